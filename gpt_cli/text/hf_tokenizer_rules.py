@@ -42,16 +42,8 @@ def _one_of(*values: Any) -> Check:
     return lambda value: any(value is one or (isinstance(one, str) and value == one) for one in values)
 
 
-def _is_nothing(value: Any) -> bool:
-    return value in (None, "", 0)
-
-
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and 0 < len(value) <= TOKENIZER_NAME
-
-
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
 
 
 def _is_mark(value: Any) -> bool:
@@ -76,6 +68,7 @@ def _is_ids(value: Any) -> bool:
     return listed and all(type(number) is int for token in value.values() for number in token["ids"])
 
 
+_is_flag = _one_of(True, False)
 _BYTE_LEVEL = {"add_prefix_space": _is_flag, "trim_offsets": _is_flag, "use_regex": _is_flag}
 _METASPACE = {
     "replacement": _is_mark,
@@ -127,7 +120,9 @@ _LISTS = {
 }
 _MODEL_KEYS: dict[str, Mapping[str, Check]] = {
     "BPE": {
-        **dict.fromkeys(("dropout", "continuing_subword_prefix", "end_of_word_suffix"), _is_nothing),
+        **dict.fromkeys(
+            ("dropout", "continuing_subword_prefix", "end_of_word_suffix"), lambda value: value in (None, "", 0)
+        ),
         "unk_token": lambda value: value is None or _is_text(value),
         "fuse_unk": _is_flag,
         "byte_fallback": _is_flag,
