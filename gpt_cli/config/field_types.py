@@ -20,10 +20,7 @@ _ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 class UnreadableError(ValueError):
-    """Error for a value that cannot be read as the declared type; `advice` replaces the list of allowed values."""
-
-    def __init__(self, advice: str = ""):
-        super().__init__(advice)
+    """Error for a value that cannot be read as the declared type; its text replaces the list of allowed values."""
 
 
 def _read_whole(value: Any) -> Any:

@@ -228,11 +228,8 @@ def _sums(_: bytes) -> list[str]:
 
 def _sum_questions(_: bytes) -> list[str]:
     """Return the 2,000 sums that `_sums` leaves out, each as a conversation of a question and its answer."""
-    conversations = list[str]()
-    for one, two in _pairs()[8000:]:
-        turns = (Turn("user", f"{one}+{two}"), Turn("assistant", f"{one + two}"))
-        conversations.append(Conversation(turns).to_json())
-    return conversations
+    pairs = ((Turn("user", f"{one}+{two}"), Turn("assistant", f"{one + two}")) for one, two in _pairs()[8000:])
+    return [Conversation(turns).to_json() for turns in pairs]
 
 
 def _pairs() -> list[tuple[int, int]]:

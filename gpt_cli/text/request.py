@@ -11,17 +11,7 @@ from gpt_cli.common.files import cache_directory, require_no_file
 from gpt_cli.common.host import Host
 from gpt_cli.config import Config
 from gpt_cli.config.load import build_config, read_config, shipped_config
-from gpt_cli.config.request import (
-    EMPTY,
-    NONE,
-    Flag,
-    MaybeConfigFile,
-    MaybePath,
-    Request,
-    Settings,
-    Several,
-    Sources,
-)
+from gpt_cli.config.request import EMPTY, NONE, Flag, MaybeConfigFile, MaybePath, Request, Settings, Several, Sources
 from gpt_cli.config.strict_yaml import Document
 from gpt_cli.errors import UsageError
 from gpt_cli.text import datasets
