@@ -89,17 +89,18 @@ def no_setting(key_path: KeyPath, source: str, value: Any = None) -> GptError:
 
 
 def refusal(
-    value: Any, details: Mapping[str, Any], allowed: list[str], fits: Callable[[str], bool]
-) -> tuple[str, str | None, str | None]:
-    """Return a sentence about a refused value, the value that the user probably meant or None, and a hint or None.
+    value: Any, details: Mapping[str, Any], allowed: list[str], fits: Callable[[str], bool], spelled: str = "{}"
+) -> tuple[str, str | None]:
+    """Return a sentence about a refused value, and a hint with the value that the user probably meant, or None.
 
-    The sentence comes from pydantic's `details`, else from the `allowed` values; the value meant satisfies `fits`.
+    The sentence comes from pydantic's `details`, else from the `allowed` values; the value meant satisfies `fits`, and
+    stands in `spelled` in place of {}.
     """
     sentence = str(details.get("ctx", {}).get("error", "")) or is_none_of(allowed)
     if (meant := value_meant(value, fits)) is not None:
-        return sentence, meant, None
+        return sentence, f"did you mean {spelled.format(meant)}?"
     typed = value if isinstance(value, list | tuple) else [value]
-    return sentence, None, next(filter(None, map(full_width, typed)), None)
+    return sentence, next(filter(None, map(full_width, typed)), None)
 
 
 def _wrong_value(key_path: KeyPath, details: Any, content: Any, source: str) -> GptError:
@@ -121,12 +122,9 @@ def _wrong_value(key_path: KeyPath, details: Any, content: Any, source: str) -> 
     value = content[key_path[0]][key_path[1]]
     # a flag cannot be given null
     allowed = [word for word in allowed_values(key, setting_schemas()[key]) if not (is_flag and word == "null")]
-    sentence, meant, hint = refusal(value, details, allowed, partial(takes, key))
-    if meant is not None:
-        hint = f"did you mean {meant}?"
-    return UsageError(
-        where, f"{'an empty value' if value in (None, '') else _shown(value)} {sentence}", hint=hint, about=key
-    )
+    sentence, hint = refusal(value, details, allowed, partial(takes, key))
+    typed = "an empty value" if value in (None, "") else _shown(value)
+    return UsageError(where, f"{typed} {sentence}", hint=hint, about=key)
 
 
 def _shown(value: Any) -> str:

@@ -89,9 +89,7 @@ def _read_separator(value: Any) -> Any:
 
 def _write_separator(value: str) -> str:
     """Escape line breaks and tabs of a text, so that it fits on one line of a config file or a message."""
-    for character, escape in _ESCAPES.items():
-        value = value.replace(character, escape)
-    return value
+    return value.translate(str.maketrans(_ESCAPES))
 
 
 def as_yaml(value: Any) -> str:
@@ -159,13 +157,10 @@ class Section(BaseModel):
 
     def changed(self, **values: Any) -> Self:
         """Return a copy with other values, unchecked; a nested section's value is a mapping of its changed keys."""
-        parts = {name: getattr(self, name) for name in values}
-        return self.model_copy(
-            update={
-                name: parts[name].changed(**value) if isinstance(parts[name], Section) else value
-                for name, value in values.items()
-            }
-        )
+        for name, value in values.items():
+            if isinstance(section := getattr(self, name), Section):
+                values[name] = section.changed(**value)
+        return self.model_copy(update=values)
 
     def misfits(self) -> Iterator[Misfit]:
         """Yield a Misfit for each group of values, valid alone but not together, for `load.validate` to report."""

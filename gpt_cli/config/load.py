@@ -74,9 +74,8 @@ def read_config(
         return build_config(document, str(path), settings, flags)
     except GptError as error:
         if path.suffix.lower() not in (".yaml", ".yml"):
-            error.hint = (
-                f"a config is a .yaml file; a text to train on goes to gpt train --data {shlex.quote(visible(path))}"
-            )
+            text = shlex.quote(visible(path))
+            error.hint = f"a config is a .yaml file; a text to train on goes to gpt train --data {text}"
         raise
 
 
