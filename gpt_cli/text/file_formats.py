@@ -57,7 +57,7 @@ def read_file(
     with open_regular(path, DataError, hint=hint) as file:
         before, counted, inner = os.fstat(file.fileno()), 0, path
         try:
-            for inner, content in _files_in(path, file):
+            for inner, content in files_of(path, file):
                 if inner != path and how.skip_bad and not _is_readable(inner, content, how):
                     remarks.leave_out("bad", visible(inner))
                     continue
@@ -92,7 +92,7 @@ def holds_conversations(path: Path, how: Reading, *, named: bool) -> bool | None
     """
     how = replace(how, conversations=True)
     with contextlib.suppress(GptError, OSError, ValueError, RecursionError), open_regular(path, DataError) as file:
-        for inner, content in _files_in(path, file):
+        for inner, content in files_of(path, file):
             with contextlib.suppress(DataError):
                 remarks = Remarks(skip_bad=how.skip_bad)
                 records, blocks = _content_of(inner, content, how, remarks, named=named and inner == path)
@@ -105,11 +105,6 @@ def is_packed_text(path: Path) -> bool:
     """Return whether a file name is that of one compressed text (.gz, .zst) or of a document such as .docx or .pdf."""
     has_several = _ending(path) in _RECORDS or is_archive(path)
     return not has_several and path.suffix.lower() in (".gz", ".zst", *DOCUMENTS)
-
-
-def _files_in(path: Path, file: BinaryIO) -> Iterator[tuple[Path, BinaryIO]]:
-    """Yield (path, open file) for each file of an archive, or once for a file that is not an archive."""
-    return files_of(path, file) if is_archive(path) else iter([(path, file)])
 
 
 def _is_readable(path: Path, file: BinaryIO, how: Reading) -> bool:
