@@ -49,10 +49,7 @@ class Dataset:
         """The state that `gpt data list` prints: "needs no network", "fetched" or "not fetched yet"."""
         if self.url is None:
             return "needs no network"
-        with contextlib.suppress(EnvironmentFailure, OSError):  # a user without a home directory, or one that is closed
-            if self.cached.exists():
-                return "fetched"
-        return "not fetched yet"
+        return "fetched" if self.is_here() else "not fetched yet"
 
     def is_here(self) -> bool:
         """Return whether reading the corpus needs no network."""

@@ -91,9 +91,8 @@ def both_examples(
             found = gather(part.conversations(), tokenizer, template, length, learn_all=learn_all, count=count)
             if not found.lengths.size:
                 sentence = f"no example fits into context_length {length}, of {counted(found.num_left_out, 'example')}"
-                raise DataError(
-                    "corpus", sentence, hint=f"the longest needs ‹model.context_length={found.longest - 1}›"
-                )
+                hint = f"the longest needs ‹model.context_length={found.longest - 1}›"
+                raise DataError("corpus", sentence, hint=hint)
             part.require_unchanged()
             encoded.append(found)
     return encoded[0], encoded[1]

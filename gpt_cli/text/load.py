@@ -179,11 +179,10 @@ def _spool_stdin(spooled: IO[bytes], count: Callable[[int], object]) -> None:
                 # half: a stream without end would fill the disk, or the memory behind a tmpfs
                 limit = max(limit, shutil.disk_usage(tempfile.gettempdir()).free // 2)
             if (num_bytes := num_bytes + len(block)) > min(limit, STDIN_BYTES):
-                sentence = f"gpt keeps at most {STDIN_BYTES / 1e6:.0f} MB of it"
+                megabytes = min(limit, STDIN_BYTES) / 1e6
+                sentence = f"gpt keeps at most {megabytes:.0f} MB of it"
                 if limit < STDIN_BYTES:
-                    sentence = (
-                        f"gpt keeps at most {limit / 1e6:.0f} MB of it, half of what is free in the folder TMPDIR"
-                    )
+                    sentence = f"gpt keeps at most {megabytes:.0f} MB of it, half of what is free in the folder TMPDIR"
                 raise DataError("stdin", sentence, hint="save the text to a file, and name that")
             spooled.write(block)
             count(len(block))
