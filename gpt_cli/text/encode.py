@@ -203,14 +203,10 @@ def _groups(corpus: Corpus, tokenizer: Tokenizer) -> Iterator[list[TextBlock]]:
 
 def _encoded(groups: Iterator[list[TextBlock]], tokenizer: Tokenizer) -> Iterator[tuple[np.ndarray, int]]:
     """Encode groups with a thread per core; yield each group's ids and its number of bytes of text, in order."""
-    ahead = list(islice(groups, 2))
-    if len(ahead) < 2:
-        yield from (_encode_group(group, tokenizer) for group in ahead)
-        return
     waiting = deque[Future[tuple[np.ndarray, int]]]()
     with ThreadPoolExecutor(cores()) as pool:
         try:
-            for group in chain(ahead, groups):
+            for group in groups:
                 waiting.append(pool.submit(_encode_group, group, tokenizer))
                 if len(waiting) > 2 * cores() + 2:
                     yield waiting.popleft().result()

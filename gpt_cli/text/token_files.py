@@ -89,11 +89,9 @@ class TokensOnDisk:
         if not hasattr(os, "posix_fadvise"):  # macOS
             return
         for start in starts.tolist():
-            for number, offset, count in self._places(start, length):
+            for number, offset, num_bytes in self._places(start, length):
                 with contextlib.suppress(OSError):  # a piece of advice may be refused
-                    os.posix_fadvise(
-                        self._descriptors[number], offset, count * self.dtype.itemsize, os.POSIX_FADV_WILLNEED
-                    )
+                    os.posix_fadvise(self._descriptors[number], offset, num_bytes, os.POSIX_FADV_WILLNEED)
 
     def verify(self, count: Callable[[int], object] = lambda _: None) -> None:
         """Check every part file against its digest; `count` receives the number of tokens read since its last call.
@@ -117,8 +115,8 @@ class TokensOnDisk:
     def _fill(self, ids: np.ndarray, start: int) -> None:
         """Fill the array `ids` with the ids of the text from position `start` on."""
         left = as_bytes(ids)
-        for number, offset, count in self._places(start, len(ids)):
-            end = offset + count * self.dtype.itemsize
+        for number, offset, num_bytes in self._places(start, len(ids)):
+            end = offset + num_bytes
             where = shown(self.directory / part_name(number))
             while offset < end:
                 try:
@@ -130,13 +128,13 @@ class TokensOnDisk:
                 left, offset = left[num_read:], offset + num_read
 
     def _places(self, start: int, length: int) -> Iterator[tuple[int, int, int]]:
-        """Yield where ids start..start+length-1 are stored: (part number, byte offset in its file, number of ids)."""
-        end = start + length
+        """Yield where ids start..start+length-1 are stored: (part number, byte offset in its file, bytes)."""
+        end, size = start + length, self.dtype.itemsize
         assert 0 <= start <= end <= len(self), "these ids are outside of the text"
         number = bisect_right(self._starts, start) - 1
         while start < end:
             count = min(end, self._starts[number + 1]) - start
-            yield number, HEADER_BYTES + (start - self._starts[number]) * self.dtype.itemsize, count
+            yield number, HEADER_BYTES + (start - self._starts[number]) * size, count * size
             number, start = number + 1, start + count
 
 

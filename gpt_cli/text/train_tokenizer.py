@@ -91,9 +91,6 @@ def make_tokenizer(
 
 def sample_texts(texts: Iterable[str], share: float) -> Iterator[str]:
     """Yield about the fraction `share` of the texts, chosen by index alone; all texts if `share` is 1 or more."""
-    if share >= 1:
-        yield from texts
-        return
     key, chosen = stream_key(0, "tokenizer"), np.empty(0, bool)
     for number, text in enumerate(texts):
         at = number % _WORDS_AT_ONCE
