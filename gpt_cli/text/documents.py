@@ -47,7 +47,6 @@ _FORMATS: dict[bytes, tuple[str, str]] = {
     b"Rar!\x1a\x07": ("a RAR archive", "unpack it with: unrar x FILE"),
     b"SQLite format 3\0": ("an SQLite database", 'export its text as .jsonl, one {"text": "..."} per line'),
 }
-_STARTS = tuple(_FORMATS)
 # what a zip archive contains -> how to get text out of it
 _ZIP_START = rb"PK\x03\x04.{26}"
 _ZIPPED = {
@@ -157,16 +156,16 @@ def bytes_counted(blocks: Iterable[TextBlock], count: Callable[[int], object]) -
 
 def markup_noted(blocks: Iterator[TextBlock], note: Callable[[str], object]) -> Iterator[TextBlock]:
     """Yield the blocks unchanged; `note` receives a line if more than a tenth of the first block is markup."""
-    for number, block in enumerate(blocks):
-        if number == 0:
-            lines = block.text.split("\n")
-            for pattern, what in _MARKUP_LINES.items():
-                if sum(bool(pattern.match(line)) for line in lines) > len(lines) / 10 > 0.3:
-                    note(f"{what} become tokens")
-            tags = _TAG.findall(block.text) if "</" in block.text else []
-            if sum(map(len, tags)) > len(block.text) / 10:
-                note(f"more than a tenth is tags such as {visible(tags[0], 20)}, which become tokens")
-        yield block
+    if first := next(blocks, None):
+        lines = first.text.split("\n")
+        for pattern, what in _MARKUP_LINES.items():
+            if sum(bool(pattern.match(line)) for line in lines) > len(lines) / 10 > 0.3:
+                note(f"{what} become tokens")
+        tags = _TAG.findall(first.text) if "</" in first.text else []
+        if sum(map(len, tags)) > len(first.text) / 10:
+            note(f"more than a tenth is tags such as {visible(tags[0], 20)}, which become tokens")
+        yield first
+        yield from blocks
 
 
 def _is_utf16(sample: bytes) -> bool:
@@ -180,8 +179,8 @@ def _binary_format(content: bytes) -> tuple[str, str] | None:
     if content.startswith(b"PK\x03\x04"):
         kinds = (advice for name, advice in _ZIPPED.items() if re.search(_ZIP_START + name, content[:65536], re.DOTALL))
         return "a zip archive, as office documents and books are too", next(kinds, "name a text file")
-    if content.startswith(_STARTS):  # of a million files, hardly any
-        return next(name_and_hint for start, name_and_hint in _FORMATS.items() if content.startswith(start))
+    if known := next((name_and_hint for start, name_and_hint in _FORMATS.items() if content.startswith(start)), None):
+        return known
     if len(content) < 16 or b"\0" not in content or not is_binary(content[:65536]):
         return None
     if is_numbers(content[:65536]):

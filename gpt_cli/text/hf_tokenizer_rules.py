@@ -20,7 +20,6 @@ _O200K_WITHOUT_CASE = O200K_PATTERN.replace("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "")
 TEKKEN_PATTERN = _O200K_WITHOUT_CASE.replace(r"\p{N}{1,3}", r"\p{N}")
 WORDS = frozenset(as_oniguruma(pattern) for pattern in (*PATTERNS, TEKKEN_PATTERN))
 _DIGITS = frozenset((r"\d", r"\p{N}", "[0-9]", r"\p{N}{1,3}"))
-_MODELS = ("BPE", "WordPiece")
 # in this order, each at most once, after which the bytes of a token do not depend on its neighbours
 _OF_MARKS = ("Replace", "ByteFallback", "Fuse", "Strip")
 _WORDPIECE_CHARACTERS = 1000  # of a word, whose cost grows with the square
@@ -166,12 +165,9 @@ def problems(content: Mapping[str, Any]) -> list[str]:
     """
     sentences = [sentence for part in STEPS for sentence in _of_part(content, part)]
     model = content["model"]
-    kind = model.get("type")
-    # older files do not name it
-    if kind is None and "merges" in model:
-        kind = "BPE"
-    if kind not in _MODELS:
-        return [*sentences, f"its model {shown(kind)} is not one that gpt knows ({', '.join(_MODELS)})"]
+    kind = model.get("type") or ("BPE" if "merges" in model else None)  # older files do not name it
+    if kind not in [*_MODEL_KEYS]:  # a stranger may write a list
+        return [*sentences, f"its model {shown(kind)} is not one that gpt knows ({', '.join(_MODEL_KEYS)})"]
     allowed = _MODEL_KEYS[kind]
     if kind == "BPE" and "merges" not in model:
         raise KeyError("merges")
