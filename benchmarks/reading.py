@@ -77,7 +77,6 @@ def read_batches(directory: Path, folder: Path, config_name: str, rounds: int) -
     for _ in range(rounds + 1):
         clock("step", lambda _: take_step(state), 0)
     del seconds["step"][0]  # it warms up
-    tokens.close()
     return {form: statistics.median(found) for form, found in seconds.items()}
 
 

@@ -183,8 +183,9 @@ def _of_a_checkpoint(header: Header, advice: str) -> Config:
 
 
 def _leads_somewhere(name: str) -> bool:
-    """Return whether a SOURCE (a path or glob) matches a file; of a glob with **, test only the part before **."""
-    return os.path.lexists(name) or any(glob.iglob(name.partition("**")[0] or os.curdir))
+    """Return whether a SOURCE (a path or glob) matches a file; of a glob, test only the part before a component **."""
+    above = re.split(r"(?<![^/])\*\*(?![^/])", name, maxsplit=1)[0]
+    return os.path.lexists(name) or any(glob.iglob(above or os.curdir))
 
 
 def _sources(data: DataConfig) -> list[str]:

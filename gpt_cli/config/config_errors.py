@@ -12,7 +12,6 @@ from pydantic import ValidationError
 
 from gpt_cli.common.limits import CONFIG_PROBLEMS
 from gpt_cli.common.mistyped import full_width
-from gpt_cli.config.field_types import Section
 from gpt_cli.config.schema import Config
 from gpt_cli.config.settings_reference import allowed_values, is_none_of, key_names, setting_schemas
 from gpt_cli.config.strict_yaml import KeyPath
@@ -54,15 +53,11 @@ def misfits(
     # a mistyped key is one that is missing, too
     meant = (setting_meant(key_path) for key_path in islice(wrong, CONFIG_PROBLEMS))
     wrong = wrong | {tuple(key.partition("=")[0].split(".")) for key in meant if key}
-    for name, field in Config.model_fields.items():
-        values = content.get(name, {}) if isinstance(content, dict) else {}
-        kind = field.annotation
-        assert isinstance(kind, type), "a config consists of sections"
-        assert issubclass(kind, Section), "a config consists of sections"
-        if not isinstance(values, dict):
+    for name, section in Config():
+        if not isinstance(values := content.get(name, {}), dict):
             continue
         valid = {key: value for key, value in values.items() if (name, str(key)) not in wrong}
-        for misfit in kind.model_validate(valid).misfits():
+        for misfit in section.model_validate(valid).misfits():
             if to_choose and name in ("model", "train") and not {*misfit.keys} <= {*valid}:
                 continue
             if not any((name, key) in wrong for key in misfit.keys):
@@ -94,17 +89,18 @@ def no_setting(key_path: KeyPath, source: str, value: Any = None) -> GptError:
 
 
 def refusal(
-    value: Any, details: Mapping[str, Any], allowed: list[str], fits: Callable[[str], bool]
-) -> tuple[str, str | None, str | None]:
-    """Return a sentence about a refused value, the value that the user probably meant or None, and a hint or None.
+    value: Any, details: Mapping[str, Any], allowed: list[str], fits: Callable[[str], bool], spelled: str = "{}"
+) -> tuple[str, str | None]:
+    """Return a sentence about a refused value, and a hint with the value that the user probably meant, or None.
 
-    The sentence comes from pydantic's `details`, else from the `allowed` values; the value meant satisfies `fits`.
+    The sentence comes from pydantic's `details`, else from the `allowed` values; the value meant satisfies `fits`, and
+    stands in `spelled` in place of {}.
     """
     sentence = str(details.get("ctx", {}).get("error", "")) or is_none_of(allowed)
     if (meant := value_meant(value, fits)) is not None:
-        return sentence, meant, None
+        return sentence, f"did you mean {spelled.format(meant)}?"
     typed = value if isinstance(value, list | tuple) else [value]
-    return sentence, None, next(filter(None, map(full_width, typed)), None)
+    return sentence, next(filter(None, map(full_width, typed)), None)
 
 
 def _wrong_value(key_path: KeyPath, details: Any, content: Any, source: str) -> GptError:
@@ -126,12 +122,9 @@ def _wrong_value(key_path: KeyPath, details: Any, content: Any, source: str) -> 
     value = content[key_path[0]][key_path[1]]
     # a flag cannot be given null
     allowed = [word for word in allowed_values(key, setting_schemas()[key]) if not (is_flag and word == "null")]
-    sentence, meant, hint = refusal(value, details, allowed, partial(takes, key))
-    if meant is not None:
-        hint = f"did you mean {meant}?"
-    return UsageError(
-        where, f"{'an empty value' if value in (None, '') else _shown(value)} {sentence}", hint=hint, about=key
-    )
+    sentence, hint = refusal(value, details, allowed, partial(takes, key))
+    typed = "an empty value" if value in (None, "") else _shown(value)
+    return UsageError(where, f"{typed} {sentence}", hint=hint, about=key)
 
 
 def _shown(value: Any) -> str:

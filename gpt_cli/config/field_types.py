@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
@@ -20,10 +20,7 @@ _ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 class UnreadableError(ValueError):
-    """Error for a value that cannot be read as the declared type; `advice` replaces the list of allowed values."""
-
-    def __init__(self, advice: str = ""):
-        super().__init__(advice)
+    """Error for a value that cannot be read as the declared type; its text replaces the list of allowed values."""
 
 
 def _read_whole(value: Any) -> Any:
@@ -92,9 +89,7 @@ def _read_separator(value: Any) -> Any:
 
 def _write_separator(value: str) -> str:
     """Escape line breaks and tabs of a text, so that it fits on one line of a config file or a message."""
-    for character, escape in _ESCAPES.items():
-        value = value.replace(character, escape)
-    return value
+    return value.translate(str.maketrans(_ESCAPES))
 
 
 def as_yaml(value: Any) -> str:
@@ -109,27 +104,24 @@ class Fact(Enum):
     LEARNING = "how a model learned, which may come from a stranger: no text, nothing that runs or connects, no machine"
 
 
+def _schema_of_either(*schemas: dict[str, Any]) -> WithJsonSchema:
+    return WithJsonSchema({"anyOf": [*schemas]})
+
+
 FREE, LEARNING = Fact.FREE, Fact.LEARNING
 Whole = BeforeValidator(_read_whole)
 Duration = Annotated[
     float,
     Field(gt=0, le=_LONGEST, allow_inf_nan=False),
     BeforeValidator(_read_duration),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "number", "exclusiveMinimum": 0, "maximum": _LONGEST},
-                {"type": "string", "pattern": f"^{_DURATION}$"},
-            ]
-        }
+    _schema_of_either(
+        {"type": "number", "exclusiveMinimum": 0, "maximum": _LONGEST}, {"type": "string", "pattern": f"^{_DURATION}$"}
     ),
 ]
 LoggerName = Literal["tensorboard", "wandb", "trackio", "swanlab"]
 _NAME = {"type": "string", "enum": list(get_args(LoggerName))}
 Loggers = Annotated[
-    list[LoggerName],
-    BeforeValidator(_read_list),
-    WithJsonSchema({"anyOf": [_NAME, {"type": "array", "items": _NAME}]}),
+    list[LoggerName], BeforeValidator(_read_list), _schema_of_either(_NAME, {"type": "array", "items": _NAME})
 ]
 Real = BeforeValidator(read_number)
 Number = Annotated[float, Real, Field(allow_inf_nan=False)]
@@ -141,13 +133,9 @@ Windows = Annotated[
     list[Size | None],
     BeforeValidator(lambda value: value if isinstance(value, list) else [value]),
     Field(min_length=1, max_length=1024),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "integer", "minimum": 1, "maximum": 2**16},
-                {"type": "array", "items": {"type": ["integer", "null"]}, "minItems": 1, "maxItems": 1024},
-            ]
-        }
+    _schema_of_either(
+        {"type": "integer", "minimum": 1, "maximum": 2**16},
+        {"type": "array", "items": {"type": ["integer", "null"]}, "minItems": 1, "maxItems": 1024},
     ),
 ]
 Source = Annotated[str, Field(min_length=1)]
@@ -169,24 +157,18 @@ class Section(BaseModel):
 
     def changed(self, **values: Any) -> Self:
         """Return a copy with other values, unchecked; a nested section's value is a mapping of its changed keys."""
-        parts = {name: getattr(self, name) for name in values}
-        return self.model_copy(
-            update={
-                name: parts[name].changed(**value) if isinstance(parts[name], Section) else value
-                for name, value in values.items()
-            }
-        )
+        for name, value in values.items():
+            if isinstance(section := getattr(self, name), Section):
+                values[name] = section.changed(**value)
+        return self.model_copy(update=values)
 
     def misfits(self) -> Iterator[Misfit]:
         """Yield a Misfit for each group of values, valid alone but not together, for `load.validate` to report."""
         return iter(())
 
-    def unused_keys(self) -> list[tuple[str, str]]:
-        """Return (key, cause) for each key that is set to a value other than its default and has no effect."""
-        return []
-
-    def _idle(self, key: str, used: object) -> bool:
-        return not used and getattr(self, key) != type(self).model_fields[key].default
+    def key_uses(self) -> Iterable[tuple[str, bool, str]]:
+        """Return (key, whether it has an effect, what decides that) for each key that may have none."""
+        return ()
 
 
 def divisors(number: int) -> str:

@@ -60,11 +60,7 @@ def near_config(name: str, also: Sequence[str] = ()) -> str | None:
 
 
 def read_config(
-    name: str,
-    settings: Sequence[str] = (),
-    flags: Mapping[str, tuple[str, Any]] | None = None,
-    *,
-    whole: bool = False,
+    name: str, settings: Sequence[str] = (), flags: Mapping[str, tuple[str, Any]] | None = None, *, whole: bool = False
 ) -> Config:
     """Return the config called `name`, overridden by --set texts, then by flags: section.key -> (request field, value).
 
@@ -78,9 +74,8 @@ def read_config(
         return build_config(document, str(path), settings, flags)
     except GptError as error:
         if path.suffix.lower() not in (".yaml", ".yml"):
-            error.hint = (
-                f"a config is a .yaml file; a text to train on goes to gpt train --data {shlex.quote(visible(path))}"
-            )
+            text = shlex.quote(visible(path))
+            error.hint = f"a config is a .yaml file; a text to train on goes to gpt train --data {text}"
         raise
 
 
@@ -112,9 +107,8 @@ def build_config(
     """Build a Config from a parsed document, overridden by `--set` texts and flags; `to_choose` as in `validate`."""
     content = {section: {} if value is None else value for section, value in document.content.items()}
     train = content.get("train")
-    lengths = [train[key] for key in _LENGTHS if key in train] if isinstance(train, dict) else []
     # a file or a command that names both means both; a time in a command alone replaces the steps of a file
-    both = len([length for length in lengths if length is not None]) == 2
+    both = isinstance(train, dict) and all(train.get(key) is not None for key in _LENGTHS)
     sources: dict[KeyPath, str] = {key_path: f"{where}:{line}" for key_path, line in document.lines.items()}
     wrong: list[GptError] = []
     for setting in settings:

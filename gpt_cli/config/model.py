@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -121,20 +121,19 @@ class ModelConfig(Section):
     )
     tie_embeddings: Switch = Field(default=False, description="whether the output layer reuses the token embedding")
 
-    def unused_keys(self) -> list[tuple[str, str]]:
+    def key_uses(self) -> Iterable[tuple[str, bool, str]]:
         form, latent = f"model.attention {self.attention}", self.attention == "latent"
         turns, slowed = self.positions == "rope", self.rope_scaling is not None
         of_positions = f"model.positions {self.positions}"
         scaling = "model.rope_scaling null" if turns else of_positions
-        used = [
+        return [
             ("num_key_value_heads", self.attention == "grouped_query", form),
             ("latent_size", latent, form),
             ("query_latent_size", latent, form),
             *((key, turns, of_positions) for key in ("rotary_size", "rope_base", "rope_scaling")),
             *((f"rope_{key}", turns and slowed, scaling) for key in ("original_length", *_SLOW_AND_FAST)),
-            ("ngram_rows", self.ngram_embedding, "model.ngram_embedding null"),
+            ("ngram_rows", self.ngram_embedding is not None, "model.ngram_embedding null"),
         ]
-        return [(key, cause) for key, use, cause in used if self._idle(key, use)]
 
     @property
     def value_size(self) -> int:

@@ -126,12 +126,9 @@ def _refusals(kind: type[Request], error: ValidationError, values: Mapping[str, 
         # Python may give another type than text: 5, which is not "5"
         said = shown(value) if isinstance(value, str | os.PathLike) else visible(repr(value), 200)
         allowed = allowed_values(name, schemas[name].get("items", schemas[name]))  # of a list, those of each
-        sentence, meant, hint = refusal(
-            value, details, [word for word in allowed if word != "null"], partial(accepts, kind, name)
-        )
-        if meant is not None:
-            hint = f"did you mean ‹{name}={meant}›?"
-        elif hint is None and isinstance(value, list | tuple):
+        allowed = [word for word in allowed if word != "null"]
+        sentence, hint = refusal(value, details, allowed, partial(accepts, kind, name), f"‹{name}={{}}›")
+        if hint is None and isinstance(value, list | tuple):
             hint = "call the function once for each of them"
         errors.append(UsageError(f"‹{name}›", f"{said} {sentence}", hint=hint))
     for name in (name for name in first if name not in kind.model_fields):
@@ -169,9 +166,9 @@ def read_texts(value: Any) -> Any:
 
 def _read_settings(value: Any) -> Any:
     """Return settings as texts section.key=value, the form of --set; Python callers may pass a mapping or a text."""
-    return (
-        [f"{key}={as_yaml(each)}" for key, each in value.items()] if isinstance(value, Mapping) else read_texts(value)
-    )
+    if isinstance(value, Mapping):
+        return [f"{key}={as_yaml(each)}" for key, each in value.items()]
+    return read_texts(value)
 
 
 Each = TypeVar("Each")

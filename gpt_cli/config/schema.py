@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from gpt_cli.common.limits import SOURCE_BYTES, SOURCES
 from gpt_cli.config.field_types import (
@@ -19,6 +19,7 @@ from gpt_cli.config.field_types import (
     Loggers,
     Misfit,
     Number,
+    Real,
     Section,
     Separator,
     Size,
@@ -26,7 +27,6 @@ from gpt_cli.config.field_types import (
     Switch,
     Whole,
     divisors,
-    read_number,
 )
 from gpt_cli.config.model import ModelConfig
 
@@ -94,9 +94,8 @@ class DataConfig(Section):
             most = f"at most {SOURCES:,} texts with names of {SOURCE_BYTES:,} bytes together"
             yield Misfit(keys, f"a config names {most}", "name their directory, or a glob in quotes")
 
-    def unused_keys(self) -> list[tuple[str, str]]:
-        idle = self._idle("validation_fraction", self.validation_source is None)
-        return [("validation_fraction", "data.validation_source")] if idle else []
+    def key_uses(self) -> Iterable[tuple[str, bool, str]]:
+        return [("validation_fraction", self.validation_source is None, "data.validation_source")]
 
 
 class TokenizerConfig(Section):
@@ -117,10 +116,9 @@ class TokenizerConfig(Section):
     )
     name: str = Field(default="gpt2", description="vocabulary of kind tiktoken: gpt2, cl100k_base, o200k_base, ...")
 
-    def unused_keys(self) -> list[tuple[str, str]]:
-        learns = self.kind == "bpe"
-        used = {"vocab_size": learns, "pattern": learns, "name": self.kind == "tiktoken"}
-        return [(key, f"tokenizer.kind {self.kind}") for key in sorted(used) if self._idle(key, used[key])]
+    def key_uses(self) -> Iterable[tuple[str, bool, str]]:
+        learns, cause = self.kind == "bpe", f"tokenizer.kind {self.kind}"
+        return [("name", self.kind == "tiktoken", cause), ("pattern", learns, cause), ("vocab_size", learns, cause)]
 
 
 class TrainConfig(Section):
@@ -159,9 +157,7 @@ class TrainConfig(Section):
     weight_decay: Annotated[Number, LEARNING] = Field(
         default=0.1, ge=0, lt=10, description="weight decay, applied to matrices only"
     )
-    teacher_share: Annotated[
-        Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False), BeforeValidator(read_number)] | None, LEARNING
-    ] = Field(
+    teacher_share: Annotated[Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False), Real] | None, LEARNING] = Field(
         default=None,
         description="share of the steps or of the time for a first model; a second model, the result of the run, then "
         "learns from the text, from counts of its n-grams, and from the first; null means one model",
@@ -176,9 +172,9 @@ class TrainConfig(Section):
         description="number of first blocks that a training with --init-from leaves as they are, and the embeddings "
         "with them; 0 means the embeddings alone, null nothing",
     )
-    gradient_clip: Annotated[
-        Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(read_number)] | None, LEARNING
-    ] = Field(default=1.0, description="largest norm of the whole gradient; null means no limit")
+    gradient_clip: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False), Real] | None, LEARNING] = Field(
+        default=1.0, description="largest norm of the whole gradient; null means no limit"
+    )
     seed: Annotated[int, Field(ge=0, le=2**63 - 1), Whole, LEARNING] = Field(
         default=1337, description="seed of weights, batches and dropout"
     )
@@ -214,7 +210,7 @@ class TrainConfig(Section):
     sample_every: Annotated[Count | None, FREE, LEARNING] = Field(
         default=500, description="steps between samples of text; null means none"
     )
-    sample_prompt: Annotated[Annotated[str, Field(min_length=1)] | None, FREE] = Field(
+    sample_prompt: Annotated[Source | None, FREE] = Field(
         default=None, description="text that samples continue; null: the beginning of a line of the validation text"
     )
     save_every: Annotated[Count, FREE, LEARNING] = Field(default=250, description="steps between checkpoints")
@@ -271,23 +267,22 @@ class TrainConfig(Section):
             wrong = f"micro_batch_size {self.micro_batch_size} does not divide batch_size {self.batch_size}"
             yield Misfit(("micro_batch_size", "batch_size"), f"{wrong}, as {divisors(self.batch_size)} would")
 
-    def unused_keys(self) -> list[tuple[str, str]]:
-        muon = self.optimizer == "muon"
-        return [("muon_learning_rate", "train.optimizer adamw")] if self._idle("muon_learning_rate", muon) else []
+    def key_uses(self) -> Iterable[tuple[str, bool, str]]:
+        return [("muon_learning_rate", self.optimizer == "muon", "train.optimizer adamw")]
 
 
 class InspectConfig(Section):
     """Settings of attention snapshots for one text during training; the snapshots do not change the training."""
 
-    prompt: Annotated[Annotated[str, Field(min_length=1)] | None, FREE] = Field(
+    prompt: Annotated[Source | None, FREE] = Field(
         default=None, description="text whose attention the run keeps snapshots of, of at least two tokens; null: none"
     )
     every: Annotated[Count, FREE] = Field(
         default=25, description="steps between snapshots; the first step and the last have one as well"
     )
 
-    def unused_keys(self) -> list[tuple[str, str]]:
-        return [("every", "inspect.prompt null")] if self._idle("every", self.prompt is not None) else []
+    def key_uses(self) -> Iterable[tuple[str, bool, str]]:
+        return [("every", self.prompt is not None, "inspect.prompt null")]
 
 
 class Config(Section):
@@ -307,9 +302,9 @@ class Config(Section):
     def unused(self, *sources: Config | None) -> Iterator[str]:
         """Yield a line for each key without effect, unless its value is the default or that in one of `sources`."""
         for name in type(self).model_fields:
-            here, there = getattr(self, name), [getattr(source, name) for source in sources if source is not None]
-            for key, cause in here.unused_keys():
-                if all(getattr(here, key) != getattr(section, key) for section in there):
+            here, there = getattr(self, name), [getattr(source, name) for source in (Config(), *sources) if source]
+            for key, used, cause in here.key_uses():
+                if not used and all(getattr(here, key) != getattr(section, key) for section in there):
                     yield f"{name}.{key} is not used by {cause}"
 
 

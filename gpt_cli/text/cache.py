@@ -10,6 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from gpt_cli.common.files import cache_directory, make_directory, write_durably
 from gpt_cli.common.untrusted_files import read_bytes
 from gpt_cli.errors import DataError, EnvironmentFailure
@@ -46,11 +48,9 @@ def write_json(path: Path, content: Any) -> None:
 
 def find_survey(looked: SourceWalk, how: Hashable) -> Survey | None:
     """Return the cached survey of the files in the walk `looked`, read with options `how`; None if none is valid."""
-    with contextlib.suppress(EnvironmentFailure, TypeError, KeyError):
+    with contextlib.suppress(EnvironmentFailure, TypeError, KeyError, ValueError):
         if _is_worth_it(looked) and (stored := read_cached_json(_survey_path(looked, how))):
-            figures: dict[str, Any] = dict(stored["survey"])
-            lists = {name: tuple(value) for name, value in figures.items() if isinstance(value, list)}
-            survey = Survey(**{**figures, **lists})
+            survey = TypeAdapter(Survey).validate_python(stored["survey"])
             if stored["sha256"] == _digest(survey) and survey.fingerprint == looked.fingerprint():
                 return survey
     return None

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from gpt_cli.common.host import Notify, ignored
 from gpt_cli.config.schema import NAMED_TEMPLATES, PROMPT
 from gpt_cli.errors import UsageError
-from gpt_cli.text.conversations import Turn
+from gpt_cli.text.conversations import ROLES, Turn
 from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer
 from gpt_cli.text.tokenizer import Tokenizer
 
@@ -38,7 +38,7 @@ class Template:
     """A chat template: text before and after each role's turns; `end` ends an answer (None: the end-of-text token)."""
 
     name: str  # as the setting has it
-    before: tuple[str, ...]  # of system, user, assistant
+    before: tuple[str, ...]  # of each of ROLES
     after: tuple[str, ...]
     end: str | None = None
     begin: str | None = None  # before everything; None: what the tokenizer puts before every text
@@ -59,33 +59,30 @@ class Template:
             turns = [Turn("system", self.default_system), *turns]
         ids, learned, held = list[int](), list[bool](), self.begin or ""
 
-        def add(more: Sequence[int], *, learn: bool) -> None:
+        def add(text: str, *ends: int, learn: bool) -> None:
+            more = [*(tokenizer.array(text).tolist() if text else ()), *ends]
+            more = tokenizer.begin(more) if not ids and self.begin is None else more
             ids.extend(more)
             learned.extend([learn] * len(more))
 
-        def add_held() -> None:
-            text_ids = tokenizer.array(held).tolist() if held else []
-            begins = tokenizer.begin(text_ids) if not ids and self.begin is None else text_ids
-            add(begins, learn=False)
-
         for role, content in turns:
-            number = _NUMBERS[role]
+            number = ROLES.index(role)
             content = content.strip() if self.strips else content
             held += self.before[number]
             if role == "assistant":
-                add_held()
-                add([*tokenizer.array(content).tolist(), self.end_id(tokenizer)], learn=True)
+                add(held, learn=False)
+                add(content, self.end_id(tokenizer), learn=True)
                 held = self.after[number]
             else:
                 held += content + self.after[number]
         if turns[-1].role != "assistant":
-            held += self.before[_NUMBERS["assistant"]]
-            add_held()
+            add(held + self.before[2], learn=False)
         return Encoded(ids, learned)
 
     def text(self, turns: Sequence[Turn]) -> str:
         """Return the turns in this template as one string, without end-of-answer tokens, to train a tokenizer on."""
-        return "".join(self.before[_NUMBERS[t.role]] + t.content + self.after[_NUMBERS[t.role]] for t in turns)
+        numbered = ((ROLES.index(role), content) for role, content in turns)
+        return "".join(self.before[number] + content + self.after[number] for number, content in numbered)
 
     def jinja(self, tokenizer: Tokenizer) -> str:
         """Return the template as Jinja source, the form that transformers and llama.cpp store with a tokenizer."""
@@ -99,13 +96,10 @@ class Template:
         ends = (*(_quoted(after) for after in self.after[:2]), f"{end} + {_quoted(self.after[2])}")
         parts = [
             f"{{% {word} message['role'] == '{role}' %}}{{{{ {_quoted(before)} + ({content}) + {after} }}}}"
-            for word, role, before, after in zip(("if", "elif", "elif"), _NUMBERS, self.before, ends, strict=True)
+            for word, role, before, after in zip(("if", "elif", "elif"), ROLES, self.before, ends, strict=True)
         ]
         turns = f"{{% for message in messages %}}{''.join(parts)}{{% endif %}}{{% endfor %}}"
         return f"{begins}{turns}{{% if add_generation_prompt %}}{{{{ {_quoted(self.before[2])} }}}}{{% endif %}}"
-
-
-_NUMBERS = {"system": 0, "user": 1, "assistant": 2}
 
 
 def plain_template(pattern: str = PLAIN) -> Template:
@@ -127,16 +121,12 @@ def template_for(setting: str | None, tokenizer: Tokenizer, notice: Notify = ign
     is used. Raises UsageError if the tokenizer lacks the special tokens of chatml or llama3.
     """
     chat_template = builtin_template(tokenizer)
-    if setting is None:
+    if setting is None and not _OTHERWISE.search(chat_template):
         for name, marks in _MARKS.items():
-            if (
-                all(mark in chat_template for mark in marks)
-                and not _OTHERWISE.search(chat_template)
-                and _has(tokenizer, marks)
-            ):
+            if all(mark in chat_template for mark in marks) and _has(tokenizer, marks):
                 setting = name
-        if setting is None and chat_template:
-            notice(f"gpt does not know the chat template of this tokenizer, so questions are written as {PLAIN!r}")
+    if setting is None and chat_template:
+        notice(f"gpt does not know the chat template of this tokenizer, so questions are written as {PLAIN!r}")
     if setting not in NAMED_TEMPLATES:
         return plain_template(setting or PLAIN)
     if not _has(tokenizer, _MARKS[setting]):
@@ -144,10 +134,10 @@ def template_for(setting: str | None, tokenizer: Tokenizer, notice: Notify = ign
         sentence = f"{setting} needs a tokenizer with the tokens {lacks}, and this one lacks them"
         raise UsageError("data.template", sentence, hint="‹data.template=null›")
     if setting == "llama3":
-        heads = tuple(f"<|start_header_id|>{role}<|end_header_id|>\n\n" for role in _NUMBERS)
+        heads = tuple(f"<|start_header_id|>{role}<|end_header_id|>\n\n" for role in ROLES)
         begin = "<|begin_of_text|>" if _has(tokenizer, ("<|begin_of_text|>",)) else ""
         return Template(setting, heads, ("<|eot_id|>", "<|eot_id|>", ""), "<|eot_id|>", begin, strips=True)
-    heads, ends = tuple(f"<|im_start|>{role}\n" for role in _NUMBERS), ("<|im_end|>\n", "<|im_end|>\n", "\n")
+    heads, ends = tuple(f"<|im_start|>{role}\n" for role in ROLES), ("<|im_end|>\n", "<|im_end|>\n", "\n")
     chatml = Template(setting, heads, ends, "<|im_end|>", "")
     said = _DEFAULT_SYSTEM.search(chat_template)
     return replace(chatml, default_system=said[1]) if said else chatml

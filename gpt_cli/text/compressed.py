@@ -23,7 +23,6 @@ from gpt_cli.text.sources import HIDDEN
 BLOCK = 2**16
 # a Zstandard decoder returns at most 128 kB for each 4 bytes of input
 _ZSTD_INPUT = 512
-ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.zst")
 
 
 def unpacked(path: Path, file: BinaryIO) -> Iterator[bytes]:
@@ -95,14 +94,19 @@ class Growth:
 
 def is_archive(path: Path) -> bool:
     """Return whether a file name ends like that of an archive: .zip, .tar, .tar.gz, .tgz or .tar.zst."""
-    return path.name.lower().endswith(ARCHIVES)
+    return path.name.lower().endswith((".zip", ".tar", ".tar.gz", ".tgz", ".tar.zst"))
 
 
 def files_of(path: Path, file: BinaryIO) -> Iterator[tuple[Path, BinaryIO]]:
-    """Yield (path, open file) for each file in an archive, except hidden ones; the path begins with the archive's.
+    """Yield (path, open file) for each file in an archive, except hidden ones, or once for a file that is no archive.
+
+    The path of a file in an archive begins with the archive's.
 
     Raises DataError if the archive is damaged, is encrypted, has too many files, or expands further than text does.
     """
+    if not is_archive(path):
+        yield path, file
+        return
     growth, number = Growth(path, file), 0
     members = _zip_members if path.suffix.lower() == ".zip" else _tar_members
     try:

@@ -49,10 +49,7 @@ class Dataset:
         """The state that `gpt data list` prints: "needs no network", "fetched" or "not fetched yet"."""
         if self.url is None:
             return "needs no network"
-        with contextlib.suppress(EnvironmentFailure, OSError):  # a user without a home directory, or one that is closed
-            if self.cached.exists():
-                return "fetched"
-        return "not fetched yet"
+        return "fetched" if self.is_here() else "not fetched yet"
 
     def is_here(self) -> bool:
         """Return whether reading the corpus needs no network."""
@@ -60,10 +57,10 @@ class Dataset:
 
     def read_cached(self) -> bytes | None:
         """Return the bytes of the cached download, or None if it is missing or damaged."""
-        if not self.cached.exists():
-            return None
-        content = read_bytes(self.cached, DataError)
-        return content if hashlib.sha256(content).hexdigest() == self.sha256 else None
+        with contextlib.suppress(DataError, EnvironmentFailure):  # a user without a home directory has no cache
+            content = read_bytes(self.cached, DataError)
+            return content if hashlib.sha256(content).hexdigest() == self.sha256 else None
+        return None
 
 
 def read_entry(entry: Dataset) -> list[str]:
@@ -228,11 +225,8 @@ def _sums(_: bytes) -> list[str]:
 
 def _sum_questions(_: bytes) -> list[str]:
     """Return the 2,000 sums that `_sums` leaves out, each as a conversation of a question and its answer."""
-    conversations = list[str]()
-    for one, two in _pairs()[8000:]:
-        turns = (Turn("user", f"{one}+{two}"), Turn("assistant", f"{one + two}"))
-        conversations.append(Conversation(turns).to_json())
-    return conversations
+    pairs = ((Turn("user", f"{one}+{two}"), Turn("assistant", f"{one + two}")) for one, two in _pairs()[8000:])
+    return [Conversation(turns).to_json() for turns in pairs]
 
 
 def _pairs() -> list[tuple[int, int]]:

@@ -47,7 +47,6 @@ _FORMATS: dict[bytes, tuple[str, str]] = {
     b"Rar!\x1a\x07": ("a RAR archive", "unpack it with: unrar x FILE"),
     b"SQLite format 3\0": ("an SQLite database", 'export its text as .jsonl, one {"text": "..."} per line'),
 }
-_STARTS = tuple(_FORMATS)
 # what a zip archive contains -> how to get text out of it
 _ZIP_START = rb"PK\x03\x04.{26}"
 _ZIPPED = {
@@ -82,6 +81,9 @@ class TextBlock(NamedTuple):
     def content(self) -> bytes:
         """The text of the block, encoded as UTF-8."""
         return self.text.encode("utf-8") if self.utf8 is None else self.utf8
+
+
+_END = TextBlock(True, "")  # behind all blocks, so that the last document ends as the others do
 
 
 def in_blocks(documents: Iterable[str]) -> Iterator[TextBlock]:
@@ -145,18 +147,25 @@ def format_of_binary(content: bytes) -> str | None:
     return "not text" if b"\0" in content[:8192] and not _is_utf16(content[:65536]) else None
 
 
+def bytes_counted(blocks: Iterable[TextBlock], count: Callable[[int], object]) -> Iterator[TextBlock]:
+    """Yield the blocks unchanged; `count` receives the bytes of each once the next one is wanted."""
+    for block in blocks:
+        yield block
+        count(len(block.content))
+
+
 def markup_noted(blocks: Iterator[TextBlock], note: Callable[[str], object]) -> Iterator[TextBlock]:
     """Yield the blocks unchanged; `note` receives a line if more than a tenth of the first block is markup."""
-    for number, block in enumerate(blocks):
-        if number == 0:
-            lines = block.text.split("\n")
-            for pattern, what in _MARKUP_LINES.items():
-                if sum(bool(pattern.match(line)) for line in lines) > len(lines) / 10 > 0.3:
-                    note(f"{what} become tokens")
-            tags = _TAG.findall(block.text) if "</" in block.text else []
-            if sum(map(len, tags)) > len(block.text) / 10:
-                note(f"more than a tenth is tags such as {visible(tags[0], 20)}, which become tokens")
-        yield block
+    if first := next(blocks, None):
+        lines = first.text.split("\n")
+        for pattern, what in _MARKUP_LINES.items():
+            if sum(bool(pattern.match(line)) for line in lines) > len(lines) / 10 > 0.3:
+                note(f"{what} become tokens")
+        tags = _TAG.findall(first.text) if "</" in first.text else []
+        if sum(map(len, tags)) > len(first.text) / 10:
+            note(f"more than a tenth is tags such as {visible(tags[0], 20)}, which become tokens")
+        yield first
+        yield from blocks
 
 
 def _is_utf16(sample: bytes) -> bool:
@@ -170,8 +179,8 @@ def _binary_format(content: bytes) -> tuple[str, str] | None:
     if content.startswith(b"PK\x03\x04"):
         kinds = (advice for name, advice in _ZIPPED.items() if re.search(_ZIP_START + name, content[:65536], re.DOTALL))
         return "a zip archive, as office documents and books are too", next(kinds, "name a text file")
-    if content.startswith(_STARTS):  # of a million files, hardly any
-        return next(name_and_hint for start, name_and_hint in _FORMATS.items() if content.startswith(start))
+    if known := next((name_and_hint for start, name_and_hint in _FORMATS.items() if content.startswith(start)), None):
+        return known
     if len(content) < 16 or b"\0" not in content or not is_binary(content[:65536]):
         return None
     if is_numbers(content[:65536]):
@@ -218,7 +227,7 @@ def _split(
     `num_held(text)` counts the last characters of a text that may begin a separator, which the next block completes.
     """
     held, white, starts, skips_white = "", "", True, not are_marks
-    for block in chain(blocks, [TextBlock(True, "")]):  # the last one ends the last document
+    for block in chain(blocks, [_END]):
         if block.starts:
             if held.strip() or (held and not skips_white):
                 yield TextBlock(starts, white + held)
@@ -249,16 +258,10 @@ def part_of(blocks: Iterable[TextBlock], start: int, end: int) -> Iterator[TextB
     for block in blocks:
         if position >= end:
             return
-        if start <= position and position + len(block.text) <= end and (begun or block.starts):
-            yield block
-            begun, position = True, position + len(block.text)
-            continue
-        begun = begun and not block.starts
-        text = block.text[max(0, start - position) : end - position]
-        position += len(block.text)
-        if text:
-            yield TextBlock(not begun, text)
+        if text := block.text[max(0, start - position) : end - position]:
+            yield TextBlock(block.starts or not begun, text, block.utf8 if text == block.text else None)
             begun = True
+        position += len(block.text)
 
 
 def split_document(text: str) -> Iterator[str]:
@@ -277,7 +280,7 @@ def at_line(text: str, at: int) -> int | None:
 def in_pieces(blocks: Iterable[TextBlock], cut: Callable[[str, int], int | None] = at_line) -> Iterator[TextBlock]:
     """Yield documents in pieces, the units of tokenization; `cut` finds each end, whatever the block boundaries."""
     text, starts = "", True
-    for block in blocks:
+    for block in chain(blocks, [_END]):
         if block.starts:
             if text:
                 yield TextBlock(starts, text)
@@ -287,8 +290,6 @@ def in_pieces(blocks: Iterable[TextBlock], cut: Callable[[str, int], int | None]
             yield TextBlock(starts, text[at:end])
             at, starts = end, False
         text = text[at:]
-    if text:
-        yield TextBlock(starts, text)
 
 
 def in_groups(pieces: Iterable[TextBlock]) -> Iterator[list[TextBlock]]:

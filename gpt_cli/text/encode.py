@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from gpt_cli.common.files import remove, write_durably
-from gpt_cli.common.host import Host, Notify, ignored
+from gpt_cli.common.host import NOBODY, Host, Notify, ignored
 from gpt_cli.common.machine.cpu_contention import cores
 from gpt_cli.config import Config
 from gpt_cli.errors import DataError, EnvironmentFailure, counted, shown
@@ -24,7 +24,6 @@ from gpt_cli.text.cache import cached, read_cached_json, write_json
 from gpt_cli.text.chat_templates import template_for
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.documents import TextBlock, in_groups, in_pieces
-from gpt_cli.text.load import NOBODY
 from gpt_cli.text.sft_examples import ConversationCorpus, Examples, gather
 from gpt_cli.text.token_file_writer import LOCK, TokenWriter, sole_writer
 from gpt_cli.text.token_files import Ids, TokensOnDisk, data_digest, open_tokens
@@ -92,9 +91,8 @@ def both_examples(
             found = gather(part.conversations(), tokenizer, template, length, learn_all=learn_all, count=count)
             if not found.lengths.size:
                 sentence = f"no example fits into context_length {length}, of {counted(found.num_left_out, 'example')}"
-                raise DataError(
-                    "corpus", sentence, hint=f"the longest needs ‹model.context_length={found.longest - 1}›"
-                )
+                hint = f"the longest needs ‹model.context_length={found.longest - 1}›"
+                raise DataError("corpus", sentence, hint=hint)
             part.require_unchanged()
             encoded.append(found)
     return encoded[0], encoded[1]
@@ -165,13 +163,9 @@ def _stored(directory: Path, load: bool, *, verified: bool = False) -> Ids | Non
     try:
         if not verified:  # as what this program has just written is
             tokens.verify()
-        if not load:
-            return tokens
-        ids = tokens[:]
+        return tokens[:] if load else tokens
     except DataError:  # they are encoded again
-        ids = None
-    tokens.close()
-    return ids
+        return None
 
 
 def _write(
@@ -209,14 +203,10 @@ def _groups(corpus: Corpus, tokenizer: Tokenizer) -> Iterator[list[TextBlock]]:
 
 def _encoded(groups: Iterator[list[TextBlock]], tokenizer: Tokenizer) -> Iterator[tuple[np.ndarray, int]]:
     """Encode groups with a thread per core; yield each group's ids and its number of bytes of text, in order."""
-    ahead = list(islice(groups, 2))
-    if len(ahead) < 2:
-        yield from (_encode_group(group, tokenizer) for group in ahead)
-        return
     waiting = deque[Future[tuple[np.ndarray, int]]]()
     with ThreadPoolExecutor(cores()) as pool:
         try:
-            for group in chain(ahead, groups):
+            for group in groups:
                 waiting.append(pool.submit(_encode_group, group, tokenizer))
                 if len(waiting) > 2 * cores() + 2:
                     yield waiting.popleft().result()

@@ -57,7 +57,7 @@ def read_file(
     with open_regular(path, DataError, hint=hint) as file:
         before, counted, inner = os.fstat(file.fileno()), 0, path
         try:
-            for inner, content in _files_in(path, file):
+            for inner, content in files_of(path, file):
                 if inner != path and how.skip_bad and not _is_readable(inner, content, how):
                     remarks.leave_out("bad", visible(inner))
                     continue
@@ -86,37 +86,25 @@ def has_remedy(error: GptError) -> bool:
 
 
 def holds_conversations(path: Path, how: Reading, *, named: bool) -> bool | None:
-    """Return whether a file's first record is a conversation; None for a file to skip, unless the user `named` it.
+    """Return whether a file's first record is a conversation; None for a file that does not say so.
 
-    Files to skip are not text, or, with `skip_bad`, are plain text or documents, empty or damaged. In an archive, the
-    first other file decides; without one, the result is None. For all other unreadable files, it is False.
+    Such a file is empty, damaged, or not text. In an archive, the first file that says it decides.
     """
-    how, remarks = replace(how, conversations=True), Remarks(skip_bad=how.skip_bad)
+    how = replace(how, conversations=True)
     with contextlib.suppress(GptError, OSError, ValueError, RecursionError), open_regular(path, DataError) as file:
-        for inner, content in _files_in(path, file):
-            is_named = named and inner == path
-            may_be_bad = how.skip_bad and not is_named
-            try:
-                records, blocks = _content_of(inner, content, how, remarks, named=is_named)
-                if records or (blocks and not (may_be_bad and next(blocks, None) is None)):
-                    first = next(records, None) if records else None
-                    return first is not None and is_conversation(first.fields, how.text_field)
-            except DataError:
-                if not may_be_bad:
-                    raise
-        return None
-    return False
+        for inner, content in files_of(path, file):
+            with contextlib.suppress(DataError):
+                remarks = Remarks(skip_bad=how.skip_bad)
+                records, blocks = _content_of(inner, content, how, remarks, named=named and inner == path)
+                if first := next(chain(records or (), blocks or ()), None):
+                    return isinstance(first, Record) and is_conversation(first.fields, how.text_field)
+    return None
 
 
 def is_packed_text(path: Path) -> bool:
     """Return whether a file name is that of one compressed text (.gz, .zst) or of a document such as .docx or .pdf."""
     has_several = _ending(path) in _RECORDS or is_archive(path)
     return not has_several and path.suffix.lower() in (".gz", ".zst", *DOCUMENTS)
-
-
-def _files_in(path: Path, file: BinaryIO) -> Iterator[tuple[Path, BinaryIO]]:
-    """Yield (path, open file) for each file of an archive, or once for a file that is not an archive."""
-    return files_of(path, file) if is_archive(path) else iter([(path, file)])
 
 
 def _is_readable(path: Path, file: BinaryIO, how: Reading) -> bool:
@@ -134,7 +122,7 @@ def _blocks_in(path: Path, file: BinaryIO, how: Reading, remarks: Remarks, *, na
     records, blocks = _content_of(path, file, how, remarks, named=named)
     if records:
         blocks = (conversations_of if how.conversations else documents_of)(records, how.text_field, remarks)
-    elif blocks and how.conversations:
+    elif how.conversations and any(blocks or ()):
         sentence = "this has no questions and answers, but the first file does, so all must"
         raise DataError(shown(path), sentence, hint="name the files with questions and answers alone")
     return markup_noted(blocks or iter(()), remarks.note)

@@ -196,9 +196,8 @@ class HuggingFaceTokenizer(Tokenizer):
             return None, False
         marks = any(step["type"] == "Metaspace" for step in cutting)
         into_words = any(_cuts_words(step) for step in cutting)
-        if not into_words and any(
-            re.search("[^▁ Ġ][▁ Ġ]", name) for name in self.names.values() if name not in self.added
-        ):
+        plain = (name for name in self.names.values() if name not in self.added)
+        if not into_words and any(re.search("[^▁ Ġ][▁ Ġ]", name) for name in plain):
             return None, False
         prefixed = begins or marks or any(step.get("add_prefix_space") for step in cutting)
         return _SPACE if prefixed or not into_words else _SPACE_OR_LINE, bool(begins)
@@ -232,12 +231,8 @@ class HuggingFaceTokenizer(Tokenizer):
         return super().token_text(token_id)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "end_of_text": self.end_of_text,
-            "vocab_size": self.vocab_size,
-            "files": self._packed,
-        }
+        sizes = {"end_of_text": self.end_of_text, "vocab_size": self.vocab_size}
+        return {"kind": self.kind, **sizes, "files": self._packed}
 
     @cached_property
     def _packed(self) -> str:

@@ -20,7 +20,6 @@ _O200K_WITHOUT_CASE = O200K_PATTERN.replace("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "")
 TEKKEN_PATTERN = _O200K_WITHOUT_CASE.replace(r"\p{N}{1,3}", r"\p{N}")
 WORDS = frozenset(as_oniguruma(pattern) for pattern in (*PATTERNS, TEKKEN_PATTERN))
 _DIGITS = frozenset((r"\d", r"\p{N}", "[0-9]", r"\p{N}{1,3}"))
-_MODELS = ("BPE", "WordPiece")
 # in this order, each at most once, after which the bytes of a token do not depend on its neighbours
 _OF_MARKS = ("Replace", "ByteFallback", "Fuse", "Strip")
 _WORDPIECE_CHARACTERS = 1000  # of a word, whose cost grows with the square
@@ -42,16 +41,8 @@ def _one_of(*values: Any) -> Check:
     return lambda value: any(value is one or (isinstance(one, str) and value == one) for one in values)
 
 
-def _is_nothing(value: Any) -> bool:
-    return value in (None, "", 0)
-
-
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and 0 < len(value) <= TOKENIZER_NAME
-
-
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
 
 
 def _is_mark(value: Any) -> bool:
@@ -76,6 +67,7 @@ def _is_ids(value: Any) -> bool:
     return listed and all(type(number) is int for token in value.values() for number in token["ids"])
 
 
+_is_flag = _one_of(True, False)
 _BYTE_LEVEL = {"add_prefix_space": _is_flag, "trim_offsets": _is_flag, "use_regex": _is_flag}
 _METASPACE = {
     "replacement": _is_mark,
@@ -127,7 +119,9 @@ _LISTS = {
 }
 _MODEL_KEYS: dict[str, Mapping[str, Check]] = {
     "BPE": {
-        **dict.fromkeys(("dropout", "continuing_subword_prefix", "end_of_word_suffix"), _is_nothing),
+        **dict.fromkeys(
+            ("dropout", "continuing_subword_prefix", "end_of_word_suffix"), lambda value: value in (None, "", 0)
+        ),
         "unk_token": lambda value: value is None or _is_text(value),
         "fuse_unk": _is_flag,
         "byte_fallback": _is_flag,
@@ -171,12 +165,9 @@ def problems(content: Mapping[str, Any]) -> list[str]:
     """
     sentences = [sentence for part in STEPS for sentence in _of_part(content, part)]
     model = content["model"]
-    kind = model.get("type")
-    # older files do not name it
-    if kind is None and "merges" in model:
-        kind = "BPE"
-    if kind not in _MODELS:
-        return [*sentences, f"its model {shown(kind)} is not one that gpt knows ({', '.join(_MODELS)})"]
+    kind = model.get("type") or ("BPE" if "merges" in model else None)  # older files do not name it
+    if kind not in [*_MODEL_KEYS]:  # a stranger may write a list
+        return [*sentences, f"its model {shown(kind)} is not one that gpt knows ({', '.join(_MODEL_KEYS)})"]
     allowed = _MODEL_KEYS[kind]
     if kind == "BPE" and "merges" not in model:
         raise KeyError("merges")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from gpt_cli.common.files import write_failure
-from gpt_cli.common.host import Host
+from gpt_cli.common.host import NOBODY, Host
 from gpt_cli.common.limits import STDIN_BYTES, STDIN_MEMORY
 from gpt_cli.config import DataConfig
 from gpt_cli.errors import DataError, GptError, counted, shown, together, visible
@@ -22,13 +22,12 @@ from gpt_cli.text import datasets
 from gpt_cli.text.cache import find_survey, remember
 from gpt_cli.text.compressed import BLOCK
 from gpt_cli.text.corpus import Corpus, Survey, SurveyedCorpus, Tally, Watch, fits_in_memory
-from gpt_cli.text.documents import TextBlock, decoded, in_blocks, markup_noted, split_at, split_at_marks
+from gpt_cli.text.documents import TextBlock, bytes_counted, decoded, in_blocks, markup_noted, split_at, split_at_marks
 from gpt_cli.text.file_formats import SKIP_HINT, Reading, has_remedy, holds_conversations, read_file
 from gpt_cli.text.remarks import Remarks
 from gpt_cli.text.sft_examples import ConversationCorpus, split_conversations
 from gpt_cli.text.sources import NAME_A_SOURCE, STDIN, SourceFile, SourceWalk, require_there, source_names
 
-NOBODY = Host()  # a caller who wants to see nothing
 MOST_ERRORS = 20
 _LINE_ENDS = {
     "\r\n": "lines end as on Windows, and \\r becomes a part of tokens; tr -d '\\r' < OLD > NEW takes it out",
@@ -101,6 +100,7 @@ class SourceCorpus(SurveyedCorpus):
     def _read_all(self, tally: Tally, count: Callable[[int], object], watch: Watch) -> Survey:
         walk, remarks = SourceWalk(self.sources, self.how.skip_bad), Remarks(skip_bad=self.how.skip_bad)
         bad, errors = list[str](), list[GptError]()
+        skip_hint = None if self.how.skip_bad else SKIP_HINT
         any_named = any_unnamed = False
         for file in walk:
             try:
@@ -112,8 +112,8 @@ class SourceCorpus(SurveyedCorpus):
                 any_named |= file.named  # a mistyped name must not train on less text
                 if not file.named:
                     # what a directory contains is read, also beside what was made of it
-                    hint = error.hint or SKIP_HINT
-                    if " > " in hint and "skip_bad" not in hint:
+                    hint = error.hint or skip_hint
+                    if hint and " > " in hint and "skip_bad" not in hint:
                         hint += f"; {_MOVE_HINT}"
                     error.hint, any_unnamed = hint, True
                 errors += [error] if len(bad) <= MOST_ERRORS else []
@@ -125,9 +125,9 @@ class SourceCorpus(SurveyedCorpus):
         if errors and (any_named or not self.how.skip_bad or not survey.num_documents):
             if len(bad) > MOST_ERRORS:
                 more = f"{counted(len(bad) - MOST_ERRORS, 'more file')} cannot be read"
-                errors.append(DataError(self._where, more, hint=SKIP_HINT))
-            if any_unnamed and not any(map(has_remedy, errors)):
-                errors[-1].hint = f"{errors[-1].hint}; or {SKIP_HINT}"
+                errors.append(DataError(self._where, more, hint=skip_hint))
+            if skip_hint and any_unnamed and not any(map(has_remedy, errors)):
+                errors[-1].hint = f"{errors[-1].hint}; or {skip_hint}"
             raise together(errors)
         if not survey.num_documents:
             hint = next(iter(remarks.lines()), None)
@@ -147,12 +147,14 @@ class SourceCorpus(SurveyedCorpus):
         """Yield the documents of one source (a file, stdin or a catalogue entry) in blocks."""
         how, is_stdin = self.how, file.name == STDIN and file.status is None  # else a file of that name in a directory
         remarks.begin("stdin" if is_stdin else file.name, has_file=not is_stdin)
-        if how.conversations and file.status is None and not _is_of_conversations(file, how):
+        if how.conversations and file.status is None and _is_of_conversations(file, how) is False:
             sentence = "this is no list of questions and answers, but the first source is one, so all must be"
             raise DataError(shown(file.name), sentence)
         if is_stdin:
-            content = decoded(self._stdin_content(count), "stdin", "save it to a file with its ending, and name that")
-            blocks = markup_noted(content, remarks.note)
+            self._stdin.seek(0)
+            content = iter(lambda: self._stdin.read(BLOCK), b"")
+            text = decoded(content, "stdin", "save it to a file with its ending, and name that")
+            blocks = markup_noted(bytes_counted(text, count), remarks.note)
         elif file.status is None and file.name in datasets.ENTRIES:
             blocks = in_blocks(datasets.read_entry(datasets.ENTRIES[file.name]))
         else:
@@ -163,12 +165,6 @@ class SourceCorpus(SurveyedCorpus):
         if how.conversations:
             return blocks
         return split_at(how.separator, blocks) if how.separator else split_at_marks(blocks, remarks.note)
-
-    def _stdin_content(self, count: Callable[[int], object]) -> Iterator[bytes]:
-        self._stdin.seek(0)
-        while block := self._stdin.read(BLOCK):
-            count(len(block))
-            yield block
 
 
 def _spool_stdin(spooled: IO[bytes], count: Callable[[int], object]) -> None:
@@ -183,11 +179,10 @@ def _spool_stdin(spooled: IO[bytes], count: Callable[[int], object]) -> None:
                 # half: a stream without end would fill the disk, or the memory behind a tmpfs
                 limit = max(limit, shutil.disk_usage(tempfile.gettempdir()).free // 2)
             if (num_bytes := num_bytes + len(block)) > min(limit, STDIN_BYTES):
-                sentence = f"gpt keeps at most {STDIN_BYTES / 1e6:.0f} MB of it"
+                megabytes = min(limit, STDIN_BYTES) / 1e6
+                sentence = f"gpt keeps at most {megabytes:.0f} MB of it"
                 if limit < STDIN_BYTES:
-                    sentence = (
-                        f"gpt keeps at most {limit / 1e6:.0f} MB of it, half of what is free in the folder TMPDIR"
-                    )
+                    sentence = f"gpt keeps at most {megabytes:.0f} MB of it, half of what is free in the folder TMPDIR"
                 raise DataError("stdin", sentence, hint="save the text to a file, and name that")
             spooled.write(block)
             count(len(block))
@@ -230,7 +225,7 @@ def read_data(
 
 
 def reading_of(sources: str | Sequence[str], config: DataConfig) -> Reading:
-    """Return the options for reading SOURCEs; `conversations` is True if the first file begins with a conversation."""
+    """Return the options for reading SOURCEs; `conversations` is True if the text begins with a conversation."""
     how = Reading(config.text_field, config.separator, skip_bad=config.skip_bad)
     with contextlib.suppress(GptError):  # reading itself finds the words
         kinds = (_is_of_conversations(file, how) for file in SourceWalk(source_names(sources), config.skip_bad))
@@ -239,9 +234,9 @@ def reading_of(sources: str | Sequence[str], config: DataConfig) -> Reading:
 
 
 def _is_of_conversations(file: SourceFile, how: Reading) -> bool | None:
-    """Return whether a source consists of conversations; None for a file without text that the user did not name."""
-    if file.status is None:
-        return file.name in datasets.ENTRIES and datasets.ENTRIES[file.name].has_answers
+    """Return whether a source consists of conversations; None for a file that does not say so, as an empty one."""
+    if file.status is None and file.name in (STDIN, *datasets.ENTRIES):
+        return file.name != STDIN and datasets.ENTRIES[file.name].has_answers
     return holds_conversations(Path(file.name), how, named=file.named)
 
 

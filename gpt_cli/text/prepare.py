@@ -93,6 +93,7 @@ def _facts(
         return sum(map(len, texts)), sum(len(text.encode()) for text in texts)
 
     directories = [ids.directory if isinstance(ids, TokensOnDisk) else None for ids in (text.ids, text.validation_ids)]
+    files = [path for folder in {*filter(None, directories)} for path in folder.iterdir()]
     characters, num_bytes = corpus.num_characters, corpus.num_bytes
     tokenized_bytes = training.num_bytes + validation.num_bytes
     if corpus.how.conversations:  # without the JSON around them
@@ -113,9 +114,7 @@ def _facts(
         "data_digest": text.digest,
         "training_directory": directories[0] and str(directories[0]),
         "validation_directory": directories[1] and str(directories[1]),
-        "bytes_on_disk": sum(
-            path.stat().st_size for folder in {*filter(None, directories)} for path in folder.iterdir()
-        ),
+        "bytes_on_disk": sum(path.stat().st_size for path in files),
     }
 
 
@@ -188,8 +187,7 @@ def _verify_tokens(directory: Path, count: Callable[[int], object]) -> None:
     if tokens is None:
         sentence = "a file of these tokens is missing or has the wrong size"
         raise DataError(shown(directory), sentence, hint="the next gpt data prepare or gpt train writes it again")
-    with contextlib.closing(tokens):
-        tokens.verify(count)
+    tokens.verify(count)
 
 
 def _amount(row: dict[str, Any]) -> str:

@@ -51,12 +51,12 @@ class Remarks:
         """
         self._notes.setdefault(sentence, (self.name, self.path))
 
-    def leave_out(self, what: str, name: str | None = None, number: int = 1) -> None:
+    def leave_out(self, what: str, name: str, number: int = 1) -> None:
         """Add `number` to the count of left-out parts of the kind `what`, such as picture; keep the first few names."""
         self.counts[what] += number
-        self._names[what] += [name or self.name] if len(self._names[what]) <= _MOST_NAMED else []
+        self._names[what] += [name] if len(self._names[what]) <= _MOST_NAMED else []
 
-    def leave_out_record(self, error: DataError, others: Iterable[object] = ()) -> None:
+    def leave_out_record(self, error: DataError, others: Iterable[object]) -> None:
         """With `skip_bad`, count a bad record; else raise `error`, and hint at skip_bad if `others` has a good one."""
         if not self._skip_bad:
             if not error.hint and any(others):

@@ -11,17 +11,7 @@ from gpt_cli.common.files import cache_directory, require_no_file
 from gpt_cli.common.host import Host
 from gpt_cli.config import Config
 from gpt_cli.config.load import build_config, read_config, shipped_config
-from gpt_cli.config.request import (
-    EMPTY,
-    NONE,
-    Flag,
-    MaybeConfigFile,
-    MaybePath,
-    Request,
-    Settings,
-    Several,
-    Sources,
-)
+from gpt_cli.config.request import EMPTY, NONE, Flag, MaybeConfigFile, MaybePath, Request, Settings, Several, Sources
 from gpt_cli.config.strict_yaml import Document
 from gpt_cli.errors import UsageError
 from gpt_cli.text import datasets
@@ -57,11 +47,14 @@ class StatsRequest(Request):
     settings: Settings = EMPTY
 
     def find(self, host: Host) -> Config:
-        """Read the config of the text; raise UsageError for a wrong config."""
-        return _config_for(self.source, self.config, self.settings)
+        """Read a config file, or the defaults, overridden by settings and SOURCEs; raise UsageError for a wrong one."""
+        flags = {"data.source": ("SOURCE", self.source[0] if len(self.source) == 1 else [*self.source] or None)}
+        if self.config is None:
+            return build_config(Document({}, {}), "‹settings›", self.settings, flags)
+        return read_config(self.config, self.settings, flags)
 
 
-class PrepareRequest(Request):
+class PrepareRequest(StatsRequest):
     """Make the tokenizer and the tokens of a text, so that gpt train with this config starts at once.
 
     gpt train does the same by itself. A preparation that was stopped goes on where it was.
@@ -70,15 +63,13 @@ class PrepareRequest(Request):
     source: Sources = Field(
         default=EMPTY, kw_only=False, description="The text, as gpt train --data names it. Default: that of the config."
     )
-    config: MaybeConfigFile = NONE
-    settings: Settings = EMPTY
 
     def find(self, host: Host) -> Config:
         """Read the config; raise UsageError for a wrong or missing one, EnvironmentFailure without a cache."""
         if self.config is None:
             sentence = "‹config› is missing; it says how the text becomes tokens, and what part of it validates"
             raise UsageError("gpt data prepare", sentence, hint="gpt data prepare my.txt --config tiny")
-        config = _config_for(self.source, self.config, self.settings)
+        config = super().find(host)
         for line in config.unused(shipped_config(self.config)):
             host.notice(line)
         cache_directory("tokens")  # a user without one has nowhere to keep anything
@@ -90,11 +81,3 @@ class VerifyRequest(StatsRequest):
 
     With ‹config›, the text is read as that config reads it: data.separator, data.text_field and so on.
     """
-
-
-def _config_for(sources: Sequence[str], config: str | None, settings: Sequence[str]) -> Config:
-    """Read a config file, or the defaults, overridden by settings and the SOURCEs of the command."""
-    flags = {"data.source": ("SOURCE", sources[0] if len(sources) == 1 else [*sources] or None)}
-    if config is None:
-        return build_config(Document({}, {}), "‹settings›", settings, flags)
-    return read_config(config, settings, flags)

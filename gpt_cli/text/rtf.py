@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import re
 from functools import partial
@@ -34,7 +35,7 @@ def in_unicode(content: bytes) -> bytes:
             num_skipped = max(0, num_skipped - len(characters))
             continue
         if held:
-            output.append(_escaped(_decoded(held, fonts.get(state[b"f"]) or state[b"codec"])))
+            output.append(_escaped(held.decode(fonts.get(state[b"f"]) or state[b"codec"], "replace")))
             held.clear()
         num_skipped = state[b"uc"] if word == b"u" else 0
         if word == b"u":
@@ -51,7 +52,8 @@ def in_unicode(content: bytes) -> bytes:
         elif word == b"fcharset" and number in _CODECS:
             fonts[state[b"f"]] = _CODECS[number]
         elif word == b"ansicpg":
-            state = state | {b"codec": _CODECS.get(number, f"cp{number}")}
+            with contextlib.suppress(LookupError):
+                state = state | {b"codec": codecs.lookup(_CODECS.get(number, f"cp{number}")).name}
         elif word in (b"f", b"deff", b"uc"):
             state = state | {word: number}
         elif word == b"plain":
@@ -59,9 +61,3 @@ def in_unicode(content: bytes) -> bytes:
         elif word in _CODECS:
             state = state | {b"codec": _CODECS[word]}
     return "".join(output).encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
-
-
-def _decoded(content: bytearray, codec: str) -> str:
-    with contextlib.suppress(LookupError):
-        return content.decode(codec, "replace")
-    return content.decode("cp1252", "replace")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -119,21 +119,20 @@ class Examples:
         chosen = np.arange(number) * len(self.lengths) // number
         return [(int(self.bounds[i]), int(self.bounds[i] + self.lengths[i])) for i in chosen]
 
-    def packed(self, rows: Iterable[np.ndarray], length: int) -> Packed:
+    def packed(self, rows: Sequence[np.ndarray], length: int) -> Packed:
         """Return a window of `length` tokens for each row, a list of example indices; pad the rest of the window."""
-        windows = list[Packed]()
-        for row in rows:
-            window = Packed(np.zeros(length, np.int64), np.full(length, IGNORED), np.arange(length))
+        shape = len(rows), length
+        packed = Packed(np.zeros(shape, np.int64), np.full(shape, IGNORED), np.zeros(shape, np.int64))
+        for row, inputs, targets, positions in zip(rows, *packed, strict=True):
             at = 0
             for number in row:
                 start, end = self.bounds[number : number + 2]
                 taken = slice(at, at := at + int(end - start) - 1)
-                window.inputs[taken] = self.ids[start : end - 1]
-                window.targets[taken] = self.targets[start + 1 : end]
-                window.positions[taken] = np.arange(end - start - 1)
-            window.positions[at:] = np.arange(length - at)
-            windows.append(window)
-        return Packed(*(np.stack(parts) for parts in zip(*windows, strict=True)))
+                inputs[taken] = self.ids[start : end - 1]
+                targets[taken] = self.targets[start + 1 : end]
+                positions[taken] = np.arange(end - start - 1)
+            positions[at:] = np.arange(length - at)
+        return packed
 
     @cached_property
     def digest(self) -> str:

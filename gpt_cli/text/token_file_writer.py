@@ -138,9 +138,7 @@ def _whole_part(path: Path, dtype: np.dtype) -> TokenShard | None:
             about, arrays = parse_header(header)
             part = TokenShard(arrays["ids"].shape[0], int(about["groups"]), about["sha256"])
             # the digest covers what follows the header, to the end of the file
-            whole = (
-                header == _part_header(part, dtype) and hashlib.file_digest(file, "sha256").hexdigest() == part.sha256
-            )
-            return part if whole else None
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            return part if header == _part_header(part, dtype) and digest == part.sha256 else None
     except (OSError, *MALFORMED):
         return None

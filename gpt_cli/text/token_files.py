@@ -45,7 +45,8 @@ class TokensOnDisk:
     """The token ids of a text, stored in part files: a read-only sequence of uint16 or uint32 [tokens].
 
     Every read raises DataError if a file has become shorter, EnvironmentFailure if the disk fails. All files stay open,
-    so that ids never change while they are in use, even if the directory is removed or written anew.
+    so that ids never change while they are in use, even if the directory is removed or written anew; nobody closes
+    them before the last user is gone.
     """
 
     def __init__(self, directory: Path, parts: Sequence[TokenShard], dtype: np.dtype, about: dict[str, Any]):
@@ -53,10 +54,12 @@ class TokensOnDisk:
         self.directory, self.parts, self.dtype, self.about = directory, parts, dtype, about
         self._starts = [0, *accumulate(part.tokens for part in parts)]
         self._descriptors: list[int] = []
-        self._closing = weakref.finalize(self, _close_all, self._descriptors)
+        files = contextlib.ExitStack()
+        weakref.finalize(self, files.close)
         for number, part in enumerate(parts):
             path = directory / part_name(number)
             self._descriptors.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            files.callback(os.close, self._descriptors[-1])
             if os.fstat(self._descriptors[-1]).st_size != HEADER_BYTES + part.tokens * dtype.itemsize:
                 raise OSError(errno.EIO, "wrong size")
 
@@ -86,11 +89,9 @@ class TokensOnDisk:
         if not hasattr(os, "posix_fadvise"):  # macOS
             return
         for start in starts.tolist():
-            for number, offset, count in self._places(start, length):
+            for number, offset, num_bytes in self._places(start, length):
                 with contextlib.suppress(OSError):  # a piece of advice may be refused
-                    os.posix_fadvise(
-                        self._descriptors[number], offset, count * self.dtype.itemsize, os.POSIX_FADV_WILLNEED
-                    )
+                    os.posix_fadvise(self._descriptors[number], offset, num_bytes, os.POSIX_FADV_WILLNEED)
 
     def verify(self, count: Callable[[int], object] = lambda _: None) -> None:
         """Check every part file against its digest; `count` receives the number of tokens read since its last call.
@@ -111,15 +112,11 @@ class TokensOnDisk:
             hint = "remove the file; the next start writes it again"
             raise DataError(", ".join(damaged), sentence, hint=hint)
 
-    def close(self) -> None:
-        """Close all files; the ids cannot be read afterwards."""
-        self._closing()
-
     def _fill(self, ids: np.ndarray, start: int) -> None:
         """Fill the array `ids` with the ids of the text from position `start` on."""
         left = as_bytes(ids)
-        for number, offset, count in self._places(start, len(ids)):
-            end = offset + count * self.dtype.itemsize
+        for number, offset, num_bytes in self._places(start, len(ids)):
+            end = offset + num_bytes
             where = shown(self.directory / part_name(number))
             while offset < end:
                 try:
@@ -131,13 +128,13 @@ class TokensOnDisk:
                 left, offset = left[num_read:], offset + num_read
 
     def _places(self, start: int, length: int) -> Iterator[tuple[int, int, int]]:
-        """Yield where ids start..start+length-1 are stored: (part number, byte offset in its file, number of ids)."""
-        end = start + length
+        """Yield where ids start..start+length-1 are stored: (part number, byte offset in its file, bytes)."""
+        end, size = start + length, self.dtype.itemsize
         assert 0 <= start <= end <= len(self), "these ids are outside of the text"
         number = bisect_right(self._starts, start) - 1
         while start < end:
             count = min(end, self._starts[number + 1]) - start
-            yield number, HEADER_BYTES + (start - self._starts[number]) * self.dtype.itemsize, count
+            yield number, HEADER_BYTES + (start - self._starts[number]) * size, count * size
             number, start = number + 1, start + count
 
 
@@ -221,8 +218,3 @@ def as_bytes(ids: np.ndarray) -> memoryview:
 def digest_of_json(content: dict[str, Any]) -> str:
     """Return the sha256 of JSON data, whatever the order of its keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _close_all(descriptors: list[int]) -> None:
-    while descriptors:
-        os.close(descriptors.pop())

@@ -7,6 +7,7 @@ encodes to this token: the literal `<|endoftext|>` in a corpus or prompt is enco
 from __future__ import annotations
 
 import base64
+import contextlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -116,7 +117,7 @@ class BytePairTokenizer(Tokenizer):
 def tokenizer_from_dict(stored: Mapping[str, Any]) -> Tokenizer:
     """Build a tokenizer from the data of `to_dict`; raise CheckpointError for anything else."""
     tokenizer: Tokenizer | None = None
-    try:
+    with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError, RecursionError):
         if stored["kind"] == "byte":
             tokenizer = ByteTokenizer()
         elif stored["kind"] == "char":
@@ -127,16 +128,10 @@ def tokenizer_from_dict(stored: Mapping[str, Any]) -> Tokenizer:
                 raise CheckpointError("tokenizer", f"it cuts a text by {shown(pattern)}, which gpt does not know")
             tokens = [base64.b64decode(token, validate=True) for token in stored["tokens"].split(" ")]
             distinct = set(tokens)
-            if (
-                {bytes([byte]) for byte in range(256)} <= distinct
-                and len(distinct) == len(tokens)
-                and b"" not in distinct
-            ):
+            if {*ByteTokenizer().token_bytes} <= distinct and len(distinct) == len(tokens) and b"" not in distinct:
                 tokenizer = BytePairTokenizer(stored["kind"], pattern, tokens)
         elif stored["kind"] == "kept":
             tokenizer = HuggingFaceTokenizer.of_dict(stored)
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
-        tokenizer = None
     if tokenizer is None or tokenizer.to_dict() != stored:
         raise CheckpointError("tokenizer", "this is not a tokenizer that gpt writes")
     return tokenizer

@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from gpt_cli.common.host import Host
+from gpt_cli.common.host import NOBODY, Host
 from gpt_cli.common.rng import random_words, stream_key
 from gpt_cli.config import TokenizerConfig
 from gpt_cli.errors import CheckpointError, EnvironmentFailure, UsageError, shown
 from gpt_cli.text.cache import cached, read_cached_json, write_json
 from gpt_cli.text.corpus import Corpus
-from gpt_cli.text.documents import TextBlock, in_pieces, split_document
-from gpt_cli.text.load import NOBODY
+from gpt_cli.text.documents import bytes_counted, in_pieces, split_document
 from gpt_cli.text.split_patterns import BY_NAME, PATTERNS, WORD_PATTERN
 from gpt_cli.text.tokenizers import (
     BytePairTokenizer,
@@ -74,28 +73,24 @@ def make_tokenizer(
     """
     if config.kind == "kept":
         sentence = "kept is the tokenizer of an imported model, which no text gives"
-        raise UsageError(
-            "tokenizer.kind", sentence, hint="gpt train --init-from RUN begins with such a model and its tokenizer"
-        )
+        hint = "gpt train --init-from RUN begins with such a model and its tokenizer"
+        raise UsageError("tokenizer.kind", sentence, hint=hint)
     if config.kind == "byte":
         return ByteTokenizer()
     if config.kind == "char":
         present = np.zeros(sys.maxunicode + 1, bool)
-        for block in _counted(chain(training.blocks(), validation.blocks()), count):
+        for block in bytes_counted(chain(training.blocks(), validation.blocks()), count):
             present[code_points(block.text)] = True
         return CharTokenizer([chr(point) for point in np.flatnonzero(present)])
     if config.kind == "tiktoken":
-        return _published(config.name)
-    texts = (piece.text for piece in in_pieces(_counted(training.blocks(), count)))
+        return published_tokenizer(config.name)
+    texts = (piece.text for piece in in_pieces(bytes_counted(training.blocks(), count)))
     learned = sample_texts(texts, SAMPLE_BYTES / max(1, training.num_bytes))
     return train_byte_pairs(learned, config.vocab_size, BY_NAME[config.pattern])
 
 
 def sample_texts(texts: Iterable[str], share: float) -> Iterator[str]:
     """Yield about the fraction `share` of the texts, chosen by index alone; all texts if `share` is 1 or more."""
-    if share >= 1:
-        yield from texts
-        return
     key, chosen = stream_key(0, "tokenizer"), np.empty(0, bool)
     for number, text in enumerate(texts):
         at = number % _WORDS_AT_ONCE
@@ -119,12 +114,7 @@ def train_byte_pairs(texts: Iterable[str], vocab_size: int, pattern: str = WORD_
     return BytePairTokenizer("bpe", pattern, [bytes(token) for token, _ in ranked])
 
 
-def named_tokenizer(name: str) -> Tokenizer:
-    """Return the tokenizer `byte`, or a published one by its tiktoken name; raise as `make_tokenizer` does."""
-    return ByteTokenizer() if name == "byte" else _published(name)
-
-
-def _published(name: str) -> BytePairTokenizer:
+def published_tokenizer(name: str) -> BytePairTokenizer:
     """Return the vocabulary that tiktoken calls `name`, from its cache or the network, within NETWORK_TIMEOUT."""
     from tiktoken_ext.openai_public import ENCODING_CONSTRUCTORS  # only published vocabularies need it
 
@@ -146,12 +136,9 @@ def _published(name: str) -> BytePairTokenizer:
     if "vocabulary" not in result:
         cause = type(result["error"]).__name__ if "error" in result else f"no answer in {NETWORK_TIMEOUT} s"
         cause = "no connection" if cause == "ConnectionError" else cause
-        folder = os.environ.get("TIKTOKEN_CACHE_DIR")
-        cache = (
-            f"the folder TIKTOKEN_CACHE_DIR={folder} lacks it"
-            if folder
-            else "if you have it, name its folder in TIKTOKEN_CACHE_DIR"
-        )
+        cache = "if you have it, name its folder in TIKTOKEN_CACHE_DIR"
+        if folder := os.environ.get("TIKTOKEN_CACHE_DIR"):
+            cache = f"the folder TIKTOKEN_CACHE_DIR={folder} lacks it"
         sentence = f"the vocabulary {name} cannot be downloaded ({cause}); {cache}"
         hint = "use ‹tokenizer.kind=bpe›, which needs no network, or fill that folder on a machine with network"
         raise EnvironmentFailure("tokenizer.name", sentence, hint=hint)
@@ -161,9 +148,3 @@ def _published(name: str) -> BytePairTokenizer:
         raise EnvironmentFailure(f"tokenizer.name: {name}", sentence, hint="pip install 'tiktoken<0.15'")
     ranks = vocabulary["mergeable_ranks"]
     return BytePairTokenizer("tiktoken", vocabulary["pat_str"], sorted(ranks, key=ranks.__getitem__))
-
-
-def _counted(blocks: Iterable[TextBlock], count: Callable[[int], object]) -> Iterator[TextBlock]:
-    for block in blocks:
-        yield block
-        count(len(block.content))

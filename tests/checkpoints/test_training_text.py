@@ -146,6 +146,7 @@ def test_a_text_from_stdin_is_gone_but_may_be_given_again(here: Path) -> None:
         ("texts", "{top}/texts"),
         ("texts/*.md", "{top}/texts/*.md"),
         ("texts/**/*.md", "{top}/texts/**/*.md"),
+        ("texts/b**.md", "{top}/texts/b**.md"),
         (["a.txt", "lunyu", "-"], ["{top}/a.txt", "lunyu", "-"]),
         (["a.txt", "gone.txt"], ["a.txt", "gone.txt"]),  # all of them, or none
         ("gone/*.md", "gone/*.md"),

@@ -196,7 +196,7 @@ def test_the_power_fails_while_a_text_is_prepared(tmp_path: Path, monkeypatch: p
         writer = TokenWriter(Path("tokens"), np.uint16)
         for group in groups[writer.num_groups :]:
             writer.add(group)
-        writer.finish({}).close()
+        writer.finish({})
 
     monkeypatch.setattr(token_file_writer, "PART_TOKENS", 4)
     monkeypatch.chdir(tmp_path)

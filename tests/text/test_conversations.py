@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from support.helpers import small_config
 from support.kept import save
 
 from gpt_cli.common.host import Host
+from gpt_cli.config import DataConfig
 from gpt_cli.errors import DataError, GptError, UsageError
 from gpt_cli.text.chat_templates import template_for
 from gpt_cli.text.conversations import Conversation, Turn, conversation, conversations_of_file, read_conversation
@@ -123,6 +125,43 @@ def test_a_file_without_text_in_a_directory_is_left_out(here: Path, picture: str
     (here / "texts" / picture).write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
     found = read_data(small_config("data.source=texts").data)
     assert (found.how.conversations, found.num_documents, found.survey.num_skipped) == (True, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "hints"),
+    [
+        ("a.zip", b"PK cut off", ["‹data.skip_bad=true› leaves such files out"]),
+        ("a.jsonl", b"[cut off", ["‹data.skip_bad=true› leaves such files out"]),
+        ("a.jsonl", b"", []),
+        ("a.txt", b"", []),
+    ],
+)
+def test_the_first_file_that_says_something_tells_whether_a_directory_has_questions(
+    here: Path, name: str, content: bytes, hints: list[str]
+) -> None:
+    (here / "texts").mkdir()
+    (here / "texts" / name).write_bytes(content)
+    lines(here / "texts" / "b.jsonl", PAIR, PAIR)
+    with zipfile.ZipFile("packed.zip", "w") as archive:
+        for file in (name, "b.jsonl"):
+            archive.write(here / "texts" / file, file)
+    for source in ("texts", "packed.zip"):
+        found = read_data(DataConfig(source=source, skip_bad=True))
+        assert (found.how.conversations, found.num_documents) == (True, 2)
+    if hints:
+        with pytest.raises(DataError) as raised:
+            read_data(DataConfig(source="texts"))
+        assert [error.hint for error in (raised.value, *raised.value.others)] == hints
+    else:
+        assert read_data(DataConfig(source="texts")).num_documents == 2
+
+
+def test_a_missing_file_beside_questions_is_missing(here: Path) -> None:
+    pairs = lines(here / "a.jsonl", PAIR, PAIR)
+    for sources in ([pairs, "gone.jsonl"], ["gone.jsonl", pairs]):
+        with pytest.raises(DataError, match="no such file") as raised:
+            read_data(DataConfig(source=sources))
+        assert not raised.value.others
 
 
 def test_files_of_two_kinds_are_refused(here: Path) -> None:

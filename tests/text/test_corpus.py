@@ -24,7 +24,7 @@ from gpt_cli.errors import DataError, EnvironmentFailure
 from gpt_cli.text import compressed, file_formats
 from gpt_cli.text import corpus as corpus_module
 from gpt_cli.text import load as module
-from gpt_cli.text.file_formats import Reading
+from gpt_cli.text.file_formats import SKIP_HINT, Reading
 from gpt_cli.text.load import read_corpus, read_data, read_split, split_of
 
 
@@ -286,6 +286,15 @@ def test_bad_files_are_left_out_and_counted_where_the_config_says_so(
         "left out 4 bad files: d/bad-00.txt, d/bad-01.txt, d/bad-02.txt, ...",
     ]
     assert read_data(DataConfig(source="d", skip_bad=True)).documents == ("A", "fine", "Z")
+
+
+def test_no_hint_names_the_setting_that_is_set_already(here: Path) -> None:
+    (here / "d").mkdir()
+    (here / "d" / "a.zip").write_bytes(b"PK cut off")
+    for skip_bad, hint in ((False, SKIP_HINT), (True, None)):
+        with pytest.raises(DataError, match="damaged") as raised:
+            read_data(DataConfig(source="d", skip_bad=skip_bad))
+        assert raised.value.hint == hint
 
 
 def test_a_look_at_many_files_shows_that_it_is_at_work(here: Path) -> None:

@@ -119,6 +119,17 @@ def test_without_a_cache_folder_the_text_is_fetched_all_the_same(
     assert fetch(served[0]) == CONTENT
 
 
+def test_without_a_home_directory_the_text_is_fetched_all_the_same(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: str) -> Path:
+        raise EnvironmentFailure("cache", "this user has no home directory")
+
+    monkeypatch.setattr(datasets, "cache_directory", refuse)
+    assert fetch(served[0]) == CONTENT
+    assert not served[0].is_here()
+
+
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
     with pytest.raises(UsageError) as raised:
         find("tinyshakespear")

@@ -7,7 +7,7 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +49,8 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(name="tokens")
-def _tokens(tmp_path: Path) -> Iterator[TokensOnDisk]:
-    tokens = write(tmp_path)
-    yield tokens
-    tokens.close()
+def _tokens(tmp_path: Path) -> TokensOnDisk:
+    return write(tmp_path)
 
 
 def put(path: Path, content: bytes) -> None:

@@ -17,8 +17,8 @@ from gpt_cli.common.results import WIDTH, Result, Screen
 from gpt_cli.common.tables import Rows
 from gpt_cli.errors import GptError, counted, shown
 from gpt_cli.sampling.prompts import encode_text, read_prompt
-from gpt_cli.text.tokenizers import Tokenizer
-from gpt_cli.text.train_tokenizer import named_tokenizer
+from gpt_cli.text.tokenizers import ByteTokenizer, Tokenizer
+from gpt_cli.text.train_tokenizer import published_tokenizer
 from gpt_cli.tools.interpret.request import TokensRequest
 
 _GROUNDS = ("\033[30;46m", "\033[30;43m")  # by turns: black on cyan and on yellow, which every colour terminal has
@@ -111,7 +111,7 @@ def tokens(request: TokensRequest, target: None, host: Host) -> Tokens:
 def _named(name: str) -> Tokenizer:
     """Load the published tokenizer `name`; errors name the flag --tokenizer."""
     try:
-        return named_tokenizer(name)
+        return ByteTokenizer() if name == "byte" else published_tokenizer(name)
     except GptError as error:
         error.where, error.hint = "‹tokenizer›", "‹tokenizer=byte›, which needs no vocabulary"
         raise
