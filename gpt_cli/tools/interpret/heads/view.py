@@ -141,7 +141,7 @@ class HeadsView(View):
         mean norm, of the heads with the largest ratios at the last step; a table of their passages follows.
         """
         if finding.stacked:
-            return self._by_step(finding, width)
+            return self._by_step(finding, width, marks)
         heads, layers = self.rows(finding, "layer", "head"), self.rows(finding, "layer")
         parts: list[Rows] = [_of_heads(heads)]
         if layers:
@@ -159,7 +159,7 @@ class HeadsView(View):
         """Return the tables, with the peak token of each passage in colour."""
         return self.tables(finding, width, _COLOUR)
 
-    def _by_step(self, finding: Finding, width: int) -> list[Rows]:
+    def _by_step(self, finding: Finding, width: int, marks: tuple[str, str]) -> list[Rows]:
         column = "ratio" if "ratio" in finding else self.sort
 
         def of(at: Finding, name: str) -> Figure:
@@ -186,7 +186,7 @@ class HeadsView(View):
         if column != "ratio":
             return [rows]
         heads = {head_label(row): row for row in finding.lists["heads"]}
-        return [rows, of_passages([heads[name] for name in places], width, BRACKETS)]
+        return [rows, of_passages([heads[name] for name in places], width, marks)]
 
     def legend(self, finding: Finding) -> Iterator[str]:
         """Yield lines on what the model read and the meaning of the headings."""
