@@ -54,14 +54,15 @@ class PatchView(View):
         """Return a row for each patch: part, layer, head, position, share recovered, error, any estimate or input."""
         shares: Row = {"recovered": None, "recovered_error": None}
         if path := finding.about.get("path"):
-            layer, _, head = path.partition(":")[2].partition(".")
-            labels = {"part": "path", "layer": _number(layer), "head": _number(head), "position": None, "input": None}
-            return [labels | shares | row for row in finding.rows_along("input", "position")]
+            layer, _, head = path.partition(":")[2].strip().partition(".")
+            reader = {"part": "path", "layer": _number(layer), "head": _number(head)}
+            read = finding.rows_along("input", "position")
+            return [reader | {key: row[key] for key in ("position", "input")} | shares | row for row in read]
         rows = list[Row]()
         for row in finding.rows_along(*axes):
             part = row.pop("part")
-            labels = {"part": _kind(part), "layer": row["layer"], "head": _number(part[1:]), "position": None}
-            rows.append(labels | shares | row)
+            place = {"part": _kind(part), "layer": row["layer"], "head": _number(part[1:]), "position": row["position"]}
+            rows.append(place | shares | row)
         return sorted(rows, key=lambda row: (PARTS.index(row["part"]), row["layer"], row["head"] or 0))
 
     def tables(self, finding: Finding, width: int) -> list[Rows]:
