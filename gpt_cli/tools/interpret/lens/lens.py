@@ -183,15 +183,13 @@ def lens_figures(
 
 def _mean(name: str, layers: Sequence[int], windows: Sequence[np.ndarray]) -> Figure:
     """Figure [layer] of a measure's mean over all tokens of `windows`, [L, N] each; the error of one window is NaN."""
-    means, errors = list[float](), list[float]()
-    for row in range(len(layers)):
-        sums, sizes = (np.array([part(each[row]) for each in windows], dtype=float) for part in (np.sum, len))
-        error = standard_error(sums, sizes)
-        means.append(float(sums.sum() / sizes.sum()) if sizes.sum() else np.nan)
-        errors.append(np.nan if error is None else error)
+    sums = np.array([each.sum(axis=1) for each in windows], float).T.copy()  # [layers, windows]
+    sizes = np.array([each.shape[1] for each in windows], float)
+    means = [of_layer.sum() / sizes.sum() if sizes.sum() else np.nan for of_layer in sums]
+    errors = np.array([standard_error(of_layer, sizes) for of_layer in sums], float)  # None is NaN
     measure = name.removeprefix("tuned_").removesuffix("_gain")
     scale = "change" if name.endswith("_gain") else _SCALES.get(measure, "amount")
-    return Figure(name, {"layer": layers}, np.array(means), np.array(errors), UNITS.get(measure, ""), scale)
+    return Figure(name, {"layer": layers}, np.array(means), errors, UNITS.get(measure, ""), scale)
 
 
 def by_position(

@@ -138,10 +138,8 @@ def shares(changes: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarra
     The share is a ratio of means: a pair whose metric hardly differs has little weight, whereas a mean of ratios would
     explode. The error, NaN for one pair, is of a ratio of sums over random pairs (`evaluation.nll.standard_error`).
     """
-    flat = changes.reshape(len(gaps), -1).T
-    errors = [standard_error(row, gaps) for row in flat]
-    numbers = np.array([np.nan if error is None else abs(error) for error in errors])
-    return changes.sum(0) / gaps.sum() + 0.0, numbers.reshape(changes.shape[1:])
+    errors = np.array([standard_error(row, gaps) for row in changes.reshape(len(gaps), -1).T], float)  # None is NaN
+    return changes.sum(0) / gaps.sum() + 0.0, abs(errors).reshape(changes.shape[1:])
 
 
 def patch_figures(

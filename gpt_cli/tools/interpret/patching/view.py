@@ -284,19 +284,14 @@ def patch_content(frames: Sequence[Sequence[Row]]) -> dict[str, object]:
 
     `numbers` are [frames, n, 3]: share, its error and estimate, NaN where a row has none.
     """
-    places = [
-        [PARTS.index(row["part"]), *(_or(row[name], -1) for name in ("layer", "head", "position"))] for row in frames[0]
-    ]
-    numbers = [[[_or(row.get(name), np.nan) for name in _OF_PAGE] for row in rows] for rows in frames]
+    labels = ([PARTS.index(row["part"]), row["layer"], row["head"], row["position"]] for row in frames[0])
+    places = [[-1 if label is None else label for label in of_row] for of_row in labels]
+    numbers = [[[row.get(name) for name in _OF_PAGE] for row in rows] for rows in frames]  # None is NaN
     return {
         "parts": PARTS,
         "places": packed(np.array(places, "<i4").tobytes()),
         "numbers": packed(np.array(numbers, "<f4").tobytes()),
     }
-
-
-def _or(number: float | None, other: float) -> float:
-    return other if number is None else number
 
 
 def _labelled(text: str | None) -> str | None:
