@@ -53,7 +53,7 @@ def compare_window(models: Sequence[GPT], ids: Tensor, following: Tensor, wheres
                 of_heads.append(torch.stack([part.square().sum(dim=(1, 2, 3)) for part in (after - before, before)]))
             streams = [a.resid_post, b.resid_post]
     else:
-        streams = [[*model.residual_streams(ids[None])][-1] for model in models]
+        streams = [model.last_residual(ids[None]) for model in models]
     at_once, N = max(1, LOGITS_AT_ONCE // first.vocab_size), len(following)
     parts = list[tuple[Tensor, Tensor]]()
     for start in range(0, N, at_once):
