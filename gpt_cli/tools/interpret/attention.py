@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -53,11 +53,8 @@ class AttentionResult(AttentionDump, Result):
     @property
     def generated(self) -> list[dict[str, Any]]:
         """The tokens that the model generated, each with its text, probability and rank."""
-        generated_tokens = self.tokens[len(self.tokens) - len(self.predictions) :]
-        return [
-            {"text": text, "probability": prediction.probability, "rank": prediction.rank}
-            for text, prediction in zip(generated_tokens, self.predictions, strict=True)
-        ]
+        texts = self.tokens[len(self.tokens) - len(self.predictions) :]
+        return [{"text": text, **asdict(each)} for text, each in zip(texts, self.predictions, strict=True)]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the object that `gpt attn-dump --json` prints: tokens, layers, heads, stage names, but no arrays."""
