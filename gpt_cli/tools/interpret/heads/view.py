@@ -67,8 +67,8 @@ def head_figures(scores: HeadScores) -> list[Figure]:
 
 def labels_of(scores: HeadScores, num_tokens: int) -> list[Row]:
     """Return a label for each head, such as induction, by its scores on a text of `num_tokens` tokens."""
-    places = np.ndindex(len(scores.layers), len(scores.heads))
-    return [{"label": role_of(scores.of(*index), num_tokens)} for index in places]
+    of_heads = zip(*(column.ravel().tolist() for column in scores.columns.values()), strict=True)
+    return [{"label": role_of(dict(zip(scores.columns, row, strict=True)), num_tokens)} for row in of_heads]
 
 
 @dataclass(frozen=True)
@@ -164,26 +164,21 @@ class HeadsView(View):
         def of(at: Finding, name: str) -> Figure:
             return at[name].by_place("layer", "head")
 
+        def loss(at: Finding) -> str:
+            return cell_at(at["loss"], decimals=3)
+
         if column is None:
-            best = table_by_step(
-                finding,
-                ("loss", *(_BY_STEP.get(name, name) for name in SHARES)),
-                lambda at: [cell_at(at["loss"], decimals=3), *(_best(of(at, name)) for name in SHARES)],
-            )
-            return [best]
+            names = ("loss", *(_BY_STEP.get(name, name) for name in SHARES))
+            return [table_by_step(finding, names, lambda at: [loss(at), *(_best(of(at, name)) for name in SHARES)])]
         last = of(finding.stacked[-1], column)
         places = [*dict.fromkeys([*farthest(last, MAX_HEADS), *last.coords["place"]])][:MAX_HEADS]
-        loss = [] if column == "ratio" else ["loss"]
-        rows = table_by_step(
-            finding,
-            (*loss, *places),
-            lambda at: [
-                *(cell_at(at[name], decimals=3) for name in loss),
-                *(cell_at(of(at, column).at(place=name)) for name in places),
-            ],
-        )
+
+        def of_places(at: Finding) -> list[str]:
+            return [cell_at(of(at, column).at(place=place)) for place in places]
+
         if column != "ratio":
-            return [rows]
+            return [table_by_step(finding, ("loss", *places), lambda at: [loss(at), *of_places(at)])]
+        rows = table_by_step(finding, places, of_places)
         heads = {head_label(row): row for row in finding.lists["heads"]}
         return [rows, of_passages([heads[name] for name in places], width, marks)]
 
