@@ -174,9 +174,8 @@ def to_patch(
     num_patches, longest = len(chosen) * len(target.layers), max(lengths)
     about = f"{counted(num_patches, 'changed run')} of {counted(longest, 'token')}"
     num_bytes = 3 * 4 * num_patches * longest * loaded.config.model.d_model
-    require_available(
-        "patch", about, num_bytes, available_memory(), hint="fewer ‹layers›, ‹parts› or ‹heads› take less"
-    )
+    hint = "fewer ‹layers›, ‹parts› or ‹heads› take less"
+    require_available("patch", about, num_bytes, available_memory(), hint=hint)
     if len(lengths) > 1:
         if request.chosen == ("residual",) and not target.edge:
             wrong = (

@@ -129,9 +129,8 @@ class PatchView(View):
         columns = {"position": [label(finding, position, 8).replace(" / ", "\n") for position in reached]}
         placed = shares.at(position=reached or None)
         if "path" in finding.about:
-            yield heat_map(
-                placed, "share of the edge", {"input": [*map(say, shares.coords["input"])], **columns}, shares.ends
-            )
+            names = {"input": [*map(say, shares.coords["input"])], **columns}
+            yield heat_map(placed, "share of the edge", names, shares.ends)
         for kind, parts in _by_kind(finding).items():
             if kind != "head":
                 yield heat_map(placed.at(part=kind), _TITLES[kind], columns, shares.ends)
@@ -261,9 +260,13 @@ def _number(text: str) -> int | None:
 def patch_page(report: dict[str, Any]) -> bytes:
     """Return a page, HTML in UTF-8, of `report`, which `gpt patch --json` prints for one pair or the means of several.
 
-    For a report with `steps`, the page has a frame for each step.
+    For a report with `steps`, the page has a frame for each step; all share `places` [n, 4]: part, layer, head,
+    position (or -1). `numbers` are [frames, n, 3]: share, its error and estimate, NaN where a row has none.
     """
     steps = report.get("steps") or [report]
+    rows = ([PARTS.index(row["part"]), row["layer"], row["head"], row["position"]] for row in steps[0]["rows"])
+    places = [[-1 if label is None else label for label in row] for row in rows]
+    numbers = [[[row.get(name) for name in _OF_PAGE] for row in at["rows"]] for at in steps]  # None is NaN
     content = {
         "checkpoint": report["checkpoint"],
         "steps": [at["step"] for at in steps],
@@ -274,24 +277,13 @@ def patch_page(report: dict[str, Any]) -> bytes:
         "against": _labelled(report.get("against")),
         "metrics": [{kind: at[f"{kind}_metric"] for kind in _SIDES} for at in steps],
         "tokens": [{kind: _labelled(row[kind]) for kind in _SIDES} for row in report.get("tokens") or []],
-        "patch": patch_content([at["rows"] for at in steps]),
+        "patch": {
+            "parts": PARTS,
+            "places": packed(np.array(places, "<i4").tobytes()),
+            "numbers": packed(np.array(numbers, "<f4").tobytes()),
+        },
     }
     return build_page(PATCH_PAGE, content)
-
-
-def patch_content(frames: Sequence[Sequence[Row]]) -> dict[str, object]:
-    """Return rows of each frame as page content; all frames share `places` [n, 4]: part, layer, head, position (or -1).
-
-    `numbers` are [frames, n, 3]: share, its error and estimate, NaN where a row has none.
-    """
-    labels = ([PARTS.index(row["part"]), row["layer"], row["head"], row["position"]] for row in frames[0])
-    places = [[-1 if label is None else label for label in of_row] for of_row in labels]
-    numbers = [[[row.get(name) for name in _OF_PAGE] for row in rows] for rows in frames]  # None is NaN
-    return {
-        "parts": PARTS,
-        "places": packed(np.array(places, "<i4").tobytes()),
-        "numbers": packed(np.array(numbers, "<f4").tobytes()),
-    }
 
 
 def _labelled(text: str | None) -> str | None:
