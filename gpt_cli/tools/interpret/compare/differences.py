@@ -122,10 +122,8 @@ def weight_changes(first: GPT, second: GPT) -> list[Row]:
         equal = [(a.double(), b.detach().double()) for a, b in pairs if b is not None and a.shape == b.shape]
         if len(equal) < len(pairs) or (layer, part) in more:
             continue
-        apart, size = (
-            sum(float(each.square().sum()) for each in some)
-            for some in zip(*((b - a, a) for a, b in equal), strict=True)
-        )
+        apart = sum(float((b - a).square().sum()) for a, b in equal)
+        size = sum(float(a.square().sum()) for a, _ in equal)
         change = float(np.sqrt(apart / size)) if size else None if apart else 0.0
         rows.append({"layer": layer, "part": part, "change": change, "parameters": sum(a.numel() for a, _ in equal)})
     return rows
