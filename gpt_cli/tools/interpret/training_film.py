@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS, HeadScores
 from gpt_cli.attention_maps.selection import parse_selection
-from gpt_cli.attention_maps.snapshots import Snapshot, Steps, kept_steps
+from gpt_cli.attention_maps.snapshots import Losses, Snapshot, Steps, kept_steps
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.common.drawing.token_labels import Origin
 from gpt_cli.common.files import write_durably
@@ -167,10 +167,10 @@ def frames_apart(
     return -(-num_snapshots // max(1, most_bytes // frame))
 
 
-def _curves(losses: Mapping[str, Sequence[tuple[int, float]]]) -> dict[str, list[tuple[int, float]]]:
+def _curves(losses: Losses | None) -> dict[str, list[tuple[int, float]]]:
     """Return the finite points of each curve, evenly thinned to at most _MOST_POINTS."""
     curves = {}
-    for name, points in losses.items():
+    for name, points in (losses or {"loss": [], "validation_loss": []}).items():
         finite = [(step, loss) for step, loss in points if np.isfinite(loss)]
         curves[name] = finite[:: -(-len(finite) // _MOST_POINTS) or 1]
     return curves
