@@ -85,9 +85,8 @@ def _say_what_is_left_out(both: Both, target: ToCompare, weights: list[Row], hos
     shapes = [{name: tensor.shape for name, tensor in model.state_dict().items()} for model in (first, second)]
     if shapes[0] != shapes[1]:
         some = f"{counted(len(weights), 'part')} of the weights have the same shapes in both models"
-        host.notice(
-            some if weights else "no part of the weights has the same shapes in both models, so none is compared"
-        )
+        none = "no part of the weights has the same shapes in both models, so none is compared"
+        host.notice(some if weights else none)
 
 
 def _on_tokens(both: Both, corpus: Corpus, request: CompareRequest, host: Host) -> dict[str, Any]:

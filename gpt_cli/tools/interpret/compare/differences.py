@@ -45,11 +45,10 @@ def compare_window(models: Sequence[GPT], ids: Tensor, following: Tensor, wheres
     writes = heads and first.config.d_model == second.config.d_model
     streams, attention, of_heads = list[Tensor](), list[Tensor](), list[Tensor]()
     if heads:
-        for both in zip(*(walk(model, *model.embed(ids[None])) for model in models), strict=True):
-            a, b = both
+        for a, b in zip(*(walk(model, *model.embed(ids[None])) for model in models), strict=True):
             attention.append((a.weights - b.weights).abs().sum(dim=(0, 2, 3)) / 2)
             if writes:
-                before, after = (head_results(each.block, each.heads, range(first.config.num_heads)) for each in both)
+                before, after = (head_results(each.block, each.heads, range(first.config.num_heads)) for each in (a, b))
                 of_heads.append(torch.stack([part.square().sum(dim=(1, 2, 3)) for part in (after - before, before)]))
             streams = [a.resid_post, b.resid_post]
     else:

@@ -212,11 +212,8 @@ def _named(direction: Direction, first: str, second: str, tokenizer: Tokenizer) 
         order = numbers.argsort(descending=True, stable=True)[:TOP]
         return [tokenizer.token_text(token) for token in order.tolist()]
 
-    return {
-        "singular_value": direction.singular_value,
-        first: strongest(direction.first),
-        second: strongest(direction.second),
-    }
+    tokens = {first: strongest(direction.first), second: strongest(direction.second)}
+    return {"singular_value": direction.singular_value, **tokens}
 
 
 def _joined(rows: Sequence[Row], more: Sequence[Row]) -> list[Row]:

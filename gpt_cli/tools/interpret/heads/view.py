@@ -67,8 +67,8 @@ def head_figures(scores: HeadScores) -> list[Figure]:
 
 def labels_of(scores: HeadScores, num_tokens: int) -> list[Row]:
     """Return a label for each head, such as induction, by its scores on a text of `num_tokens` tokens."""
-    of_heads = zip(*(column.ravel().tolist() for column in scores.columns.values()), strict=True)
-    return [{"label": role_of(dict(zip(scores.columns, row, strict=True)), num_tokens)} for row in of_heads]
+    places = np.ndindex(len(scores.layers), len(scores.heads))
+    return [{"label": role_of(scores.of(*index), num_tokens)} for index in places]
 
 
 @dataclass(frozen=True)

@@ -76,9 +76,7 @@ def patch(request: PatchRequest, target: ToPatch, host: Host) -> Finding:
     with host.counting("patching", total, "positions") as count:
         seen = [(each.step, measure_patches(each, tasks, target, chosen, positions, request, count)) for each in models]
     about = describe(loaded, request, target, tasks)
-    steps = [
-        Finding(PATCH, {"step": step}, patch_figures(measured, target, chosen, positions)) for step, measured in seen
-    ]
+    steps = [Finding(PATCH, {"step": step}, patch_figures(each, target, chosen, positions)) for step, each in seen]
     if paths:
         finding = stack(steps, {"run": str(target.run.path), **about})
         return finding.saved(host, request.out, (len(steps), "checkpoint"))

@@ -81,9 +81,8 @@ class PatchView(View):
             return [table_by_step(finding, (*_SIDES, *parts), of_step)]
         rows, names = self.rows(finding, *PLACES), [_shown(finding).name]
         if path := finding.about.get("path"):
-            best = [row for row in rows if row["position"] is None] + strongest(
-                rows, "path", names[0], 0, 2 * STRONGEST
-            )
+            best = [row for row in rows if row["position"] is None]
+            best += strongest(rows, "path", names[0], 0, 2 * STRONGEST)
             cells = (_cells(finding, row, names, path, row["input"]) for row in best)
             return [[("edge", "read as", "position", *names), *cells]]
         names += ["estimate"] if "recovered" in finding and "estimate" in finding else []
@@ -220,10 +219,8 @@ def _map(finding: Finding, width: int) -> Rows:
     shares = _shown(finding).at(part="residual")
     reached = [position for position in _reached(shares) if shares.at(position=position).values.any()]
     labels = [label(finding, position) for position in reached]
-    shares = replace(shares, error=None)  # has no room
-    return matrix(
-        "residual", labels, shares.at(position=reached).over("position", "layer"), (width - 2 * LABEL - 12) // _CELL
-    )
+    shares = replace(shares.at(position=reached).over("position", "layer"), error=None)  # has no room
+    return matrix("residual", labels, shares, (width - 2 * LABEL - 12) // _CELL)
 
 
 def _cells(finding: Finding, row: Row, names: Sequence[str], *first: str) -> tuple[str, ...]:
@@ -265,7 +262,7 @@ def patch_page(report: dict[str, Any]) -> bytes:
     """
     steps = report.get("steps") or [report]
     rows = ([PARTS.index(row["part"]), row["layer"], row["head"], row["position"]] for row in steps[0]["rows"])
-    places = [[-1 if label is None else label for label in row] for row in rows]
+    places = [[-1 if number is None else number for number in row] for row in rows]
     numbers = [[[row.get(name) for name in _OF_PAGE] for row in at["rows"]] for at in steps]  # None is NaN
     content = {
         "checkpoint": report["checkpoint"],
