@@ -39,6 +39,10 @@ class HeadScores:
     heads: tuple[int, ...]
     columns: Mapping[str, np.ndarray]
 
+    def of(self, row: int, column: int) -> dict[str, float]:
+        """Return the scores, by name, of the head at index `row` of `layers` and index `column` of `heads`."""
+        return {name: float(scores[row, column]) for name, scores in self.columns.items()}
+
 
 def role_of(scores: Mapping[str, float], num_tokens: int) -> str | None:
     """Return the label of the first role in ROLES, (column, label, least score), whose least score the head reaches.
