@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -117,11 +118,10 @@ def _outputs_and_scales(model: GPT, ids: Sequence[int], queries: Sequence[int]) 
             summed = (made.resid_pre + made.attn_out)[0, chosen]
             middle = block.norm_1(summed)
             own_scales.append(scale(block.norm_1, summed) * scale(block.norm_2, middle + block.feed_forward(middle)))
-    scales = [scale(model.final_norm, x[0, chosen])]
-    for layer_scales in reversed(own_scales):
-        scales.insert(0, layer_scales * scales[0])
-    require_finite(scales[0], "norms")
-    return outputs, scales[:-1]
+    # products of the factors from the output layer down
+    _, *scales = accumulate([scale(model.final_norm, x[0, chosen]), *reversed(own_scales)], torch.mul)
+    require_finite(scales[-1], "norms")
+    return outputs, scales[::-1]
 
 
 def through(norm: Norm, reader: Tensor) -> Tensor:

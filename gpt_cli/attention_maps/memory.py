@@ -46,16 +46,11 @@ def require_room_for_dump(
     if out is not None:
         folder = next(parent for parent in out.absolute().parents if parent.is_dir())
         needs.append((file_size, 0, shutil.disk_usage(folder).free, "disk"))
+    about = f"{counted(count, 'head')} on {counted(num_tokens, 'token')}"
     for per_head, fixed, free, what in needs:
         fits = command == "attn-dump" and count > 1 and per_head + fixed // len(heads) <= (free or 0)
-        require_available(
-            command,
-            f"{counted(count, 'head')} on {counted(num_tokens, 'token')}",
-            fixed + per_head * count,
-            free,
-            what=what,
-            hint=f"‹layers={layers[0]}› ‹heads={heads[0]}›" if fits else shorter,
-        )
+        hint = f"‹layers={layers[0]}› ‹heads={heads[0]}›" if fits else shorter
+        require_available(command, about, fixed + per_head * count, free, what=what, hint=hint)
 
 
 def _bytes_of_heads(model: GPT, num_heads: int, num_tokens: int) -> int:

@@ -64,8 +64,7 @@ def draw(dump: AttentionDump, notice: Notify = ignored, *, kind: str = "png") ->
             weight = dump.weights[0, 0, query, key]
             ink = "black" if weight > 0.2 else "white"
             axes.text(key, query, f"{weight:.2f}".removeprefix("0"), ha="center", va="center", fontsize=6, color=ink)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    axes.spines[:].set_visible(False)
     bar = figure.add_axes((1 - 0.7 / width, foot / height, 0.12 / width, 1 - (foot + 0.5) / height))
     figure.colorbar(image, cax=bar, ticks=[0, 0.05, 0.25, 0.5, 1]).ax.tick_params(labelsize=7)
     words, spoken = fonts_for(language(), notice)
@@ -97,10 +96,8 @@ def _label_axes(
     downwards = ["\n".join(label) if _is_upright(label) else label for label in labels]
     for set_ticks, texts, count in zip((axes.set_yticks, axes.set_xticks), (labels, downwards), grid, strict=True):
         ticks = [start * cell + i // each for start in range(count) for i in shown]
-        set_ticks(ticks, [texts[i] for _ in range(count) for i in shown])
-    for label in axes.get_xticklabels() + axes.get_yticklabels():
-        label.set_fontproperties(properties)
-        label.set_parse_math(False)
+        shown_texts = [texts[i] for _ in range(count) for i in shown]
+        set_ticks(ticks, shown_texts, fontproperties=properties, parse_math=False)
     for number, label in enumerate(axes.get_xticklabels()):
         if not _is_upright(labels[shown[number % len(shown)]]):
             label.set_rotation(90)

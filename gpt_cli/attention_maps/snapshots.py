@@ -57,8 +57,7 @@ class Steps:
     newest: Snapshot
     number: int  # of all steps, with another prompt too
     read: Callable[[int], Iterator[Snapshot]]
-    losses: Losses
-    computed: bool = False  # from checkpoints; the loss of a step is then the loss of the prompt
+    losses: Losses | None  # None of steps computed from checkpoints, where the loss of a step is that of the prompt
 
 
 def snapshot_bytes(snapshot: Snapshot) -> bytes:

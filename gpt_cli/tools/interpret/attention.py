@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -53,11 +53,8 @@ class AttentionResult(AttentionDump, Result):
     @property
     def generated(self) -> list[dict[str, Any]]:
         """The tokens that the model generated, each with its text, probability and rank."""
-        generated_tokens = self.tokens[len(self.tokens) - len(self.predictions) :]
-        return [
-            {"text": text, "probability": prediction.probability, "rank": prediction.rank}
-            for text, prediction in zip(generated_tokens, self.predictions, strict=True)
-        ]
+        texts = self.tokens[len(self.tokens) - len(self.predictions) :]
+        return [{"text": text, **asdict(each)} for text, each in zip(texts, self.predictions, strict=True)]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the object that `gpt attn-dump --json` prints: tokens, layers, heads, stage names, but no arrays."""
@@ -151,11 +148,9 @@ def attention(request: AttentionRequest, target: ToInspect, host: Host) -> Atten
         num_generated=request.generate or 0,
     )
     if result.generated:
-        rows = [(say("generated"), say("probability"), say("rank"))]
-        rows += [
-            (label_of(entry["text"]), f"{entry['probability']:.4f}", str(entry["rank"])) for entry in result.generated
-        ]
-        host.notice(table(rows))
+        headings = say("generated"), say("probability"), say("rank")
+        rows = ((label_of(each["text"]), f"{each['probability']:.4f}", str(each["rank"])) for each in result.generated)
+        host.notice(table([headings, *rows]))
     if request.out is None:
         num_read = counted(len(dump.tokens) - len(dump.predictions), "token")
         host.notice(f"{run_name(loaded.path)}, step {loaded.step:,}: {num_read} of the prompt")
@@ -175,23 +170,15 @@ def _dumped(request: AttentionRequest, target: ToInspect, loaded: Loaded, host: 
     """Generate the requested tokens, and return the attention on the prompt and these tokens."""
     assert target.prompt is not None
     model, tokenizer, num_generated = loaded.model, loaded.tokenizer, request.generate or 0
+    longest = loaded.config.model.context_length
     ids = encode_prompt(
-        tokenizer,
-        target.prompt,
-        loaded.config.model.context_length,
-        num_generated,
-        source=target.source,
-        truncate=request.truncate,
+        tokenizer, target.prompt, longest, num_generated, source=target.source, truncate=request.truncate
     )
     chosen: dict[str, Any] = {"layers": target.layers, "heads": target.heads, "stages": request.stages}
+    out = None if request.out == STDOUT else request.out
+    shorter = "use a shorter prompt or a smaller ‹generate›" if num_generated else "use a shorter prompt"
     require_room_for_dump(
-        "attn-dump",
-        model,
-        len(ids) + num_generated,
-        **chosen,
-        ending=request.ending,
-        out=None if request.out == STDOUT else request.out,
-        shorter="use a shorter prompt or a smaller ‹generate›" if num_generated else "use a shorter prompt",
+        "attn-dump", model, len(ids) + num_generated, **chosen, ending=request.ending, out=out, shorter=shorter
     )
     added: list[int] = []
     with host.working("generating"):

@@ -38,11 +38,12 @@ def encode_dump(
         from gpt_cli.attention_maps.picture import draw  # loads matplotlib, which takes half a second
 
         yield draw(dump, notice, kind=ending[1:])
-    elif ending in _BY_ROWS:
-        for piece in gathered(_BY_ROWS[ending](dump, count)):
-            yield piece.encode()
+    elif ending in (".json", ".csv"):
+        is_csv = ending == ".csv"
+        pieces = _csv(dump, count) if is_csv else json_pieces({"tokens": dump.tokens, **_arrays(dump)}, count)
+        yield from (piece.encode() for piece in gathered(pieces))
     else:
-        yield _WRITERS[ending](dump)
+        yield {".npz": _npz, ".safetensors": _safetensors, ".html": attention_page}[ending](dump)
 
 
 def _npz(dump: AttentionDump) -> bytes:
@@ -84,14 +85,3 @@ def _csv(dump: AttentionDump, count: Callable[[int], object]) -> Iterator[str]:
                 ]
                 yield "".join(lines)
                 count(1)
-
-
-_BY_ROWS: dict[str, Callable[[AttentionDump, Callable[[int], object]], Iterator[str]]] = {
-    ".json": lambda dump, count: json_pieces({"tokens": dump.tokens, **_arrays(dump)}, count),
-    ".csv": _csv,
-}
-_WRITERS: dict[str, Callable[[AttentionDump], bytes]] = {
-    ".npz": _npz,
-    ".safetensors": _safetensors,
-    ".html": attention_page,
-}

@@ -37,7 +37,7 @@ def computed_steps(target: ToInspect, device: torch.device, host: Host) -> Steps
                 yield newest if path == paths[-1] else _snapshot(path, target, device, host)
                 count(1)
 
-    return Steps(str(target.run.path), newest, len(paths), read, {"loss": [], "validation_loss": []}, computed=True)
+    return Steps(str(target.run.path), newest, len(paths), read, losses=None)
 
 
 def _snapshot(path: Path, target: ToInspect, device: torch.device, host: Host) -> Snapshot:

@@ -41,9 +41,7 @@ class Figure:
         both = np.full((2, *map(len, coords.values())), np.nan)
         for row in rows:
             index = (slice(None), *(labels.index(row[axis]) for axis, labels in coords.items()))
-            both[index] = [
-                np.nan if number is None else number for number in (row[key or name], row.get(f"{name}_error"))
-            ]
+            both[index] = row[key or name], row.get(f"{name}_error")  # None is NaN
         return cls(name, coords, both[0], both[1] if f"{name}_error" in rows[0] else None, **more)
 
     @property

@@ -111,15 +111,6 @@ def chosen_heads(header: Header, layers: str | None, heads: str | None) -> tuple
     return parse_selection(layers, sizes.num_blocks, "layers"), parse_selection(heads, sizes.num_heads, "heads")
 
 
-def find_steps(request: AttentionRequest | ReadingRequest, heads: str | None, host: Host) -> ToInspect:
-    """Return the run of `--over-training`, and the prompt for its checkpoints; without a prompt, snapshots are read."""
-    header = find_header(request.run, None, host)
-    chosen = chosen_heads(header, request.layers, heads)
-    if request.prompt is None and request.prompt_file is None:
-        return ToInspect(*chosen, None, "", None, header)
-    return ToInspect(*chosen, *read_prompt(request.prompt, request.prompt_file, header, host.stdin), None, header)
-
-
 def step_files(run: RunFiles) -> list[Path]:
     """Return the checkpoint files of a run in the order of their steps; raises CheckpointError if there are none."""
     if not (paths := [*run.steps().values()]):
@@ -128,14 +119,25 @@ def step_files(run: RunFiles) -> list[Path]:
     return paths
 
 
-class AttentionRequest(Request):
+class PromptRequest(Request):
+    """Request of a report on a prompt, or on something else if there is none."""
+
+    prompt: Prompt = Field(default=None, kw_only=False)
+    prompt_file: PromptFile = NONE
+    exclusive = (("prompt", "prompt_file"),)
+
+    @property
+    def prompted(self) -> bool:
+        """Return whether the model reads a prompt rather than a text or nothing."""
+        return self.prompt is not None or self.prompt_file is not None
+
+
+class AttentionRequest(PromptRequest):
     """Show or save where each head looks.
 
     Each row of a map is a token that looks, each column a token it looks at.
     """
 
-    prompt: Prompt = Field(default=None, kw_only=False)
-    prompt_file: PromptFile = NONE
     out: Annotated[MaybePath, Flag("FILE")] = Field(
         default=NONE,
         description="A .npz, .safetensors, .json, .csv, .html, .png, .svg or .pdf file; - writes JSON or CSV to "
@@ -183,14 +185,12 @@ class AttentionRequest(Request):
             return f".{self.format or 'json'}"
         return None if self.out is None else ending_of(self.out, FORMATS)
 
-    exclusive = (("prompt", "prompt_file"),)
-
     def misfits(self) -> Iterator[Misfit]:
         """Yield a `Misfit` for each flag that --over-training excludes, or that lacks `generate` or `out=-`."""
         yield from super().misfits()
         if self.over_training:
             of_step = ("format", "checkpoint", "generate", "temperature", "seed", "stage")
-            unused = ("device",) if self.prompt is None and self.prompt_file is None else ()  # nothing is computed then
+            unused = () if self.prompted else ("device",)  # nothing is computed then
             yield from self.apart("over_training", *of_step, "file_dtype", "truncate", *unused)
             return
         if self.format and self.out != STDOUT:
@@ -218,20 +218,18 @@ class AttentionRequest(Request):
         Raises UsageError for heads that the model does not have and for files that cannot be written.
         """
         if self.over_training:
-            if self.out is not None:
-                if self.out.suffix.lower() != ".html":
-                    wrong = "a film is a page, so it needs a name in .html"
-                    raise UsageError("‹over_training›", wrong, hint="‹out=film.html›")
-                require_foreign(self.out)
-            return find_steps(self, self.heads, host)
-        if ending := self.ending:
+            if self.out is not None and self.out.suffix.lower() != ".html":
+                wrong = "a film is a page, so it needs a name in .html"
+                raise UsageError("‹over_training›", wrong, hint="‹out=film.html›")
+        elif ending := self.ending:
             check_format(ending, self.stages, self.file_dtype)
         if self.out not in (None, STDOUT):
             require_foreign(self.out)
         header = find_header(self.run, self.checkpoint, host)
         chosen = chosen_heads(header, self.layers, self.heads)
-        prompt, source = read_prompt(self.prompt, self.prompt_file, header, host.stdin)
-        return ToInspect(*chosen, prompt, source, None, header)
+        if self.over_training and not self.prompted:
+            return ToInspect(*chosen, None, "", None, header)
+        return ToInspect(*chosen, *read_prompt(self.prompt, self.prompt_file, header, host.stdin), None, header)
 
 
 def require_report(out: Path, page: str | None = None) -> None:
@@ -240,11 +238,9 @@ def require_report(out: Path, page: str | None = None) -> None:
     require_foreign(out)
 
 
-class ReadingRequest(Request):
+class ReadingRequest(PromptRequest):
     """Request of a report on a prompt or a text."""
 
-    prompt: Prompt = Field(default=None, kw_only=False)
-    prompt_file: PromptFile = NONE
     data: Annotated[NamedPaths, Flag("SOURCE", offers="texts")] = Field(
         default=EMPTY,
         description="The text that the model reads. Repeatable. Default: the validation text of the run.",
@@ -257,15 +253,10 @@ class ReadingRequest(Request):
     device: Device = None
     threads: Threads = None
     exclusive = (
-        ("prompt", "prompt_file"),
+        *PromptRequest.exclusive,
         ("prompt", "data", "max_tokens"),
         ("prompt_file", "data", "max_tokens"),
     )
-
-    @property
-    def prompted(self) -> bool:
-        """Return whether the model reads a prompt rather than a text."""
-        return self.prompt is not None or self.prompt_file is not None
 
     @property
     def film(self) -> str:

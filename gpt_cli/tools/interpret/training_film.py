@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from gpt_cli.attention_maps.head_metrics import COLUMNS, HeadScores, Row
+from gpt_cli.attention_maps.head_metrics import COLUMNS, HeadScores
 from gpt_cli.attention_maps.selection import parse_selection
-from gpt_cli.attention_maps.snapshots import Steps, kept_steps
+from gpt_cli.attention_maps.snapshots import Losses, Snapshot, Steps, kept_steps
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.common.drawing.token_labels import Origin
 from gpt_cli.common.files import write_durably
@@ -35,6 +35,8 @@ class Film(Result):
 
     run: str
     content: dict[str, object] = field(repr=False)  # of the page, with the weights of all frames
+    layers: tuple[int, ...] = field(repr=False)
+    heads: tuple[int, ...] = field(repr=False)  # the same for each layer
     tokens: tuple[str, ...]
     steps: tuple[int, ...]
     losses: tuple[float, ...]  # of the batches of these steps, in nats per token
@@ -42,16 +44,6 @@ class Film(Result):
     every: int
     num_others: int  # of these snapshots, those of another prompt
     out: str | None = None
-
-    @property
-    def layers(self) -> tuple[int, ...]:
-        """The indices of the layers in the film."""
-        return self.scores[0].layers
-
-    @property
-    def heads(self) -> tuple[int, ...]:
-        """The indices of the heads in the film, the same for each layer."""
-        return self.scores[0].heads
 
     def as_dict(self) -> dict[str, Any]:
         """Return the object that `gpt attn-dump --over-training --json` prints."""
@@ -148,26 +140,22 @@ def read_frames(
     T = len(newest.tokens)
     num_cells = len(places[0]) * T if newest.lens else 0
     every = frames_apart(run.number, len(places[0]) * len(places[1]), T, most_bytes, num_cells)
-    steps: list[int] = []
-    losses: list[float] = []
-    weights: list[np.ndarray] = []
-    scores: list[HeadScores] = []
-    lenses: list[list[Row]] = []
+    frames = list[Snapshot]()  # each with what the film shows of it, and weights that take little room
     for snapshot in run.read(every):
-        steps.append(snapshot.step)
-        losses.append(snapshot.loss)
-        chosen = snapshot.weights[np.ix_(*places)]
-        weights.append(quantise(chosen[..., *np.tril_indices(T)], _LEVELS))
+        triangles = snapshot.weights[np.ix_(*places)][..., *np.tril_indices(T)]
         columns = {name: values[np.ix_(*places)] for name, values in snapshot.scores.columns.items()}
-        scores.append(HeadScores(*places, columns))
-        lenses.append([each | {"layers": [each["layers"][n] for n in places[0]]} for each in snapshot.lens])
+        lens = [each | {"layers": [each["layers"][n] for n in places[0]]} for each in snapshot.lens]
+        frames.append(
+            replace(snapshot, weights=quantise(triangles, _LEVELS), scores=HeadScores(*places, columns), lens=lens)
+        )
     origin = Origin(name or run.run, newest.step, newest.prompt)
     # of each frame what the one before lacks, modulo 256: much is then near 0, and compresses well
-    differences = np.diff(np.stack(weights), axis=0, prepend=np.uint8(0))
+    differences = np.diff(np.stack([each.weights for each in frames]), axis=0, prepend=np.uint8(0))
     content = weights_content(newest.tokens, *places, differences, origin)
-    content["lens"] = lens_content(lenses) if lenses[0] else None
-    num_others = -(-run.number // every) - len(steps)
-    return Film(run.run, content, newest.tokens, tuple(steps), tuple(losses), tuple(scores), every, num_others)
+    content["lens"] = lens_content([each.lens for each in frames]) if newest.lens else None
+    steps, losses, scores = zip(*((each.step, each.loss, each.scores) for each in frames), strict=True)
+    num_others = -(-run.number // every) - len(frames)
+    return Film(run.run, content, *places, newest.tokens, steps, losses, scores, every, num_others)
 
 
 def frames_apart(
@@ -179,10 +167,10 @@ def frames_apart(
     return -(-num_snapshots // max(1, most_bytes // frame))
 
 
-def _curves(losses: Mapping[str, Sequence[tuple[int, float]]]) -> dict[str, list[tuple[int, float]]]:
+def _curves(losses: Losses | None) -> dict[str, list[tuple[int, float]]]:
     """Return the finite points of each curve, evenly thinned to at most _MOST_POINTS."""
     curves = {}
-    for name, points in losses.items():
+    for name, points in (losses or {"loss": [], "validation_loss": []}).items():
         finite = [(step, loss) for step, loss in points if np.isfinite(loss)]
         curves[name] = finite[:: -(-len(finite) // _MOST_POINTS) or 1]
     return curves

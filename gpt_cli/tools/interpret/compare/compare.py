@@ -85,9 +85,8 @@ def _say_what_is_left_out(both: Both, target: ToCompare, weights: list[Row], hos
     shapes = [{name: tensor.shape for name, tensor in model.state_dict().items()} for model in (first, second)]
     if shapes[0] != shapes[1]:
         some = f"{counted(len(weights), 'part')} of the weights have the same shapes in both models"
-        host.notice(
-            some if weights else "no part of the weights has the same shapes in both models, so none is compared"
-        )
+        none = "no part of the weights has the same shapes in both models, so none is compared"
+        host.notice(some if weights else none)
 
 
 def _on_tokens(both: Both, corpus: Corpus, request: CompareRequest, host: Host) -> dict[str, Any]:
@@ -101,13 +100,10 @@ def _on_tokens(both: Both, corpus: Corpus, request: CompareRequest, host: Host) 
     windows = spaced_windows(len(ids), longest, request.max_tokens, host)
     num_heads, longest = sum(loaded.config.model.num_heads for loaded in both), max(b - a for a, b in windows)
     logits = 8 * min(sum(loaded.model.vocab_size for loaded in both) * longest, 2 * LOGITS_AT_ONCE)
-    require_available(  # for the attention of a layer of both models, and their logits
-        "compare",
-        f"{counted(num_heads, 'head')} on {counted(longest, 'token')}",
-        BYTES_PER_WEIGHT * num_heads * longest**2 + logits,
-        available_memory(),
-        hint="use fewer ‹max_tokens›",
-    )
+    # of the attention of a layer of both models, and of their logits
+    num_bytes = BYTES_PER_WEIGHT * num_heads * longest**2 + logits
+    about = f"{counted(num_heads, 'head')} on {counted(longest, 'token')}"
+    require_available("compare", about, num_bytes, available_memory(), hint="use fewer ‹max_tokens›")
     models, wheres = [loaded.model for loaded in both], [shown(loaded.path) for loaded in both]
     device, seen, texts = models[0].output_weight.device, list[Window](), list[np.ndarray]()
     num_tokens = sum(end - start for start, end in windows)

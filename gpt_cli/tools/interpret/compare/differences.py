@@ -45,15 +45,14 @@ def compare_window(models: Sequence[GPT], ids: Tensor, following: Tensor, wheres
     writes = heads and first.config.d_model == second.config.d_model
     streams, attention, of_heads = list[Tensor](), list[Tensor](), list[Tensor]()
     if heads:
-        for both in zip(*(walk(model, *model.embed(ids[None])) for model in models), strict=True):
-            a, b = both
+        for a, b in zip(*(walk(model, *model.embed(ids[None])) for model in models), strict=True):
             attention.append((a.weights - b.weights).abs().sum(dim=(0, 2, 3)) / 2)
             if writes:
-                before, after = (head_results(each.block, each.heads, range(first.config.num_heads)) for each in both)
+                before, after = (head_results(each.block, each.heads, range(first.config.num_heads)) for each in (a, b))
                 of_heads.append(torch.stack([part.square().sum(dim=(1, 2, 3)) for part in (after - before, before)]))
             streams = [a.resid_post, b.resid_post]
     else:
-        streams = [[*model.residual_streams(ids[None])][-1] for model in models]
+        streams = [model.last_residual(ids[None]) for model in models]
     at_once, N = max(1, LOGITS_AT_ONCE // first.vocab_size), len(following)
     parts = list[tuple[Tensor, Tensor]]()
     for start in range(0, N, at_once):
@@ -122,10 +121,8 @@ def weight_changes(first: GPT, second: GPT) -> list[Row]:
         equal = [(a.double(), b.detach().double()) for a, b in pairs if b is not None and a.shape == b.shape]
         if len(equal) < len(pairs) or (layer, part) in more:
             continue
-        apart, size = (
-            sum(float(each.square().sum()) for each in some)
-            for some in zip(*((b - a, a) for a, b in equal), strict=True)
-        )
+        apart = sum(float((b - a).square().sum()) for a, b in equal)
+        size = sum(float(a.square().sum()) for a, _ in equal)
         change = float(np.sqrt(apart / size)) if size else None if apart else 0.0
         rows.append({"layer": layer, "part": part, "change": change, "parameters": sum(a.numel() for a, _ in equal)})
     return rows

@@ -124,9 +124,8 @@ class CompareView(View):
         """Yield panels: the loss difference, the losses, maps of head changes, curves of weight changes by layer."""
         difference, same = finding["difference"], "divergence" in finding
         none = PlotLine("", (-0.5, 0.5), (0, 0), style={"color": "#777777", "linewidth": 0.8})
-        point = PlotLine(
-            "", (0,), difference.values[None], None if difference.error is None else difference.error[None], _POINT
-        )
+        error = None if difference.error is None else difference.error[None]
+        point = PlotLine("", (0,), difference.values[None], error, _POINT)
         ticks = [with_error(float(difference.values), finding.lists["difference"]["error"], signed=True)]
         yield Curves(f"second - first ({difference.unit})", [none, point], "", ticks=ticks)
         losses = finding["loss" if same else "bits_per_byte"]

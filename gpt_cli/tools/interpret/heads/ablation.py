@@ -74,10 +74,10 @@ def ablate(
             nats[:, numbers] = np.concatenate(parts)
     require_finite(torch.from_numpy(nats), "losses")
     rises, num_tokens = nats[:-1] - nats[-1], lengths.sum()
-    errors = [np.nan if (error := standard_error(rise, lengths)) is None else error for rise in rises]
+    errors = np.array([standard_error(rise, lengths) for rise in rises], float)  # None is NaN
     shape = (len(layers),) if how == "layer" else (len(layers), len(heads))
     changes = (rises.sum(1) / num_tokens).reshape(shape)
-    return Ablation(float(nats[-1].sum() / num_tokens), changes, np.array(errors).reshape(shape))
+    return Ablation(float(nats[-1].sum() / num_tokens), changes, errors.reshape(shape))
 
 
 def num_models(how: str, layers: Sequence[int], heads: Sequence[int]) -> int:

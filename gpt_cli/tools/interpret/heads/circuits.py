@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gpt_cli.attention_maps.logit_attribution import Norm, centred, head_columns, through
+from gpt_cli.attention_maps.logit_attribution import centred, head_columns, through
 from gpt_cli.common.machine.devices import float64_device
 from gpt_cli.config.model import unknown_form
 from gpt_cli.model import GPT, Block, GroupedQueryAttention, LatentAttention, MultiHeadAttention
@@ -66,10 +66,8 @@ def factors_of(block: Block, heads: Sequence[int]) -> Factors:
         queries = queries * attention.query_norm.weight[:, None]
         keys = keys * attention.key_norm.weight[:, None]
     device = float64_device(queries.device)
-    queries, keys, values, outputs = (
-        part.to(device).double() for part in (queries, keys, values, head_columns(block)[list(heads)])
-    )
-    factors = Factors(queries, keys, values, outputs, attention.scale)
+    parts = queries, keys, values, head_columns(block)[list(heads)]
+    factors = Factors(*(part.to(device).double() for part in parts), scale=attention.scale)
     return factors.reading(lambda part: through(block.norm_1, part)) if block.pre_norm else factors
 
 
@@ -193,9 +191,8 @@ def _of_tokens(tokens: Tensor, vectors: Tensor) -> Tensor:
 
 def _logits(model: GPT, layer: int, vectors: Tensor) -> Tensor:
     """Convert directions that heads of a layer write, [n, D], to logits minus their mean, [n, V]."""
-    norms: list[Norm] = []
-    for block in model.blocks[layer:]:
-        norms += [] if block.pre_norm else [block.norm_1, block.norm_2]
+    behind = [block for block in model.blocks[layer:] if not block.pre_norm]
+    norms = [norm for block in behind for norm in (block.norm_1, block.norm_2)]
     for norm in (*norms, model.final_norm):
         vectors = centred(norm, vectors) * norm.weight.to(vectors)
     logits = _of_tokens(model.output_weight, vectors)

@@ -130,11 +130,11 @@ def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Fin
             ratios = np.array([*map(_ratio, values, sizes.values.ravel().tolist())]).reshape(sizes.values.shape)
             figures = sizes, Figure("ratio", sizes.coords, ratios)
             steps.append(Finding(view, {"step": at.step}, figures, {"heads": of_step}))
-    last_texts = [{"passages": row["passages"]} for row in steps[0].lists["heads"]]
-    of_last = Finding(view, {}, steps[0].figures[:1], {"heads": last_texts})
+    keys = ("layer", "head", "mean_size", "passages")
+    of_last = [{key: row[key] for key in keys} for row in view.rows(steps[0], "layer", "head")]
     about = {"run": str(target.run.path), "text": text.about, "tokens": text.num_tokens}
-    finding = stack([*steps[1:], steps[0]], about, {"heads": view.rows(of_last, "layer", "head")})
-    return finding.saved(host, request.out, (len(steps), "checkpoint"), (len(last_texts), "head"))
+    finding = stack([*steps[1:], steps[0]], about, {"heads": of_last})
+    return finding.saved(host, request.out, (len(steps), "checkpoint"), (len(of_last), "head"))
 
 
 def _ratio(values: Sequence[float], mean: float) -> float:
@@ -199,12 +199,9 @@ def _circuits(
     with host.counting("reading directions", len(layers) * len(heads), "heads") as count:
         for layer in layers:
             for ov, qk in directions(model, layer, heads, where):
-                rows.append(
-                    {
-                        "ov": [_named(each, "reads", "writes", tokenizer) for each in ov],
-                        "qk": [_named(each, "queries", "keys", tokenizer) for each in qk],
-                    }
-                )
+                of_ov = [_named(each, "reads", "writes", tokenizer) for each in ov]
+                of_qk = [_named(each, "queries", "keys", tokenizer) for each in qk]
+                rows.append({"ov": of_ov, "qk": of_qk})
                 count(1)
     pairs.sort(key=lambda row: -row["score"])  # of equal ones the first stays first
     return {"baseline": expected, "composition": pairs}, rows
@@ -215,11 +212,8 @@ def _named(direction: Direction, first: str, second: str, tokenizer: Tokenizer) 
         order = numbers.argsort(descending=True, stable=True)[:TOP]
         return [tokenizer.token_text(token) for token in order.tolist()]
 
-    return {
-        "singular_value": direction.singular_value,
-        first: strongest(direction.first),
-        second: strongest(direction.second),
-    }
+    tokens = {first: strongest(direction.first), second: strongest(direction.second)}
+    return {"singular_value": direction.singular_value, **tokens}
 
 
 def _joined(rows: Sequence[Row], more: Sequence[Row]) -> list[Row]:
@@ -243,11 +237,6 @@ def require_room_for_heads(num_tokens: int, heads: Sequence[int], *, may_choose:
     """
     per_head, free = BYTES_PER_WEIGHT * num_tokens**2, available_memory()
     fewer = ",".join(map(str, heads[: (free or 0) // per_head])) if may_choose else ""
-    require_available(
-        "heads",
-        f"{counted(len(heads), 'head')} on {counted(num_tokens, 'token')}",
-        per_head * len(heads),
-        free,
-        what="memory",
-        hint=f"‹heads={fewer}›" if fewer else "use a shorter ‹prompt›, or fewer ‹max_tokens›",
-    )
+    about = f"{counted(len(heads), 'head')} on {counted(num_tokens, 'token')}"
+    hint = f"‹heads={fewer}›" if fewer else "use a shorter ‹prompt›, or fewer ‹max_tokens›"
+    require_available("heads", about, per_head * len(heads), free, hint=hint)

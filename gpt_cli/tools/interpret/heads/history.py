@@ -28,11 +28,10 @@ def head_history(request: HeadsRequest, target: ToInspect, host: Host) -> Findin
         num_layers, num_heads = steps.newest.weights.shape[:2]
         layers = parse_selection(request.layers, num_layers, "layers")
         heads = parse_selection(request.heads, num_heads, "heads")
-        losses = None if steps.computed else steps.losses
-        finding = history_of(steps.run, steps.read(1), losses, layers, heads, request.sort)
+        finding = history_of(steps.run, steps.read(1), steps.losses, layers, heads, request.sort)
     if others := steps.number - len(finding.stacked):
         host.notice(f"left out: {counted(others, 'snapshot')} of another text, which the run watched before")
-    noun = "checkpoint" if steps.computed else "snapshot"
+    noun = "checkpoint" if steps.losses is None else "snapshot"
     numbers = (len(finding.stacked), noun), (len(layers), "layer"), (len(heads), "head")
     return finding.saved(host, request.out, *numbers)
 

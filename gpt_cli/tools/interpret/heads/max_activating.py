@@ -58,27 +58,23 @@ class Passages:
     ):
         self.most, self._where = most, where
         self.top: list[list[list[Passage]]] = [[[] for _ in heads] for _ in layers]
-        self._others = others.peaks if others else [[[] for _ in heads] for _ in layers]
+        self._others = others.top if others else [[[] for _ in heads] for _ in layers]
         self.values = [[[0.0] * len(of_head) for of_head in of_layer] for of_layer in self._others]
         self._sums, self._num_tokens = np.zeros((len(layers), len(heads))), np.zeros(len(layers))
         self._roots = [written_root(model, layer, heads) for layer in layers]
 
-    @property
-    def peaks(self) -> list[list[list[int]]]:
-        """The token indices of all peaks in the text: [layers][heads][passages]."""
-        return [[[passage.peak for passage in of_head] for of_head in of_layer] for of_layer in self.top]
-
     def add(self, row: int, stages: Stages, starts: np.ndarray) -> None:
         """Search windows that begin at the tokens `starts` [B] for passages of the heads of layer `layers[row]`."""
-        sizes = written_sizes(self._roots[row], stages)
+        # the norm of P h, which a head adds: that of R h is the same, and no vector of D numbers is made for each head
+        sizes = torch.einsum("hjk,bhtk->bhtj", self._roots[row], stages.heads).norm(dim=-1)  # [B, heads, T]
         require_finite(sizes, "outputs of heads", self._where)
         norms = sizes.cpu().numpy()
         self._sums[row] += norms[..., 1:].sum((0, 2), dtype=np.float64)
         self._num_tokens[row] += norms[:, 0, 1:].size
         for head, of_head in enumerate(self._others[row]):
-            for number, peak in enumerate(of_head):
-                for window in np.flatnonzero((starts <= peak) & (peak < starts + norms.shape[-1])):
-                    self.values[row][head][number] = float(norms[window, head, peak - starts[window]])
+            for number, other in enumerate(of_head):
+                for window in np.flatnonzero((starts <= other.peak) & (other.peak < starts + norms.shape[-1])):
+                    self.values[row][head][number] = float(norms[window, head, other.peak - starts[window]])
         free = norms.copy()
         free[..., 0] = -1
         chosen = list[tuple[int, int, int]]()  # window, head, place in the window
@@ -122,17 +118,9 @@ class Passages:
 
 @torch.no_grad()
 def written_root(model: GPT, layer: int, heads: Sequence[int]) -> Tensor:
-    """Return R of the QR decomposition of each head's columns of projection_layer: [heads, K, K] or smaller."""
+    """Return R of the QR decomposition of each head's columns P of projection_layer: [heads, K, K] or smaller."""
     columns = head_columns(model.blocks[layer])[list(heads)]
     return torch.linalg.qr(columns.cpu(), mode="r").R.to(columns.device)  # not every device decomposes
-
-
-def written_sizes(root: Tensor, stages: Stages) -> Tensor:
-    """Norm of what each head adds to the residual stream at each token: [B, heads, T].
-
-    ||P h|| = ||R h||, R being the `written_root` of the columns P, so no vector of D numbers is made for each head.
-    """
-    return torch.einsum("hjk,bhtk->bhtj", root, stages.heads).norm(dim=-1)
 
 
 def _row(passage: Passage, ids: Ids, tokenizer: Tokenizer, largest: float) -> Row:

@@ -15,7 +15,7 @@ from gpt_cli.common.host import Host
 from gpt_cli.config.field_types import Misfit, Switch, Whole
 from gpt_cli.config.request import NONE, Flag, MaybePath
 from gpt_cli.errors import UsageError
-from gpt_cli.tools.interpret.request import Heads, ReadingRequest, ToInspect, find_steps, require_report, step_files
+from gpt_cli.tools.interpret.request import Heads, ReadingRequest, ToInspect, chosen_heads, require_report, step_files
 
 
 class HeadsRequest(ReadingRequest):
@@ -97,6 +97,7 @@ class HeadsRequest(ReadingRequest):
         if self.over_training and self.passages:
             run = RunFiles(find_header(self.run, None, host).path.parent.parent)
             return self.model_copy(update={"run": step_files(run)[-1]}).reading(host, self.heads)
-        if self.over_training:
-            return find_steps(self, self.heads, host)
+        if self.over_training and not self.prompted:
+            header = find_header(self.run, None, host)
+            return ToInspect(*chosen_heads(header, self.layers, self.heads), None, "", None, header)
         return self.reading(host, self.heads)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from rich.cells import cell_len
 
 from gpt_cli.attention_maps.head_metrics import (
     COLUMNS,
@@ -24,7 +24,7 @@ from gpt_cli.attention_maps.snapshots import Losses
 from gpt_cli.checkpoints.run_paths import run_name
 from gpt_cli.common.drawing.panels import Curves, Panel, PlotLine
 from gpt_cli.common.drawing.token_labels import COLOURS, label_of, quoted
-from gpt_cli.common.tables import Rows
+from gpt_cli.common.tables import Rows, filled
 from gpt_cli.errors import counted
 from gpt_cli.text.sources import source_names
 from gpt_cli.tools.interpret.figure import Figure
@@ -116,21 +116,20 @@ class HeadsView(View):
                 | {"passages": [{"place": position, "value": value} for position, value in sizes]}
                 for row, sizes in pairs
             ]
-        composed = dict[tuple[int, int], Row]()
-        columns = []
-        for pair in finding.lists.get("circuits", {}).get("composition", ()):
+        composed, columns = dict[tuple[int, int], Row](), dict[str, None]()
+        pairs = finding.lists.get("circuits", {}).get("composition", ())
+        for pair in sorted(pairs, key=itemgetter("kind", "from_layer", "from_head")):
             column = f"{pair['kind'].lower()}_L{pair['from_layer']}_H{pair['from_head']}"
-            columns.append((pair["kind"], pair["from_layer"], pair["from_head"], column))
+            columns[column] = None
             composed.setdefault((pair["to_layer"], pair["to_head"]), {})[column] = pair["score"]
-        names = dict.fromkeys(column for *_, column in sorted(columns))
         layers = {row.pop("layer"): row for row in self.rows(finding, "layer")}
         rows = []
         for row in self.rows(finding, "layer", "head"):
             if "passages" in row:
                 row["passages"] = [_as_text(passage) for passage in row["passages"]]
-            pairs = composed.get((row["layer"], row["head"]), {})
+            scores = composed.get((row["layer"], row["head"]), {})
             of_layer = {f"layer_{name}": number for name, number in layers.get(row["layer"], {}).items()}
-            rows.append(row | {name: pairs.get(name) for name in names} | of_layer)
+            rows.append(row | {column: scores.get(column) for column in columns} | of_layer)
         return rows
 
     def tables(self, finding: Finding, width: int, marks: tuple[str, str] = BRACKETS) -> list[Rows]:
@@ -141,7 +140,7 @@ class HeadsView(View):
         mean norm, of the heads with the largest ratios at the last step; a table of their passages follows.
         """
         if finding.stacked:
-            return self._by_step(finding, width)
+            return self._by_step(finding, width, marks)
         heads, layers = self.rows(finding, "layer", "head"), self.rows(finding, "layer")
         parts: list[Rows] = [_of_heads(heads)]
         if layers:
@@ -159,34 +158,29 @@ class HeadsView(View):
         """Return the tables, with the peak token of each passage in colour."""
         return self.tables(finding, width, _COLOUR)
 
-    def _by_step(self, finding: Finding, width: int) -> list[Rows]:
+    def _by_step(self, finding: Finding, width: int, marks: tuple[str, str]) -> list[Rows]:
         column = "ratio" if "ratio" in finding else self.sort
 
         def of(at: Finding, name: str) -> Figure:
             return at[name].by_place("layer", "head")
 
+        def loss(at: Finding) -> str:
+            return cell_at(at["loss"], decimals=3)
+
         if column is None:
-            best = table_by_step(
-                finding,
-                ("loss", *(_BY_STEP.get(name, name) for name in SHARES)),
-                lambda at: [cell_at(at["loss"], decimals=3), *(_best(of(at, name)) for name in SHARES)],
-            )
-            return [best]
+            names = ("loss", *(_BY_STEP.get(name, name) for name in SHARES))
+            return [table_by_step(finding, names, lambda at: [loss(at), *(_best(of(at, name)) for name in SHARES)])]
         last = of(finding.stacked[-1], column)
         places = [*dict.fromkeys([*farthest(last, MAX_HEADS), *last.coords["place"]])][:MAX_HEADS]
-        loss = [] if column == "ratio" else ["loss"]
-        rows = table_by_step(
-            finding,
-            (*loss, *places),
-            lambda at: [
-                *(cell_at(at[name], decimals=3) for name in loss),
-                *(cell_at(of(at, column).at(place=name)) for name in places),
-            ],
-        )
+
+        def of_places(at: Finding) -> list[str]:
+            return [cell_at(of(at, column).at(place=place)) for place in places]
+
         if column != "ratio":
-            return [rows]
+            return [table_by_step(finding, ("loss", *places), lambda at: [loss(at), *of_places(at)])]
+        rows = table_by_step(finding, places, of_places)
         heads = {head_label(row): row for row in finding.lists["heads"]}
-        return [rows, of_passages([heads[name] for name in places], width, BRACKETS)]
+        return [rows, of_passages([heads[name] for name in places], width, marks)]
 
     def legend(self, finding: Finding) -> Iterator[str]:
         """Yield lines on what the model read and the meaning of the headings."""
@@ -298,10 +292,5 @@ def _change(row: Row) -> str:
 
 def _raised(row: Row, width: int) -> str:
     """Join a head's most raised tokens, as many as fit in `width` beside the head's name, at least one."""
-    text = ""
-    for entry in row["raises"]:
-        more = f"{quoted(entry['token'])} {entry['logit']:+.2f}"
-        if text and cell_len(text) + 2 + cell_len(more) > width - cell_len(head_label(row)) - 3:
-            break
-        text += ("  " if text else "") + more
-    return text
+    tokens = (f"{quoted(entry['token'])} {entry['logit']:+.2f}" for entry in row["raises"])
+    return next(filled((part for token in tokens for part in (token, "  ")), width - len(head_label(row)) - 3))

@@ -10,7 +10,7 @@ from rich.cells import cell_len, set_cell_size
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS, LOSS_CHANGE, ROLES, Row, head_label
 from gpt_cli.common.drawing.token_labels import label_of, quoted
-from gpt_cli.common.tables import Rows, cut
+from gpt_cli.common.tables import Rows, cut, filled
 from gpt_cli.text.sources import source_names
 from gpt_cli.tools.interpret.finding_tables import evenly
 from gpt_cli.tools.pages.html_page import HEADS, build_page
@@ -37,9 +37,10 @@ def of_passages(heads: Iterable[Row], width: int, marks: tuple[str, str]) -> Row
 
 
 def marked(passage: Row, width: int, marks: tuple[str, str]) -> str:
-    """Return a passage's text, the peak token in `marks`, cut to `width` columns on both sides of the peak token."""
+    """Return a passage's text in one line, the peak token in `marks`, cut to `width` columns around that token."""
     peak = shown_peak(passage)
-    before, after = (_in_line(part) for part in (passage["tokens"][:peak], passage["tokens"][peak + 1 :]))
+    sides = "".join(passage["tokens"][:peak]), "".join(passage["tokens"][peak + 1 :])
+    before, after = (_shown(re.sub(" {2,}", " ", side)) for side in sides)
     token = label_of(passage["tokens"][peak])
     columns = max(2, width - cell_len(token) - 4)
     left = min(cell_len(before), max(int(_SHARE * columns), columns - cell_len(after)))
@@ -48,11 +49,6 @@ def marked(passage: Row, width: int, marks: tuple[str, str]) -> str:
             before = before[1:]
         before = f"…{before}"
     return f"{before}{marks[0]}{token}{marks[1]}{cut(after, columns - left)}".rstrip()
-
-
-def _in_line(tokens: Iterable[str]) -> str:
-    """Join tokens to text in one line; runs of spaces become one space."""
-    return _shown(re.sub(" {2,}", " ", "".join(tokens)))
 
 
 def shown_peak(passage: Row) -> int:
@@ -86,11 +82,7 @@ def of_directions(heads: Sequence[Row], width: int) -> list[Rows]:
 
 def _some(tokens: Iterable[str], columns: int) -> str:
     """Join as many tokens as fit in `columns`, at least one."""
-    text = ""
-    for token in map(quoted, tokens):
-        if text and cell_len(text) + 1 + cell_len(token) > columns:
-            break
-        text += f" {token}" if text else token
+    text = next(filled((part for token in tokens for part in (quoted(token), " ")), columns))
     return text if cell_len(text) <= columns else set_cell_size(text, max(2, columns))
 
 

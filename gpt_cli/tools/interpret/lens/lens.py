@@ -77,7 +77,7 @@ def lens(request: LensRequest, target: ToInspect, host: Host) -> Finding:
         seen, *mapped = (read_layers(loaded, text, target.layers, device, count, maps) for maps in lenses)
     about = {"checkpoint": str(loaded.path), "step": loaded.step, **about}
     about |= {} if text.training_share is None else {"training_share": text.training_share}
-    about |= {"tuned": tuned.as_dict()} if tuned else {}
+    about |= {"tuned": {"text": tuned.text, "steps": tuned.steps, "kept": tuned.path}} if tuned else {}
     lists = {}
     if of_prompt:
         both = seen[0], *mapped[:1]
@@ -131,9 +131,8 @@ def look(
         last = _predictions(model, streams[-1][chunk], where)
         rows = []
         for layer in layers:
-            log_probs = (
-                last if layer == len(streams) - 1 else _predictions(model, streams[layer][chunk], where, maps, layer)
-            )
+            is_last, stream = layer == len(streams) - 1, streams[layer][chunk]
+            log_probs = last if is_last else _predictions(model, stream, where, maps, layer)
             best, token = log_probs.max(dim=-1)
             apart = divergence(log_probs, last).clamp(min=0)
             target_log_probs = log_probs[:num_known].gather(-1, targets)
@@ -166,32 +165,28 @@ def lens_figures(
         windows |= {f"tuned_{name}": parts for name, parts in behind.items()}
         windows |= {f"{name}_gain": [before - after for before, after in pairs[name]] for name in GAINS}
     figures = [_mean(name, layers, parts) for name, parts in windows.items()]
-    for prefix, (window, *_) in (
-        (("position_", seen), *((("tuned_position_", mapped),) if mapped else ())) if of_prompt else ()
-    ):
+    prompts = [*zip(("position_", "tuned_position_"), (*seen, *mapped), strict=False)] if of_prompt else []
+    for prefix, window in prompts:
         T = window.tokens.shape[1]
         places = {"layer": layers, "position": range(T)}
         for name in (*MEASURES, "token_probability"):
-            numbers = getattr(window, name)
             padded = np.full((len(layers), T), np.nan)
+            numbers = getattr(window, name)
             padded[:, : numbers.shape[1]] = numbers
-            figures.append(
-                Figure(prefix + name, places, padded, unit=UNITS.get(name, ""), scale=_SCALES.get(name, "amount"))
-            )
+            scale = _SCALES.get(name, "amount")
+            figures.append(Figure(prefix + name, places, padded, None, UNITS.get(name, ""), scale))
     return (*figures,)
 
 
 def _mean(name: str, layers: Sequence[int], windows: Sequence[np.ndarray]) -> Figure:
     """Figure [layer] of a measure's mean over all tokens of `windows`, [L, N] each; the error of one window is NaN."""
-    means, errors = list[float](), list[float]()
-    for row in range(len(layers)):
-        sums, sizes = (np.array([part(each[row]) for each in windows], dtype=float) for part in (np.sum, len))
-        error = standard_error(sums, sizes)
-        means.append(float(sums.sum() / sizes.sum()) if sizes.sum() else np.nan)
-        errors.append(np.nan if error is None else error)
+    sums = np.array([each.sum(axis=1) for each in windows], float).T.copy()  # [layers, windows]
+    sizes = np.array([each.shape[1] for each in windows], float)
+    means = [of_layer.sum() / sizes.sum() if sizes.sum() else np.nan for of_layer in sums]
+    errors = np.array([standard_error(of_layer, sizes) for of_layer in sums], float)  # None is NaN
     measure = name.removeprefix("tuned_").removesuffix("_gain")
     scale = "change" if name.endswith("_gain") else _SCALES.get(measure, "amount")
-    return Figure(name, {"layer": layers}, np.array(means), np.array(errors), UNITS.get(measure, ""), scale)
+    return Figure(name, {"layer": layers}, np.array(means), errors, UNITS.get(measure, ""), scale)
 
 
 def by_position(

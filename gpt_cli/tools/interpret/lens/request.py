@@ -37,10 +37,7 @@ class LensRequest(ReadingRequest):
         "tokens or the curves of a text. Default: a table in the terminal.",
     )
 
-    exclusive = (
-        *ReadingRequest.exclusive,
-        ("over_training", "checkpoint", "tuned"),
-    )
+    exclusive = (*ReadingRequest.exclusive, ("over_training", "checkpoint", "tuned"))
 
     def find(self, host: Host) -> ToInspect:
         """Return layers and what the model reads; UsageError for wrong layers or `out`, or `tuned` with one block."""

@@ -63,15 +63,15 @@ def train_maps(
     where: str = "checkpoint",
     count: Callable[[int], object] = lambda _: None,
     *,
-    steps: int | None = None,
+    steps: int,
 ) -> Maps:
     """Train the maps of a model, starting with the identity, on windows of ids [N] drawn anew in each step.
 
     The loss of a map is the KL divergence from the model's prediction p to the map's prediction q, sum p log (p / q),
-    averaged over positions drawn from the windows. `count` receives 1 after each of `steps` steps (None: `num_steps`).
+    averaged over positions drawn from the windows. `count` receives 1 after each of `steps` steps.
     Only one batch of residual streams is in memory. Raises CheckpointError, at `where`, for logits that are not finite.
     """
-    maps, steps = Maps.identity(model), steps or num_steps(model)
+    maps = Maps.identity(model)
     averages, squares = ([torch.zeros_like(part) for part in (maps.weights, maps.biases)] for _ in range(2))
     done = [torch.zeros((), device=maps.weights.device) for _ in range(2)]
     for step in range(steps if len(maps.weights) else 0):

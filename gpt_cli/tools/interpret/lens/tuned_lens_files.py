@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -44,10 +43,6 @@ class Tuned:
     steps: int
     path: str | None = None
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields about the maps in a report: training text, steps and file."""
-        return {"text": self.text, "steps": self.steps, "kept": self.path}
-
 
 def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host: Host) -> Tuned:
     """Return the maps that a run stores for a model's weights; without any, train maps and store them, if possible.
@@ -57,10 +52,9 @@ def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host:
     """
     run, identity = run_of_checkpoint(loaded.path), identity_of(loaded)
     path = None if run is None else run.maps_file(loaded.step)
-    device = loaded.model.output_weight.device
     if path is not None and path.exists():
         try:
-            if cached := read_maps(path, identity, loaded, device):
+            if cached := read_maps(path, identity, loaded):
                 return cached
             host.notice(f"{visible(path)} belongs to other weights, so new maps are trained")
         except CheckpointError as error:
@@ -115,7 +109,7 @@ def maps_bytes(tuned: Tuned, identity: str) -> bytes:
     return _FILE.to_bytes(about, {name: part.cpu().numpy() for name, part in vars(tuned.maps).items()})
 
 
-def read_maps(path: Path, identity: str, loaded: Loaded, device: torch.device | None = None) -> Tuned | None:
+def read_maps(path: Path, identity: str, loaded: Loaded) -> Tuned | None:
     """Return the maps in a file; None if they belong to other weights. Raises CheckpointError for a damaged file."""
     like = vars(Maps.identity(loaded.model))
     about, arrays = _FILE.read(path, 4 * sum(part.numel() for part in like.values()) + 2**20)
@@ -132,7 +126,7 @@ def read_maps(path: Path, identity: str, loaded: Loaded, device: torch.device | 
     }
     if not fit or not all(np.isfinite(part).all() for part in arrays.values()):
         raise _FILE.refusal(path)
-    maps = Maps(*(torch.from_numpy(arrays[name]).to(device) for name in ("weights", "biases")))
+    maps = Maps(*(torch.from_numpy(arrays[name]).to(part.device) for name, part in like.items()))
     return Tuned(maps, text, of_data, steps, str(path))
 
 

@@ -145,10 +145,7 @@ def lens_content(frames: Sequence[Sequence[Row]], lens: str = "") -> dict[str, o
     """
     cells = [[row for each in positions for row in each["layers"]] for positions in frames]
     shape = len(frames), len(frames[0]), len(frames[0][0]["layers"])  # [frames, T, L]
-    numbers = [
-        [[np.nan if row[lens + name] is None else row[lens + name] for name in _OF_PAGE] for row in rows]
-        for rows in cells
-    ]
+    numbers = [[[row[lens + name] for name in _OF_PAGE] for row in rows] for rows in cells]  # None is NaN
     texts = list(dict.fromkeys(row[f"{lens}token"] for rows in cells for row in rows))
     places = {text: index for index, text in enumerate(texts)}
     tokens = np.array([[places[row[f"{lens}token"]] for row in rows] for rows in cells], "<u4").reshape(shape)

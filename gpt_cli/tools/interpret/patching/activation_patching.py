@@ -19,10 +19,8 @@ from gpt_cli.evaluation.nll import LOGITS_AT_ONCE
 from gpt_cli.model import GPT, Block
 from gpt_cli.tools.interpret.patching.request import FEED_FORWARD, LOGITS, Edge
 
-Unit = tuple[str, int | None]  # a part of a layer, and of heads which
 INPUTS = ("all", "queries", "keys", "values")  # what a head reads an edge by
-
-
+Unit = tuple[str, int | None]  # a part of a layer, and of heads which
 Positions = Sequence[int | None]  # of a prompt; None: all of them together
 Recorded = Sequence[Activations]  # of the blocks of a run of one prompt: [1, T, D]
 

@@ -76,9 +76,7 @@ def patch(request: PatchRequest, target: ToPatch, host: Host) -> Finding:
     with host.counting("patching", total, "positions") as count:
         seen = [(each.step, measure_patches(each, tasks, target, chosen, positions, request, count)) for each in models]
     about = describe(loaded, request, target, tasks)
-    steps = [
-        Finding(PATCH, {"step": step}, patch_figures(measured, target, chosen, positions)) for step, measured in seen
-    ]
+    steps = [Finding(PATCH, {"step": step}, patch_figures(each, target, chosen, positions)) for step, each in seen]
     if paths:
         finding = stack(steps, {"run": str(target.run.path), **about})
         return finding.saved(host, request.out, (len(steps), "checkpoint"))
@@ -138,10 +136,8 @@ def shares(changes: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarra
     The share is a ratio of means: a pair whose metric hardly differs has little weight, whereas a mean of ratios would
     explode. The error, NaN for one pair, is of a ratio of sums over random pairs (`evaluation.nll.standard_error`).
     """
-    flat = changes.reshape(len(gaps), -1).T
-    errors = [standard_error(row, gaps) for row in flat]
-    numbers = np.array([np.nan if error is None else abs(error) for error in errors])
-    return changes.sum(0) / gaps.sum() + 0.0, numbers.reshape(changes.shape[1:])
+    errors = np.array([standard_error(row, gaps) for row in changes.reshape(len(gaps), -1).T], float)  # None is NaN
+    return changes.sum(0) / gaps.sum() + 0.0, abs(errors).reshape(changes.shape[1:])
 
 
 def patch_figures(
@@ -176,9 +172,8 @@ def to_patch(
     num_patches, longest = len(chosen) * len(target.layers), max(lengths)
     about = f"{counted(num_patches, 'changed run')} of {counted(longest, 'token')}"
     num_bytes = 3 * 4 * num_patches * longest * loaded.config.model.d_model
-    require_available(
-        "patch", about, num_bytes, available_memory(), hint="fewer ‹layers›, ‹parts› or ‹heads› take less"
-    )
+    hint = "fewer ‹layers›, ‹parts› or ‹heads› take less"
+    require_available("patch", about, num_bytes, available_memory(), hint=hint)
     if len(lengths) > 1:
         if request.chosen == ("residual",) and not target.edge:
             wrong = (

@@ -54,14 +54,15 @@ class PatchView(View):
         """Return a row for each patch: part, layer, head, position, share recovered, error, any estimate or input."""
         shares: Row = {"recovered": None, "recovered_error": None}
         if path := finding.about.get("path"):
-            layer, _, head = path.partition(":")[2].partition(".")
-            labels = {"part": "path", "layer": _number(layer), "head": _number(head), "position": None, "input": None}
-            return [labels | shares | row for row in finding.rows_along("input", "position")]
+            layer, _, head = path.partition(":")[2].strip().partition(".")
+            reader = {"part": "path", "layer": _number(layer), "head": _number(head)}
+            read = finding.rows_along("input", "position")
+            return [reader | {key: row[key] for key in ("position", "input")} | shares | row for row in read]
         rows = list[Row]()
         for row in finding.rows_along(*axes):
             part = row.pop("part")
-            labels = {"part": _kind(part), "layer": row["layer"], "head": _number(part[1:]), "position": None}
-            rows.append(labels | shares | row)
+            place = {"part": _kind(part), "layer": row["layer"], "head": _number(part[1:]), "position": row["position"]}
+            rows.append(place | shares | row)
         return sorted(rows, key=lambda row: (PARTS.index(row["part"]), row["layer"], row["head"] or 0))
 
     def tables(self, finding: Finding, width: int) -> list[Rows]:
@@ -80,9 +81,8 @@ class PatchView(View):
             return [table_by_step(finding, (*_SIDES, *parts), of_step)]
         rows, names = self.rows(finding, *PLACES), [_shown(finding).name]
         if path := finding.about.get("path"):
-            best = [row for row in rows if row["position"] is None] + strongest(
-                rows, "path", names[0], 0, 2 * STRONGEST
-            )
+            best = [row for row in rows if row["position"] is None]
+            best += strongest(rows, "path", names[0], 0, 2 * STRONGEST)
             cells = (_cells(finding, row, names, path, row["input"]) for row in best)
             return [[("edge", "read as", "position", *names), *cells]]
         names += ["estimate"] if "recovered" in finding and "estimate" in finding else []
@@ -128,9 +128,8 @@ class PatchView(View):
         columns = {"position": [label(finding, position, 8).replace(" / ", "\n") for position in reached]}
         placed = shares.at(position=reached or None)
         if "path" in finding.about:
-            yield heat_map(
-                placed, "share of the edge", {"input": [*map(say, shares.coords["input"])], **columns}, shares.ends
-            )
+            names = {"input": [*map(say, shares.coords["input"])], **columns}
+            yield heat_map(placed, "share of the edge", names, shares.ends)
         for kind, parts in _by_kind(finding).items():
             if kind != "head":
                 yield heat_map(placed.at(part=kind), _TITLES[kind], columns, shares.ends)
@@ -220,10 +219,8 @@ def _map(finding: Finding, width: int) -> Rows:
     shares = _shown(finding).at(part="residual")
     reached = [position for position in _reached(shares) if shares.at(position=position).values.any()]
     labels = [label(finding, position) for position in reached]
-    shares = replace(shares, error=None)  # has no room
-    return matrix(
-        "residual", labels, shares.at(position=reached).over("position", "layer"), (width - 2 * LABEL - 12) // _CELL
-    )
+    shares = replace(shares.at(position=reached).over("position", "layer"), error=None)  # has no room
+    return matrix("residual", labels, shares, (width - 2 * LABEL - 12) // _CELL)
 
 
 def _cells(finding: Finding, row: Row, names: Sequence[str], *first: str) -> tuple[str, ...]:
@@ -260,9 +257,13 @@ def _number(text: str) -> int | None:
 def patch_page(report: dict[str, Any]) -> bytes:
     """Return a page, HTML in UTF-8, of `report`, which `gpt patch --json` prints for one pair or the means of several.
 
-    For a report with `steps`, the page has a frame for each step.
+    For a report with `steps`, the page has a frame for each step; all share `places` [n, 4]: part, layer, head,
+    position (or -1). `numbers` are [frames, n, 3]: share, its error and estimate, NaN where a row has none.
     """
     steps = report.get("steps") or [report]
+    rows = ([PARTS.index(row["part"]), row["layer"], row["head"], row["position"]] for row in steps[0]["rows"])
+    places = [[-1 if number is None else number for number in row] for row in rows]
+    numbers = [[[row.get(name) for name in _OF_PAGE] for row in at["rows"]] for at in steps]  # None is NaN
     content = {
         "checkpoint": report["checkpoint"],
         "steps": [at["step"] for at in steps],
@@ -273,29 +274,13 @@ def patch_page(report: dict[str, Any]) -> bytes:
         "against": _labelled(report.get("against")),
         "metrics": [{kind: at[f"{kind}_metric"] for kind in _SIDES} for at in steps],
         "tokens": [{kind: _labelled(row[kind]) for kind in _SIDES} for row in report.get("tokens") or []],
-        "patch": patch_content([at["rows"] for at in steps]),
+        "patch": {
+            "parts": PARTS,
+            "places": packed(np.array(places, "<i4").tobytes()),
+            "numbers": packed(np.array(numbers, "<f4").tobytes()),
+        },
     }
     return build_page(PATCH_PAGE, content)
-
-
-def patch_content(frames: Sequence[Sequence[Row]]) -> dict[str, object]:
-    """Return rows of each frame as page content; all frames share `places` [n, 4]: part, layer, head, position (or -1).
-
-    `numbers` are [frames, n, 3]: share, its error and estimate, NaN where a row has none.
-    """
-    places = [
-        [PARTS.index(row["part"]), *(_or(row[name], -1) for name in ("layer", "head", "position"))] for row in frames[0]
-    ]
-    numbers = [[[_or(row.get(name), np.nan) for name in _OF_PAGE] for row in rows] for rows in frames]
-    return {
-        "parts": PARTS,
-        "places": packed(np.array(places, "<i4").tobytes()),
-        "numbers": packed(np.array(numbers, "<f4").tobytes()),
-    }
-
-
-def _or(number: float | None, other: float) -> float:
-    return other if number is None else number
 
 
 def _labelled(text: str | None) -> str | None:

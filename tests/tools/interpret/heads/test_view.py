@@ -15,7 +15,7 @@ from gpt_cli.attention_maps.snapshots import Snapshot
 from gpt_cli.common.drawing.panels import Curves
 from gpt_cli.common.language import chinese
 from gpt_cli.tools.interpret.figure import Figure
-from gpt_cli.tools.interpret.finding import Finding
+from gpt_cli.tools.interpret.finding import Finding, stack
 from gpt_cli.tools.interpret.heads.history import history_of
 from gpt_cli.tools.interpret.heads.view import HEADINGS, HeadsView, head_figures, labels_of
 
@@ -173,6 +173,15 @@ def test_by_step_a_colour_belongs_to_a_head_in_all_panels_of_shares_that_were_me
     assert len(pairs) == len(dict(pairs)) == 6, "one for each head"
     assert len({stroke for _, stroke in pairs}) == 6, "of its own"
     assert all(isinstance(panel, Curves) and len([each for each in panel.lines if each.label]) == 3 for panel in shares)
+
+
+def test_by_step_the_peaks_of_passages_are_in_brackets_or_in_colour() -> None:
+    passage = {"tokens": ["a", "b"], "peak": 1, "value": 2.0, "place": 0}
+    rows = [{"layer": 3, "head": 1, "mean_size": 1.0, "passages": [passage]}]
+    ratio = Figure("ratio", {"layer": (3,), "head": (1,)}, np.array([[2.0]]))
+    found = stack([Finding(HeadsView(), {"step": 5}, (ratio,))], {"run": "runs/a", "tokens": 2}, {"heads": rows})
+    assert "a[[b]]" in found.as_text()
+    assert "a\033[30;43mb\033[0m" in found.as_coloured_text()
 
 
 def test_without_metrics_the_loss_is_that_of_the_prompt_or_of_batches() -> None:

@@ -148,6 +148,21 @@ def test_one_edge_is_read_in_four_ways(run: RunCommand, smoke_run: Path) -> None
     assert "read as" in run("patch", "--run", str(smoke_run), *WORDS, "--path", "0.1:logits").out
 
 
+def test_the_rows_of_an_edge_have_what_reads_also_where_its_name_has_spaces(smoke_run: Path) -> None:
+    for path, head in (("0.1: 1.0 ", 0), ("0.1: 1.feed_forward", None)):
+        rows = gpt_cli.patch(**ONE, run=smoke_run, path=path).rows
+        assert {(row["part"], row["layer"], row["head"]) for row in rows} == {("path", 1, head)}
+
+
+def test_a_row_names_its_place_first_and_all_positions_together_are_none(smoke_run: Path) -> None:
+    every = gpt_cli.patch(**ONE, run=smoke_run).rows
+    of_head = [row for row in every if (row["part"], row["layer"], row["head"]) == ("head", 1, 1)]
+    edge = gpt_cli.patch(**ONE, run=smoke_run, path="0.1:logits").rows
+    for rows, more in ((of_head, []), (edge, ["input"])):
+        assert [row["position"] for row in rows] == [None, 0, 1, 2]
+        assert [*rows[0]] == ["part", "layer", "head", "position", *more, "recovered", "recovered_error"]
+
+
 def test_an_edge_leads_to_what_reads_its_head() -> None:
     sizes = ModelConfig(context_length=8, d_model=8, num_heads=2, num_blocks=3)
     assert parse_edge("0.1:2.0", sizes) == Edge(0, 1, 2, 0)
