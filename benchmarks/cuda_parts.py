@@ -208,8 +208,14 @@ def shakespeare(scale: Scale) -> Iterator[Figure]:
             *("train", "--config", config, "--data", scale.data, "--out", f"{folder}/run", "--device", scale.device),
             *words,
         )
-        yield Figure("whole process", time.perf_counter() - started, "s")
+        whole = time.perf_counter() - started
+    started = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import torch"], check=True)
+    imported = time.perf_counter() - started
+    yield Figure("whole process", whole, "s")
     yield Figure("training steps", found["seconds"], "s")
+    yield Figure("import of torch", imported, "s")
+    yield Figure("all else: text, first step, evaluation, files, picture", whole - found["seconds"] - imported, "s")
     yield Figure("validation loss", found["validation_loss"], "nats/character")
     yield Figure(f"below {TARGET}", "yes" if found["validation_loss"] <= TARGET else "no")
 

@@ -6,7 +6,9 @@ import contextlib
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 
 import torch
 
@@ -116,6 +118,8 @@ def train_and_show(
                 return 0
             run, prepared = outcome
             announce(prepared, console, of_sweep=plan.of_sweep)
+            if ranks.is_first and run.state.device.type != "cpu":  # which computes meanwhile
+                Thread(target=import_module, args=["gpt_cli.tools.reports.curves_picture"], daemon=True).start()
             signals.saving = True
             run.open_directory()
             try:

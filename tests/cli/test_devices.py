@@ -148,6 +148,25 @@ def test_a_model_trained_there_is_exported_imported_and_trained_on_there(
 
 @long
 @pytest.mark.usefixtures("text")
+def test_the_picture_is_loaded_while_a_device_computes(
+    run: RunCommand, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    modules = list[str]()
+
+    class Beside:
+        def __init__(self, target: Any, args: list[str], daemon: bool) -> None:
+            modules.extend(args)
+
+        def start(self) -> None: ...
+
+    monkeypatch.setattr("gpt_cli.cli.train_worker.Thread", Beside)
+    for device in ("sim", "cpu"):
+        run("train", "--config", "smoke", "--device", device, "--max-steps", "2", "--out", device, exits=0)
+        assert modules == ["gpt_cli.tools.reports.curves_picture"]
+        assert Path(device, "loss.png").exists()
+
+
 def test_a_loaded_model_may_change_its_device_between_calls(accelerator: Accelerator) -> None:
     model = gpt_cli.load("runs/smoke")
     texts = [model.sample("The", device=name, seed=1, max_new_tokens=8).samples[0].text for name in ("cpu", "sim:1")]
