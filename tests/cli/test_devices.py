@@ -146,8 +146,6 @@ def test_a_model_trained_there_is_exported_imported_and_trained_on_there(
     require_equal({**history[0], "run": ""}, {**history[1], "run": ""}, 0.0)
 
 
-@long
-@pytest.mark.usefixtures("text")
 def test_the_picture_is_loaded_while_a_device_computes(
     run: RunCommand, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -167,6 +165,8 @@ def test_the_picture_is_loaded_while_a_device_computes(
         assert Path(device, "loss.png").exists()
 
 
+@long
+@pytest.mark.usefixtures("text")
 def test_a_loaded_model_may_change_its_device_between_calls(accelerator: Accelerator) -> None:
     model = gpt_cli.load("runs/smoke")
     texts = [model.sample("The", device=name, seed=1, max_new_tokens=8).samples[0].text for name in ("cpu", "sim:1")]
