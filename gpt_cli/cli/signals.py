@@ -26,8 +26,8 @@ SAME_REQUEST_SECONDS = 1.0
 class Signals:
     """What the user's signals ask a training to do: to stop, or to save a checkpoint.
 
-    USR1 asks for a checkpoint; INT, TERM, HUP and XCPU ask for the end. Before `saving` is set, the process then ends
-    at once. Afterwards, `stop` returns the first such signal, and a second one ends the process at once, unless it is
+    USR1 asks for a checkpoint; INT, TERM, HUP and XCPU ask for the end. Until `saving` is set, these end the process
+    at once. From then on, `stop` returns the first of them, and a second one ends the process at once, unless it is
     XCPU or arrives within a second. Files are complete at any moment, and once `saved` is set, no step is lost. A
     process that ends at once prints a line, if `may_speak` allows that for the exit code, and calls `before_leaving`;
     if steps are lost, the line ends with `advice`.

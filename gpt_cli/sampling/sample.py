@@ -274,8 +274,8 @@ def _fit_history(
 ) -> tuple[list[int], int]:
     """Encode a conversation, ready for the answer; return the ids, and how many of the oldest turns do not fit.
 
-    A system turn stays. The answer gets room for `num_new_tokens`, but at most half of the context; the last question
-    may use that room too. Raises DataError if the last question is too long, or has a character that the model lacks.
+    A system turn stays. At most half of the context is kept free for `num_new_tokens`; only the last question
+    may extend into it. Raises DataError if the last question is too long, or has a character that the model lacks.
     """
     max_length = context_length - min(num_new_tokens, context_length // 2)
     system = turns[:1] if turns[0].role == "system" else ()

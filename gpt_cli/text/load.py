@@ -202,9 +202,9 @@ def read_corpus(
 ) -> SourceCorpus:
     """Return the corpus of one or more SOURCEs (file, directory, glob, - or catalogue name), each file read once.
 
-    `fresh` reads everything and compares it with the cached survey. `watch` receives each block of UTF-8 that is read,
-    of bad files too. Raises DataError for a source that is missing, damaged, contains no text or is not UTF-8, and
-    EnvironmentFailure for a source that the user may not read.
+    `fresh` reads all files again and compares them with what is in the cache. `watch` receives each block of UTF-8 that
+    is read, of bad files too. Raises DataError for a source that is missing, damaged, contains no text or is not UTF-8,
+    and EnvironmentFailure for a source that the user may not read.
     """
     corpus = SourceCorpus(source_names(sources), how or Reading())
     corpus.take(corpus.survey_all(host, watch, fresh))

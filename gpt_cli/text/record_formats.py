@@ -60,7 +60,7 @@ def json_lines(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Rec
 
 
 def json_items(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Record]:
-    """Yield the items of one JSON array; an item that is neither an object nor a string is a bad record.
+    """Yield a record for each item of one JSON array; items other than objects and strings give a record without text.
 
     Raises DataError for content that is not an array, is cut off, or has an item that is too large.
     """

@@ -22,8 +22,8 @@ class StepActions:
 def step_actions(progress: Progress, settings: TrainConfig) -> StepActions:
     """Return the actions that are due after step `progress.step`; none are due at step 0.
 
-    After an evaluation the return value may differ: the patience may be exhausted, and with max_time only an evaluated
-    step can be the last. If time runs out while a step without evaluation is logged, one more step follows, the last.
+    Call it again after the evaluation of the step, which may exhaust the patience. With max_time, only an evaluated
+    step can be the last: if time runs out while another step is logged, one more step follows, which is evaluated.
     """
     over = _is_over(progress, settings)
     evaluated = settings.max_time is None or progress.evaluated_step == progress.step

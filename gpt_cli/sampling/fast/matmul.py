@@ -107,7 +107,7 @@ def int8(weight: Tensor, bias: Tensor | None) -> Product:
 
 
 def packed_int8(weight: Tensor, bias: Tensor | None) -> Product:
-    """Return the same function as `int8`, but by oneDNN, with the rounded weights stored exactly in bfloat16."""
+    """Return x -> x weightᵀ + bias with weights rounded as in `int8`, stored in bfloat16 and multiplied by oneDNN."""
     numbers, scales = to_int8(weight)
     product = packed_product(numbers.to(torch.bfloat16), None)
     if bias is None:

@@ -83,7 +83,7 @@ class Explained(Result):
 
 
 def explain(request: ExplainRequest, target: tuple[str, str, Header] | None, host: Host) -> Explained:
-    """Explain a head, a study or the example, and write it to `request.out`, if set; `target` is from `request.find`.
+    """Explain what `request` names, and write the page to `request.out`, if set; `target` is from `request.find`.
 
     Raises CheckpointError for a checkpoint that cannot be loaded, and the errors of `_head`.
     """

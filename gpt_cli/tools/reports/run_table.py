@@ -202,7 +202,7 @@ class Runs(TableOfRuns):
         return {"runs": [run.as_dict() for run in self.runs]}
 
     def last_cells(self) -> Sequence[str]:
-        """Return a heading, and the settings in which each run differs from a shipped config."""
+        """Return the last column: a heading, then the settings in which each run differs from a shipped config."""
         return ["differs from the shipped config", *(run.differs() for run in self.runs)]
 
 
