@@ -85,14 +85,16 @@ class RecordedDraws:
         self._send(self._decoder.end)
         self._append(to_device(torch.tensor(tokens), self._device))
         before = self._numbers.clone(), self._seen.clone()
-        graph = self._record()
+        if error := self._record():
+            raise error
+        assert self._graph is not None
         computed, seconds = self._drawn.clone(), 0.0
         for _ in range(2):  # the first replay takes longer
             self._numbers.copy_(before[0])
             self._seen.copy_(before[1])
             synchronize(self._device)
             started = time.perf_counter()
-            graph.replay()
+            self._graph.replay()
             synchronize(self._device)
             seconds = time.perf_counter() - started
         repeats = torch.equal(self._drawn, computed)
@@ -138,7 +140,7 @@ class RecordedDraws:
         if self._graph is not None and self._num_slots == self._decoder.of_caches("num_slots"):
             self._graph.replay()
         else:
-            self._record()
+            self._record()  # if that fails, the next step tries again
         self._decoder.end += 1
         self._depart()
 
@@ -159,16 +161,19 @@ class RecordedDraws:
         for reach, base in self._decoder.of_caches("base").items():
             self._bases[reach].fill_(base)
 
-    def _record(self) -> Graph:
-        """Compute one step, then record the same work as a graph for later steps; raise RuntimeError if that fails."""
+    def _record(self) -> RuntimeError | None:
+        """Compute one step, then record the same work as a graph for later steps; return the error if that fails."""
         self._graph = None  # frees memory that the new one may take
         with beside(self._device):
             self._compute()
-            graph, recording = new_graph(self._device)
-            with recording:
-                self._compute()
+            try:
+                graph, recording = new_graph(self._device)
+                with recording:
+                    self._compute()
+            except RuntimeError as error:
+                return error
         self._graph, self._num_slots = graph, self._decoder.of_caches("num_slots")
-        return graph
+        return None
 
     def _compute(self) -> None:
         """Run the model on the last tokens, draw the next ones, and go on to the next slot."""

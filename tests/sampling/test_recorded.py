@@ -13,6 +13,7 @@ from support.accelerator import Accelerator
 from support.simulated_graph import SimulatedGraph, give_graphs
 from torch import Tensor
 
+from gpt_cli.common.machine import devices
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import CheckpointError
 from gpt_cli.model import GPT
@@ -107,6 +108,22 @@ def test_caches_that_grow_are_recorded_again(graphs: list[SimulatedGraph], monke
     assert tokens(drawn(model, "sim")) == tokens(drawn(model, "cpu"))
     # 9 slots, 18 and 32; the first graph tries what the device can do
     assert len(graphs) == 4
+
+
+def test_where_a_larger_cache_cannot_be_recorded_tokens_are_computed(
+    graphs: list[SimulatedGraph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kv_cache, "_NEW_SLOTS", 4)
+
+    def new_graph(device: torch.device) -> Any:
+        if len(graphs) == 3:
+            raise RuntimeError("out of memory")
+        return devices.new_graph(device)
+
+    monkeypatch.setattr("gpt_cli.sampling.recorded.new_graph", new_graph)
+    model = model_of(positions="rope")
+    assert tokens(drawn(model, "sim")) == tokens(drawn(model, "cpu"))
+    assert len(graphs) == 3
 
 
 def test_uniform_numbers_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
