@@ -44,10 +44,10 @@ _MOST_EPOCHS, _OF_CHARACTERS = 12.0, 5.0  # before a text is known by heart; of 
 # longer (note 0066)
 _TEACHING_PAYS, _MOST_TAUGHT_TOKENS = 2.5, 1_000_000
 _OF_TEACHER, _OF_TWO, _OF_TWO_OF_CHARACTERS = 0.5, 5, 4
-# where there is time for both to be of this size and read as often, with this weight decay (note 0066)
-_LARGE, _LARGE_DECAY = (256, 6), 1.0
+# where there is time for both to be of this size and read as often, with this weight decay; they may read still longer
+_LARGE, _LARGE_DECAY, _OF_LARGE = (256, 6), 1.0, 8
 _FIXES_SIZE = {"d_model", "num_blocks", "feed_forward_size", "ngram_embedding", "weight_decay", "teacher_share"}
-_MINUTES, _MEASURED_BYTES = (3, 10, 30, 60), 500_000  # to offer, and the largest text of note 0066
+_MINUTES, _MEASURED = (3, 10, 30, 60), range(50_000, 500_001)  # to offer; bytes of the texts of note 0066
 _TWO_GAIN = "two models train, the first of which teaches the second: 1 to 6 % fewer bits per byte"
 _LARGE_GAIN = "both models are larger: 1 to 4 % fewer bits per byte"
 _DROPOUTS = ((6.0, 0.2), (2.0, 0.1), (0.0, 0.0))  # epochs from which a dropout pays
@@ -118,7 +118,7 @@ def choose_settings(
         and _large_pays(text, budget, times * most_epochs * tokens, vocabulary, overrides)
     )
     if large:
-        width, blocks = _LARGE
+        (width, blocks), times = _LARGE, _OF_LARGE  # if there is time for so many
     sizes, tokens_per_step = (width, blocks, vocabulary, overrides["model"].get("feed_forward_size")), batch * length
     parameters, cost = parameters_of(*sizes), cost_of(*sizes) * tokens_per_step
     possible = budget.steps or max(1, round(budget.reference_steps * REFERENCE_COST * REFERENCE_TOKENS / cost))
@@ -200,7 +200,7 @@ def choose_settings(
 def minutes_that_pay(text: TextFigures, budget: Budget, fixed: Mapping[str, Any]) -> tuple[int, str] | None:
     """Return the fewest of _MINUTES, above `budget`, that allow a second model or larger ones, and the gain in words.
 
-    Returns None if no minutes do, or for a text of more than _MEASURED_BYTES. `budget` must be of seconds.
+    Returns None if no minutes do, or for a text longer than those of note 0066. `budget` must be of seconds.
     """
 
     def models(seconds: float) -> tuple[bool, bool]:
@@ -208,7 +208,7 @@ def minutes_that_pay(text: TextFigures, budget: Budget, fixed: Mapping[str, Any]
         return train.teacher_share is not None, "weight_decay" in train.model_fields_set
 
     before = models(budget.seconds)
-    if text.num_bytes > _MEASURED_BYTES:
+    if text.num_bytes >= _MEASURED.stop:
         return None
     for minutes in (each for each in _MINUTES if 60 * each > budget.seconds):
         if (after := models(60.0 * minutes)) > before:
@@ -232,7 +232,7 @@ def _large_pays(
     """Return whether two _LARGE models have time for `most_tokens`; False for long texts or if `overrides` set size."""
     steps = 0.0 if budget.steps is not None else budget.reference_steps
     trained = REFERENCE_TOKENS * steps * REFERENCE_COST / (_SLOWER * cost_of(*_LARGE, vocabulary))
-    if {*overrides["model"], *overrides["train"]} & _FIXES_SIZE or text.num_bytes > _MEASURED_BYTES:
+    if {*overrides["model"], *overrides["train"]} & _FIXES_SIZE or text.num_bytes not in _MEASURED:
         return False
     return trained >= most_tokens and _may_teach(text, overrides["train"])
 
