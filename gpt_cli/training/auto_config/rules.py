@@ -44,8 +44,8 @@ _MOST_EPOCHS, _OF_CHARACTERS = 12.0, 5.0  # before a text is known by heart; of 
 # longer (note 0066)
 _TEACHING_PAYS, _MOST_TAUGHT_TOKENS = 2.5, 1_000_000
 _OF_TEACHER, _OF_TWO, _OF_TWO_OF_CHARACTERS = 0.5, 5, 4
-# where there is time for both to be of this size and read as often, with this weight decay; they may read still longer
-_LARGE, _LARGE_DECAY, _OF_LARGE = (256, 6), 1.0, 8
+# where there is time for both to be of this size and read as often, with this weight decay (note 0066)
+_LARGE, _LARGE_DECAY = (256, 6), 1.0
 _FIXES_SIZE = {"d_model", "num_blocks", "feed_forward_size", "ngram_embedding", "weight_decay", "teacher_share"}
 _MINUTES, _MEASURED = (3, 10, 30, 60), range(50_000, 500_001)  # to offer; bytes of the texts of note 0066
 _TWO_GAIN = "two models train, the first of which teaches the second: 1 to 6 % fewer bits per byte"
@@ -118,7 +118,7 @@ def choose_settings(
         and _large_pays(text, budget, times * most_epochs * tokens, vocabulary, overrides)
     )
     if large:
-        (width, blocks), times = _LARGE, _OF_LARGE  # if there is time for so many
+        width, blocks = _LARGE
     sizes, tokens_per_step = (width, blocks, vocabulary, overrides["model"].get("feed_forward_size")), batch * length
     parameters, cost = parameters_of(*sizes), cost_of(*sizes) * tokens_per_step
     possible = budget.steps or max(1, round(budget.reference_steps * REFERENCE_COST * REFERENCE_TOKENS / cost))
