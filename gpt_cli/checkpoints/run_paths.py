@@ -74,7 +74,7 @@ class RunFiles:
         return [path for path in (*self.logs.glob("*/sent.jsonl"), *by_step, *single) if path.exists()]
 
     def foreign(self) -> list[Path]:
-        """Return those of `files()` that gpt did not write; if the directory is no run, return all of them."""
+        """Return the paths of `files()` that gpt did not write, or every path if the directory is no run."""
         return [path for path in self.files() if not is_ours(path)] if self.exists() else self.files()
 
     def require_no_foreign_files(self) -> None:

@@ -67,11 +67,11 @@ class ToDraw(NamedTuple):
     def draw(self, shape: Sequence[int], num_heads: int, device: torch.device, *, by_kernel: bool = False) -> Keep:
         """Draw the masks of the three dropout sites of a block whose input has shape [B, T, D].
 
-        With `by_kernel`, the kernel of the attention draws the mask of weights from keys on the device, if there are.
+        With `by_kernel` and keys on the device, the kernel of the attention draws the mask of weights itself.
         """
         B, T, _ = shape
-        leaves = by_kernel and isinstance(self.keys, Tensor)
-        weights = self if leaves else self.keep("weights", (B, num_heads, T, T), device)
+        deferred = by_kernel and isinstance(self.keys, Tensor)
+        weights = self if deferred else self.keep("weights", (B, num_heads, T, T), device)
         return Keep(weights, self.keep("attention", shape, device), self.keep("feed_forward", shape, device))
 
     def keep(self, site: str, shape: Sequence[int], device: torch.device) -> Tensor:

@@ -15,7 +15,7 @@ from gpt_cli.model.attention import concatenate_layers
 from gpt_cli.model.block import Block
 from gpt_cli.sampling.fast.c_decoder import CompiledToken, DecodeBlock, can_compile
 from gpt_cli.sampling.fast.matmul import Products, copied
-from gpt_cli.sampling.kv_cache import QUERIES_AT_ONCE, SCORES_AT_ONCE, DecodeStep, make_cache
+from gpt_cli.sampling.kv_cache import QUERIES_AT_ONCE, SCORES_AT_ONCE, Cache, DecodeStep, make_cache
 
 
 def row_bytes(config: ModelConfig, vocab_size: int, num_prompt_tokens: int, num_tokens: int) -> int:
@@ -113,9 +113,9 @@ class Decoder:
         for row, token in zip(self.tokens, ids, strict=True):
             row.append(token)
 
-    def of_caches(self, what: str) -> dict[int, int]:
-        """Return reach -> attribute `what` (`base` or `num_slots`) of the caches; caches of the same reach agree."""
-        return {layer.cache.reach: getattr(layer.cache, what) for layer in self.layers}
+    def caches_by_reach(self) -> dict[int, Cache]:
+        """Return a cache for each reach; caches of the same reach have the same number of slots and the same `base`."""
+        return {layer.cache.reach: layer.cache for layer in self.layers}
 
     def make_room(self) -> None:
         """Make room in all caches for one more token of each row."""

@@ -16,7 +16,7 @@ from gpt_cli.sampling.next_token import SamplingParameters, draw_token, probabil
 _AHEAD = 256  # steps
 
 
-class Drawn(NamedTuple):
+class NextTokens(NamedTuple):
     """Tokens of all rows, and their log probabilities in nats under the model itself, before all SamplingParameters."""
 
     tokens: list[int]
@@ -32,9 +32,11 @@ class Uniforms:
 
     def of_steps(self, first: int, end: int) -> Tensor:
         """Return the uniform numbers of all rows for steps `first` to `end` - 1: float64 [B, end - first]."""
-        while self._drawn.shape[1] < end:
-            ahead = [torch.rand(_AHEAD, generator=stream, dtype=torch.float64) for stream in self._streams]
-            self._drawn = torch.cat([self._drawn, torch.stack(ahead)], dim=1)
+        blocks = [self._drawn]
+        for _ in range(self._drawn.shape[1], end, _AHEAD):
+            drawn = [torch.rand(_AHEAD, generator=stream, dtype=torch.float64) for stream in self._streams]
+            blocks.append(torch.stack(drawn))
+        self._drawn = torch.cat(blocks, dim=1) if len(blocks) > 1 else self._drawn
         return self._drawn[:, first:end].repeat(self._num_prompts, 1)
 
 
@@ -67,17 +69,17 @@ class HostDraws:
         for number, prompt in enumerate(rows):
             self.seen[number, list(prompt)] = True
 
-    def next(self) -> Drawn:
+    def next(self) -> NextTokens:
         """Draw the next token of each row; raise CheckpointError, naming `self.where`, if logits are not finite."""
         if self.step:
             self._logits = self.decoder.decode(self.tokens)
         uniform = self.uniforms.of_steps(self.step, self.step + 1)[:, 0]
-        drawn = read(draw_next(self._logits.cpu(), self.parameters, self.seen, uniform), self.where)
+        drawn = to_next_tokens(draw_next(self._logits.cpu(), self.parameters, self.seen, uniform), self.where)
         self.step, self.tokens = self.step + 1, drawn.tokens
         return drawn
 
 
-def read(drawn: Tensor, where: str) -> Drawn:
-    """Split the result of `draw_next` into a Drawn; raise CheckpointError, naming `where`, if logits are not finite."""
+def to_next_tokens(drawn: Tensor, where: str) -> NextTokens:
+    """Read the result of `draw_next`; raise CheckpointError, naming `where`, if logits are not finite."""
     require_finite(drawn[2:], "logits", where)
-    return Drawn(drawn[0].long().tolist(), drawn[1].tolist())
+    return NextTokens(drawn[0].long().tolist(), drawn[1].tolist())

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from gpt_cli.common.host import Notify
-from gpt_cli.common.machine.devices import Graph, beside, new_graph, synchronize, to_device, why_no_graph
-from gpt_cli.sampling.draws import Drawn, HostDraws, draw_next, read
+from gpt_cli.common.machine.devices import Graph, beside, new_graph, recording_failure, synchronize, to_device
+from gpt_cli.sampling.draws import HostDraws, NextTokens, draw_next, to_next_tokens
 from gpt_cli.sampling.kv_cache import Cache, DecodeStep
 
 TRIAL_TOKENS = 8  # a trial takes about as long as so many tokens
@@ -62,9 +62,9 @@ class RecordedDraws:
         num_rows, num_recent = decoder.recent_ids(1).shape
         sizes = [num_rows * num_recent, num_rows, 1, 1]
         self._numbers = torch.zeros(sum(sizes), dtype=torch.int64, device=self._device)
-        recent, self._first_slots, self._slot, self._turn = self._numbers.split(sizes)
+        recent, self._first_slots, self._slot, self._step_index = self._numbers.split(sizes)
         self._recent = recent.view(num_rows, num_recent)
-        self._bases = {reach: self._slot.new_zeros(1) for reach in decoder.of_caches("base")}
+        self._bases = {reach: self._slot.new_zeros(1) for reach in decoder.caches_by_reach()}
         self._seen = to_device(host.seen, self._device)
         self._uniforms = to_device(host.uniforms.of_steps(host.step, host.step + num_tokens + 2), self._device)
         self._drawn = torch.zeros(4, num_rows, dtype=torch.float64, device=self._device)
@@ -76,8 +76,8 @@ class RecordedDraws:
             self._rotations = to_device(rotations, self._device)
 
     @torch.inference_mode()
-    def trial(self, tokens: Sequence[int]) -> tuple[Drawn, float] | None:
-        """Record the step after `tokens`, the last token of each row; return what a replay draws, and its seconds.
+    def trial(self, tokens: Sequence[int]) -> tuple[Tensor, float] | None:
+        """Record the step after `tokens`, the last token of each row; return the draw [4, B] and seconds of a replay.
 
         Returns None if a replay gives other numbers than the step. Raises torch's RuntimeError if recording fails.
         """
@@ -97,8 +97,7 @@ class RecordedDraws:
             self._graph.replay()
             synchronize(self._device)
             seconds = time.perf_counter() - started
-        repeats = torch.equal(self._drawn, computed)
-        return (read(self._drawn.cpu(), self._where), seconds) if repeats else None
+        return (self._drawn.cpu(), seconds) if torch.equal(self._drawn, computed) else None
 
     @torch.inference_mode()
     def begin(self, tokens: Sequence[int]) -> None:
@@ -111,9 +110,9 @@ class RecordedDraws:
             self._decoder.append(tokens)
 
     @torch.inference_mode()
-    def next(self) -> Drawn:
-        """Launch the next step, and return the tokens of the step before it; raise CheckpointError as `read` does."""
-        launched = self._arriving
+    def next(self) -> NextTokens:
+        """Launch the next step, and return the tokens of the step before; raise CheckpointError as `HostDraws.next`."""
+        launched = self._pending
         if self._decoder.is_full:
             drawn = self._read(*launched)
             self._recompute(drawn.tokens)
@@ -123,32 +122,32 @@ class RecordedDraws:
             self._decoder.append(drawn.tokens)
         return drawn
 
-    def _read(self, drawn: Tensor, arrival: torch.Event) -> Drawn:
+    def _read(self, drawn: Tensor, arrival: torch.Event) -> NextTokens:
         arrival.synchronize()
-        return read(drawn, self._where)
+        return to_next_tokens(drawn, self._where)
 
     def _recompute(self, tokens: Sequence[int]) -> None:
         """Run the step after `tokens` without the graph, as the decoder must recompute the windows of full rows."""
         logits = self._decoder.decode(tokens)
         self._send(self._decoder.end)
         self._draw(logits)
-        self._depart()
+        self._copy_to_host()
 
     def _launch(self) -> None:
         self._decoder.make_room()
         self._refresh()
-        if self._graph is not None and self._num_slots == self._decoder.of_caches("num_slots"):
+        if self._graph is not None and self._num_slots == self._slots_by_reach():
             self._graph.replay()
         else:
             self._record()  # if that fails, the next step tries again
         self._decoder.end += 1
-        self._depart()
+        self._copy_to_host()
 
-    def _depart(self) -> None:
+    def _copy_to_host(self) -> None:
         """Start to copy the drawn tokens to the host; an event marks the end of the copy, for which `_read` waits."""
         self._step += 1
-        self._arriving = self._drawn.to("cpu", non_blocking=True), torch.Event(self._device)
-        self._arriving[1].record()
+        self._pending = self._drawn.to("cpu", non_blocking=True), torch.Event(self._device)
+        self._pending[1].record()
 
     def _send(self, slot: int) -> None:
         """Send what the host knows: the last ids, where rows start, the slot of the next token."""
@@ -158,8 +157,8 @@ class RecordedDraws:
 
     def _refresh(self) -> None:
         """Write each cache's `base`, the number of its first slot, to the device; bases change once in many tokens."""
-        for reach, base in self._decoder.of_caches("base").items():
-            self._bases[reach].fill_(base)
+        for reach, cache in self._decoder.caches_by_reach().items():
+            self._bases[reach].fill_(cache.base)
 
     def _record(self) -> RuntimeError | None:
         """Compute one step, then record the same work as a graph for later steps; return the error if that fails."""
@@ -172,8 +171,11 @@ class RecordedDraws:
                     self._compute()
             except RuntimeError as error:
                 return error
-        self._graph, self._num_slots = graph, self._decoder.of_caches("num_slots")
+        self._graph, self._num_slots = graph, self._slots_by_reach()
         return None
+
+    def _slots_by_reach(self) -> dict[int, int]:
+        return {reach: cache.num_slots for reach, cache in self._decoder.caches_by_reach().items()}
 
     def _compute(self) -> None:
         """Run the model on the last tokens, draw the next ones, and go on to the next slot."""
@@ -190,30 +192,31 @@ class RecordedDraws:
         self._slot.add_(1)
 
     def _draw(self, logits: Tensor) -> None:
-        uniform = self._uniforms.index_select(1, self._turn)[:, 0]
+        uniform = self._uniforms.index_select(1, self._step_index)[:, 0]
         self._drawn.copy_(draw_next(logits, self._parameters, self._seen, uniform))
         self._append(self._drawn[0].long())
-        self._turn.add_(1)
+        self._step_index.add_(1)
 
     def _append(self, tokens: Tensor) -> None:
         self._recent.copy_(torch.cat([self._recent[:, 1:], tokens[:, None]], dim=1))
 
 
-def recorded_draws(host: HostDraws, num_tokens: int, warn: Notify) -> tuple[HostDraws | RecordedDraws, Drawn]:
+def recorded_draws(host: HostDraws, num_tokens: int, warn: Notify) -> tuple[HostDraws | RecordedDraws, NextTokens]:
     """Draw a token of each row on the host and by a graph; return the object that draws from now on, and the tokens.
 
     The graph goes on, for up to `num_tokens`, if it agrees and is faster; if it fails, `warn` receives the reason.
     """
-    recorded, device = RecordedDraws(host, num_tokens), host.decoder.device
-    outcome, reason = None, "because it gives other numbers"
+    recorded, outcome, device = None, None, host.decoder.device
+    reason = "because it gives other numbers"
     try:
+        recorded = RecordedDraws(host, num_tokens)
         outcome = recorded.trial(host.tokens)
     except RuntimeError as error:
-        reason = why_no_graph(error)
+        reason = recording_failure(error)
     started = time.perf_counter()
     expected = host.next()
     seconds = time.perf_counter() - started
-    if outcome is None or not _agree(outcome[0], expected, _TOLERANCE[host.decoder.dtype]):
+    if recorded is None or outcome is None or not _agree(outcome[0], expected, _TOLERANCE[host.decoder.dtype]):
         warn(f"{device} cannot repeat a recorded token, {reason}; computing each token anew, with the same result")
         return host, expected
     if outcome[1] >= seconds:
@@ -222,6 +225,7 @@ def recorded_draws(host: HostDraws, num_tokens: int, warn: Notify) -> tuple[Host
     return recorded, expected
 
 
-def _agree(one: Drawn, other: Drawn, tolerance: float) -> bool:
-    pairs = zip(one.log_probabilities, other.log_probabilities, strict=True)
-    return one.tokens == other.tokens and all(abs(a - b) <= tolerance for a, b in pairs)
+def _agree(drawn: Tensor, expected: NextTokens, tolerance: float) -> bool:
+    """Return whether the result of `draw_next` has the expected tokens, and about their log probabilities."""
+    differences = drawn[1] - torch.tensor(expected.log_probabilities, dtype=torch.float64)
+    return drawn[0].tolist() == expected.tokens and bool((differences.abs() <= tolerance).all())

@@ -26,8 +26,8 @@ _MOST_WEIGHTS = 2**31  # of a sequence, which the kernel counts in int32
 def choose_kernel(state: TrainingState, warn: Notify, *, possible: bool) -> None:
     """Let attention with dropout use the Triton kernel if its results agree and it is faster on the run's shapes.
 
-    A run that continues uses the kernel if it did before, whatever its speed, for the results of an unstopped run;
-    `warn` hears if it cannot. Without `possible`, the kernel is not used.
+    A run that continues uses the kernel if it did before, whatever its speed, so that its results are those of a run
+    without a stop; `warn` receives a line if it cannot. If not `possible`, no run uses the kernel.
     """
     sizes, progress = state.config.model, state.progress
     used, kernel = "attention" in progress.environment, None
@@ -48,8 +48,8 @@ def _pays(kernel: Kernel, state: TrainingState, faster: float) -> bool:
     """Return whether a kernel agrees with `attend` on the run's shapes, and takes 1 / `faster` of the time."""
     sizes, train = state.config.model, state.config.train
     shape = (train.sequences_at_once, sizes.num_heads, sizes.context_length, sizes.query_size)
-    agrees, plain, own = compare_with_plain(kernel, shape, train.dtype, state.device, sizes.dropout)
-    return agrees and plain >= faster * own
+    agrees, plain_seconds, kernel_seconds = compare_with_plain(kernel, shape, train.dtype, state.device, sizes.dropout)
+    return agrees and plain_seconds >= faster * kernel_seconds
 
 
 def compare_with_plain(

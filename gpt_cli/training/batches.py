@@ -133,7 +133,7 @@ class PackedBatches:
 def batches_of(ids: Ids | Examples, config: Config, device: torch.device) -> Batches | PackedBatches:
     """Create the training batches for a config; copy ids [tokens] that are in memory to the device.
 
-    Raises UsageError if the config has a teacher and `ids` is no text in memory.
+    Raises UsageError if the config sets a teacher for anything but the ids of a text in memory.
     """
     length, train, taught = config.model.context_length, config.train, None
     if train.teacher_share is not None:

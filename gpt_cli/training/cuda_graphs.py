@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gpt_cli.common.host import Notify
-from gpt_cli.common.machine.devices import Graph, beside, new_graph, supports, to_device, why_no_graph
+from gpt_cli.common.machine.devices import Graph, beside, new_graph, recording_failure, supports, to_device
 from gpt_cli.model.dropout import drop_keys, key_halves
 from gpt_cli.training.attention_kernel import choose_kernel
 from gpt_cli.training.state import TrainingState
@@ -112,7 +112,7 @@ class WholeStep:
             self.seconds = time.perf_counter() - started
         except RuntimeError as error:
             self._graph = None
-            return why_no_graph(error)
+            return recording_failure(error)
         finally:
             self.state.optimizer.zero_grad()
             restore()

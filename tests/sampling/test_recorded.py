@@ -21,7 +21,7 @@ from gpt_cli.sampling import kv_cache
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import Draw, generate
 from gpt_cli.sampling.next_token import SamplingParameters
-from gpt_cli.sampling.recorded import TRIAL_TOKENS
+from gpt_cli.sampling.recorded import TRIAL_TOKENS, RecordedStep
 
 SIZES = ModelConfig(context_length=16, d_model=16, num_heads=2, num_blocks=2, dropout=0.0)
 PROMPTS = [[1, 2, 3, 4, 5], [6]]
@@ -168,6 +168,11 @@ def waits(decoder: Decoder) -> None:
     decoder.compute = lambda x, step: compute(x * (1 if x.sum().item() else 2), step)  # type: ignore[method-assign]
 
 
+def gives_no_numbers(decoder: Decoder) -> None:
+    compute = decoder.compute
+    decoder.compute = lambda x, step: compute(x, step) * (torch.nan if isinstance(step, RecordedStep) else 1)  # type: ignore[method-assign]
+
+
 def counts_on_the_host(decoder: Decoder) -> None:
     compute, calls = decoder.compute, iter(range(10**6))
     decoder.compute = lambda x, step: compute(x + 0 * next(calls), step) * (1 + next(calls))  # type: ignore[method-assign]
@@ -178,6 +183,7 @@ def counts_on_the_host(decoder: Decoder) -> None:
     [
         (waits, '"operation not permitted when stream is capturing"'),
         (counts_on_the_host, "because it gives other numbers"),
+        (gives_no_numbers, "because it gives other numbers"),
     ],
 )
 def test_a_token_that_cannot_be_repeated_is_computed_each_time(spoil: Callable[[Decoder], None], why: str) -> None:

@@ -102,7 +102,7 @@ def new_graph(device: torch.device) -> tuple[Graph, contextlib.AbstractContextMa
     return graph, graph
 
 
-def why_no_graph(error: RuntimeError) -> str:
+def recording_failure(error: RuntimeError) -> str:
     """Return the first line of a failed recording's first error; `error` may come later, from the recording's end."""
     while isinstance(error.__context__, RuntimeError):
         error = error.__context__

@@ -182,7 +182,8 @@ def choose_settings(
         f"training  {train['optimizer']}, {tokens_per_step:,} tokens a step; "
         + (_two_models(train["teacher_share"]) if taught else "the text is read ")
         + f"about {_few(epochs)} times, "
-        f"{'with' if overrides['model'].keys() & {'dropout', 'ngram_embedding'} else 'hence'} {_curbs(model, large)}",
+        f"{'with' if overrides['model'].keys() & {'dropout', 'ngram_embedding'} else 'hence'} "
+        f"{_regularisation(model, large)}",
         f"length    about {counted(num_steps, 'step')} at that speed"
         if budget.steps is None and not ends_early
         else f"length    {counted(num_steps, 'step')}"
@@ -207,9 +208,9 @@ def minutes_that_pay(text: TextFigures, budget: Budget, fixed: Mapping[str, Any]
         train = choose_settings(text, replace(budget, seconds=seconds), fixed).config.train
         return train.teacher_share is not None, "weight_decay" in train.model_fields_set
 
-    before = models(budget.seconds)
     if text.num_bytes >= _MEASURED.stop:
         return None
+    before = models(budget.seconds)
     for minutes in (each for each in _MINUTES if 60 * each > budget.seconds):
         if (after := models(60.0 * minutes)) > before:
             return minutes, _TWO_GAIN if after[0] > before[0] else _LARGE_GAIN
@@ -230,10 +231,10 @@ def _large_pays(
     text: TextFigures, budget: Budget, most_tokens: float, vocabulary: int, overrides: Mapping[str, Mapping[str, Any]]
 ) -> bool:
     """Return whether two _LARGE models have time for `most_tokens`; False for long texts or if `overrides` set size."""
-    steps = 0.0 if budget.steps is not None else budget.reference_steps
-    trained = REFERENCE_TOKENS * steps * REFERENCE_COST / (_SLOWER * cost_of(*_LARGE, vocabulary))
-    if {*overrides["model"], *overrides["train"]} & _FIXES_SIZE or text.num_bytes not in _MEASURED:
+    fixed = {*overrides["model"], *overrides["train"]} & _FIXES_SIZE
+    if budget.steps is not None or fixed or text.num_bytes not in _MEASURED:
         return False
+    trained = REFERENCE_TOKENS * budget.reference_steps * REFERENCE_COST / (_SLOWER * cost_of(*_LARGE, vocabulary))
     return trained >= most_tokens and _may_teach(text, overrides["train"])
 
 
@@ -314,7 +315,7 @@ def _form(ngrams: int | None, attention: str | None) -> Mapping[str, Any]:
     return _ALONE if attention != "latent" else {**_ALONE, "qk_norm": False}
 
 
-def _curbs(model: Mapping[str, Any], large: bool) -> str:
+def _regularisation(model: Mapping[str, Any], large: bool) -> str:
     dropout = f"dropout {model['dropout']:g}" + (f" and weight decay {_LARGE_DECAY:g}" if large else "")
     if model["ngram_embedding"]:
         return f"{dropout} and n-grams of up to {model['ngram_embedding']} tokens"
