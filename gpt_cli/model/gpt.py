@@ -80,9 +80,8 @@ class GPT(nn.Module):
             keep: Keep | ToDraw | None = None
             if masks is not None and dropping:
                 keep = masks.to_draw(number)
-                by_kernel = apart is None and self.blocks[number].attention.kernel is not None
                 if not draws_itself:
-                    keep = keep.draw(x.shape, self.config.num_heads, x.device, by_kernel=by_kernel)
+                    keep = _drawn(keep, self.blocks[number], x, apart)
             x = block(x, rotation, keep) if apart is None else block(x, rotation, keep, apart)
         return self.logits(x)
 
@@ -205,10 +204,16 @@ def _drawing(block: Block) -> Callable[..., Tensor]:
 
     def forward(x: Tensor, rotation: Tensor | None, keep: Keep | ToDraw | None, apart: Tensor | None = None) -> Tensor:
         if isinstance(keep, ToDraw):
-            keep = keep.draw(x.shape, block.attention.num_heads, x.device)
+            keep = _drawn(keep, block, x, apart)
         return block(x, rotation, keep, apart)
 
     return forward
+
+
+def _drawn(masks: ToDraw, block: Block, x: Tensor, apart: Tensor | None) -> Keep:
+    """Draw the masks of a block for its input [B, T, D], without that of the weights if a kernel draws it."""
+    by_kernel = apart is None and block.attention.kernel is not None
+    return masks.draw(x.shape, block.attention.num_heads, x.device, by_kernel=by_kernel)
 
 
 @contextmanager

@@ -32,12 +32,17 @@ def _mix(words, half):
 def _kept(keys, first, least, head, rows, columns, H, T):
     """Return where dropout keeps a weight: queries [BQ], keys [BK] -> bool [BQ, BK]."""
     lanes = ((head % H) * T + rows[:, None]) * T + columns[None, :]
-    words = (first + head // H) * ((H * T * T + 1) // 2) + (lanes >> 1)
+    words = (tl.load(first) + head // H) * ((H * T * T + 1) // 2) + (lanes >> 1)
     words = words.to(tl.uint32)
     words = _mix(words, tl.load(keys).to(tl.uint32))
     words = _mix(words, tl.load(keys + 1).to(tl.uint32))
     numbers = (words >> (16 * (lanes & 1)).to(tl.uint32)) & 0xFFFF
     return (numbers ^ 0x8000) >= least
+
+
+@triton.jit
+def _dot(a, b):
+    return tl.dot(a, b, input_precision="tf32x3" if a.dtype == tl.float32 else "ieee")
 
 
 @triton.jit
@@ -57,11 +62,11 @@ def _put(target, numbers, head, rows, T, D: tl.constexpr, PAD: tl.constexpr):
 
 @triton.jit
 def _scores(q, k, rows, columns, scale):
-    scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+    scores = _dot(q, tl.trans(k)) * scale
     return tl.where(columns[None, :] <= rows[:, None], scores, float("-inf"))
 
 
-@triton.jit(do_not_specialize=["first", "least"])
+@triton.jit(do_not_specialize=["least"])
 def _forward(
     Q, K, V, OUT, LSE, keys, first, least, inverse, scale, H, T, D: tl.constexpr, PAD: tl.constexpr, N: tl.constexpr
 ):
@@ -78,13 +83,13 @@ def _forward(
         p, shrink = tl.exp(scores - highest[:, None]), tl.exp(best - highest)
         kept = tl.where(_kept(keys, first, least, head, rows, columns, H, T), p, 0.0)
         v = _tile(V, head, columns, T, D, PAD)
-        out = out * shrink[:, None] + tl.dot(kept.to(v.dtype), v, input_precision="ieee")
+        out = out * shrink[:, None] + _dot(kept.to(v.dtype), v)
         total, best = total * shrink + tl.sum(p, 1), highest
     _put(OUT, out * (inverse / total)[:, None], head, rows, T, D, PAD)
     tl.store(LSE + head * T + rows, best + tl.log(total), mask=rows < T)
 
 
-@triton.jit(do_not_specialize=["first", "least"])
+@triton.jit(do_not_specialize=["least"])
 def _backward(
     Q, K, V, G, LSE, DELTA, DQ, DK, DV, keys, first, least, inverse, scale, H, T,
     D: tl.constexpr, PAD: tl.constexpr, N: tl.constexpr, OF_KEYS: tl.constexpr,
@@ -107,12 +112,12 @@ def _backward(
         delta = tl.load(DELTA + head * T + rows, mask=rows < T, other=0.0)
         p = tl.exp(_scores(q, k, rows, columns, scale) - lse[:, None])
         times = tl.where(_kept(keys, first, least, head, rows, columns, H, T), inverse, 0.0)
-        of_scores = p * (tl.dot(g, tl.trans(v), input_precision="ieee") * times - delta[:, None]) * scale
+        of_scores = p * (_dot(g, tl.trans(v)) * times - delta[:, None]) * scale
         if OF_KEYS:
-            one += tl.dot(tl.trans(of_scores).to(q.dtype), q, input_precision="ieee")
-            two += tl.dot(tl.trans(p * times).to(g.dtype), g, input_precision="ieee")
+            one += _dot(tl.trans(of_scores).to(q.dtype), q)
+            two += _dot(tl.trans(p * times).to(g.dtype), g)
         else:
-            one += tl.dot(of_scores.to(k.dtype), k, input_precision="ieee")
+            one += _dot(of_scores.to(k.dtype), k)
     if OF_KEYS:
         _put(DK, one, head, mine, T, D, PAD)
         _put(DV, two, head, mine, T, D, PAD)
@@ -120,31 +125,64 @@ def _backward(
         _put(DQ, one, head, mine, T, D, PAD)
 
 
-class _Attention(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> Tensor:
-        queries, keys, values, halves, masks, scale = inputs
-        B, H, T, D = queries.shape
-        pad = max(16, triton.next_power_of_2(D))
-        sizes = {"D": D, "PAD": pad, "N": 64 if pad <= 64 else 32}
-        grid = (triton.cdiv(T, sizes["N"]), B * H)
-        rest = (halves, int(masks.first_sequence), round(masks.rate * 2**16), 1 / (1 - masks.rate), scale, H, T)
-        out, lse = torch.empty_like(queries), queries.new_empty(B, H, T, dtype=torch.float32)
-        _forward[grid](queries, keys, values, out, lse, *rest, **sizes)  # type: ignore[index]
-        ctx.save_for_backward(queries, keys, values, out, lse, halves)
-        ctx.rest, ctx.grid, ctx.sizes = rest[1:], grid, sizes
-        return out
+def _launch(queries: Tensor, masks: tuple[Tensor, Tensor], rate: float) -> tuple[Any, list[Any], dict[str, int]]:
+    """Return the grid of both kernels, the arguments after their tensors, and their sizes."""
+    B, H, T, D = queries.shape
+    pad = max(16, triton.next_power_of_2(D))
+    # the largest blocks that an H100 computes in its registers (note 0069)
+    rows = (64 if pad <= 64 else 32) * 2 // queries.element_size()
+    sizes = {"D": D, "PAD": pad, "N": rows, "num_warps": 8 if rows > 16 else 4}
+    return (triton.cdiv(T, rows), B * H), [*masks, round(rate * 2**16), 1 / (1 - rate)], sizes
 
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        *three, out, lse, halves = ctx.saved_tensors
-        gradient = gradients[0].contiguous()
-        delta = (gradient.float() * out.float()).sum(dim=-1)
-        results = [torch.empty_like(each) for each in three]
-        for of_keys in (True, False):
-            tensors = (*three, gradient, lse, delta, *results, halves)
-            _backward[ctx.grid](*tensors, *ctx.rest, **ctx.sizes, OF_KEYS=of_keys)  # type: ignore[index]
-        return *results, None, None, None
+
+_STRIDES = (torch.Tag.needs_exact_strides,)  # compiled blocks keep the operators whole, and their inputs contiguous
+
+
+@torch.library.custom_op("gpt_cli::dropout_attention", mutates_args=(), tags=_STRIDES)
+def _attention(
+    queries: Tensor, keys: Tensor, values: Tensor, halves: Tensor, first: Tensor, rate: float, scale: float
+) -> tuple[Tensor, Tensor]:
+    grid, rest, sizes = _launch(queries, (halves, first), rate)
+    out, lse = torch.empty_like(queries), queries.new_empty(queries.shape[:3], dtype=torch.float32)
+    _forward[grid](queries, keys, values, out, lse, *rest, scale, *queries.shape[1:3], **sizes)  # type: ignore[index]
+    return out, lse
+
+
+@_attention.register_fake
+def _(queries: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(queries), queries.new_empty(queries.shape[:3], dtype=torch.float32)
+
+
+@torch.library.custom_op("gpt_cli::dropout_attention_backward", mutates_args=(), tags=_STRIDES)
+def _gradients(
+    queries: Tensor, keys: Tensor, values: Tensor, halves: Tensor, first: Tensor, gradient: Tensor, lse: Tensor,
+    delta: Tensor, rate: float, scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    grid, rest, sizes = _launch(queries, (halves, first), rate)
+    results = torch.empty_like(queries), torch.empty_like(keys), torch.empty_like(values)
+    for of_keys in (True, False):
+        tensors = (queries, keys, values, gradient, lse, delta, *results)
+        _backward[grid](*tensors, *rest, scale, *queries.shape[1:3], **sizes, OF_KEYS=of_keys)  # type: ignore[index]
+    return results
+
+
+@_gradients.register_fake
+def _(queries: Tensor, keys: Tensor, values: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(queries), torch.empty_like(keys), torch.empty_like(values)
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(*inputs[:5], *output)
+    ctx.rate_and_scale = inputs[5:]
+
+
+def _propagate(ctx: Any, gradient: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    *five, out, lse = ctx.saved_tensors
+    delta = (gradient.float() * out.float()).sum(dim=-1)
+    return *_gradients(*five, gradient.contiguous(), lse, delta, *ctx.rate_and_scale), None, None, None, None
+
+
+_attention.register_autograd(_propagate, setup_context=_remember)
 
 
 def dropout_attention(queries: Tensor, keys: Tensor, values: Tensor, masks: ToDraw, scale: float) -> Tensor:
@@ -154,4 +192,7 @@ def dropout_attention(queries: Tensor, keys: Tensor, values: Tensor, masks: ToDr
     """
     three = (each.to(values.dtype).contiguous() for each in (queries, keys, values))
     assert isinstance(masks.keys, Tensor)
-    return _Attention.apply(*three, masks.keys[0], masks, scale)
+    first = masks.first_sequence
+    if not isinstance(first, Tensor):  # filled on the device, because a recorded step may not copy from the host
+        first = torch.full((), first, dtype=torch.int32, device=values.device)
+    return _attention(*three, masks.keys[0], first, masks.rate, scale)[0]

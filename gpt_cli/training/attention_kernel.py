@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gpt_cli.common.host import Notify
-from gpt_cli.common.machine.devices import autocast, product_dtype, synchronize
+from gpt_cli.common.machine.devices import autocast, product_dtype, supports, synchronize
 from gpt_cli.model.attention import Kernel, attend, causal_bias
 from gpt_cli.model.dropout import ToDraw
 from gpt_cli.training.state import TrainingState
@@ -23,21 +23,24 @@ _FASTER = 1.15  # times as fast as the plain form, or the kernel is not worth ot
 _MOST_WEIGHTS = 2**31  # of a sequence, which the kernel counts in int32
 
 
-def choose_kernel(state: TrainingState, warn: Notify, *, possible: bool) -> None:
+def choose_kernel(state: TrainingState, warn: Notify) -> None:
     """Let attention with dropout use the Triton kernel if its results agree and it is faster on the run's shapes.
 
-    A run that continues uses the kernel if it did before, whatever its speed, so that its results are those of a run
-    without a stop; `warn` receives a line if it cannot. If not `possible`, no run uses the kernel.
+    If blocks are compiled, the kernel must be faster than compiled attention. A run that continues uses the kernel if
+    it did before, whatever its speed, so that its results are those of a run without a stop; `warn` receives a line if
+    it cannot.
     """
     sizes, progress = state.config.model, state.progress
-    used, kernel = "attention" in progress.environment, None
+    begins, kernel = not progress.step, None
+    used = not begins and "attention" in progress.environment
+    possible = state.ranks.size == 1 and supports(state.device, "graphs") and bool(find_spec("triton"))
     fits = sizes.query_size == sizes.value_size and sizes.num_heads * sizes.context_length**2 < _MOST_WEIGHTS
-    if possible and sizes.dropout and fits and find_spec("triton") and (used or not progress.step):
+    if possible and sizes.dropout and fits and (begins or used):
         with contextlib.suppress(Exception):  # whatever Triton, its compiler or the driver raise
             from gpt_cli.model.triton_attention import dropout_attention
 
-            kernel = dropout_attention if _pays(dropout_attention, state, 0 if used else _FASTER) else None
-    if used and kernel is None and progress.step:
+            kernel = dropout_attention if _pays(dropout_attention, state, _FASTER if begins else 0) else None
+    if used and kernel is None:
         warn("not bit-exact from here on: attention triton -> plain")
     state.model.use_kernel(kernel)
     others = {name: value for name, value in progress.environment.items() if name != "attention"}
@@ -48,24 +51,30 @@ def _pays(kernel: Kernel, state: TrainingState, faster: float) -> bool:
     """Return whether a kernel agrees with `attend` on the run's shapes, and takes 1 / `faster` of the time."""
     sizes, train = state.config.model, state.config.train
     shape = (train.sequences_at_once, sizes.num_heads, sizes.context_length, sizes.query_size)
-    agrees, plain_seconds, kernel_seconds = compare_with_plain(kernel, shape, train.dtype, state.device, sizes.dropout)
+    agrees, plain_seconds, kernel_seconds = compare_with_plain(
+        kernel, shape, train.dtype, state.device, sizes.dropout, compiled=train.compile == "on"
+    )
     return agrees and plain_seconds >= faster * kernel_seconds
 
 
 def compare_with_plain(
-    kernel: Kernel, shape: Sequence[int], dtype: str, device: torch.device, rate: float
+    kernel: Kernel, shape: Sequence[int], dtype: str, device: torch.device, rate: float, *, compiled: bool = False
 ) -> tuple[bool, float, float]:
     """Compute attention with dropout by `attend` and by `kernel`, forward and backward, on inputs [B, H, T, K].
 
-    Returns whether outputs and gradients agree, then the seconds of both.
+    With `compiled`, torch compiles `attend` together with the draw of its mask, as in compiled blocks. Returns whether
+    outputs and gradients agree, then the seconds of both.
     """
     number_type, scale = product_dtype(dtype), shape[-1] ** -0.5
     generator = torch.Generator().manual_seed(0)
-    inputs = [torch.randn(*shape, generator=generator).to(device, number_type) for _ in range(4)]
-    masks = ToDraw(torch.arange(6, dtype=torch.int32).view(3, 2).to(device), 1, rate)
+    B, H, T, K = shape
+    drawn = (torch.randn(B, T, H, K, generator=generator).to(device, number_type) for _ in range(4))
+    inputs = [each.transpose(1, 2) for each in drawn]  # the layout of projections
+    first = torch.ones((), dtype=torch.int32, device=device)
+    masks = ToDraw(torch.arange(6, dtype=torch.int32).view(3, 2).to(device), first, rate)
 
     def plain(queries: Tensor, keys: Tensor, values: Tensor, masks: ToDraw, scale: float) -> Tensor:
-        keep = masks.keep("weights", (*shape[:3], shape[2]), device).flatten(0, 1)  # [B * H, T, T]
+        keep = masks.keep("weights", (B, H, T, T), device).flatten(0, 1)  # [B * H, T, T]
         flat = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
         return attend(*flat, causal_bias(queries), scale, rate, keep)[0].view(*shape)
 
@@ -79,6 +88,8 @@ def compare_with_plain(
         synchronize(device)
         return time.perf_counter() - started, [out.detach(), *gradients]
 
+    if compiled:
+        plain = torch.compile(plain)
     (_, expected), (_, results) = run(plain), run(kernel)  # which compiles
     pairs = zip(results, expected, strict=True)
     agrees = all(bool((one - other).abs().max() <= _TOLERANCE[number_type] * other.abs().max()) for one, other in pairs)

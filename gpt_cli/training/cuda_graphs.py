@@ -141,10 +141,9 @@ def record_step(state: TrainingState, warn: Notify) -> float | None:
 
     Graphs need device support and a single rank, and change no result. `warn` receives the reason if recording fails.
     """
-    repeats = state.ranks.size == 1 and supports(state.device, "graphs")
-    # compiled blocks draw masks inside their own kernels
-    choose_kernel(state, warn, possible=repeats and state.config.train.compile != "on")
-    if not repeats:
+    if state.config.train.compile != "on":  # else it was chosen before the blocks were compiled
+        choose_kernel(state, warn)
+    if state.ranks.size > 1 or not supports(state.device, "graphs"):
         return None
     state.whole_step = step = WholeStep(state)
     if state.config.train.graph == "off":

@@ -7,6 +7,7 @@ import warnings
 from gpt_cli.common.host import Host, Notify
 from gpt_cli.common.machine.failures import is_lack_of_device_memory
 from gpt_cli.errors import EnvironmentFailure, shown
+from gpt_cli.training.attention_kernel import choose_kernel
 from gpt_cli.training.cuda_graphs import record_step
 from gpt_cli.training.memory_checks import COMPILE_FROM_SECONDS
 from gpt_cli.training.state import TrainingState
@@ -68,6 +69,8 @@ def _time_step(state: TrainingState, warn: Notify, *, must_compile: bool) -> flo
         with warnings.catch_warnings():
             # torch's compiler would have float32 computed with fewer bits
             warnings.filterwarnings("ignore", "TensorFloat32")
+            if state.config.train.compile == "on":
+                choose_kernel(state, warn)
             return time_step(state)
     except Exception as error:
         if state.config.train.compile == "off" or not type(error).__module__.startswith("torch._"):

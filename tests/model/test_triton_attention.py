@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
+from gpt_cli.config import ModelConfig
+from gpt_cli.model import GPT
 from gpt_cli.model.attention import attend, causal_bias
-from gpt_cli.model.dropout import ToDraw, drop_keys, key_halves
+from gpt_cli.model.dropout import DropMasks, ToDraw, drop_keys, key_halves
 
 
 @pytest.mark.parametrize(
@@ -39,3 +46,71 @@ def test_output_and_gradients_are_those_of_the_twin_with_the_same_mask(
     twins = [expected.view(shape), *torch.autograd.grad(expected.view(shape), exact, gradient.double())]
     for result, twin in zip(results, twins, strict=True):
         assert (result.double() - twin).abs().max() <= tolerance * twin.abs().max()
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # of torch itself
+def test_compiled_blocks_train_with_the_kernel_as_plain_blocks_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block stays one graph, with the kernel as an operator of it, for any sequence and any keys."""
+    pytest.importorskip("triton", reason="a gigabyte; make test-long installs it")
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    from gpt_cli.model.triton_attention import dropout_attention
+
+    torch.compiler.reset()  # what other tests compiled with other shapes
+    backend = CompileCounterWithBackend("aot_eager")
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend, fullgraph=True))
+    sizes = ModelConfig(context_length=40, d_model=32, num_heads=2, num_blocks=2, dropout=0.3, positions="rope")
+    plain, compiled = (GPT(sizes, 50, torch.Generator().manual_seed(0)).train() for _ in range(2))
+    compiled.compile_blocks().use_kernel(dropout_attention)
+    ids = torch.arange(80).view(2, 40) % 50
+    for step in range(3):
+        keys = key_halves(torch.from_numpy(drop_keys(1, step, 2).view("int64")))
+        for model in (plain, compiled):
+            model.zero_grad()
+            model(ids, DropMasks(0.3, seed=0, step=0, first_sequence=2 * step, keys=keys)).square().mean().backward()
+        for one, other in zip(plain.parameters(), compiled.parameters(), strict=True):
+            torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-8)
+    assert backend.frame_count == 1
+
+
+# prints bytes of the stack of each kernel, compiled for an H100
+COMPILE = """
+import subprocess, tempfile, torch, triton
+from pathlib import Path
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from gpt_cli.model.triton_attention import _backward, _forward, _launch
+
+TYPES = {"least": "i32", "H": "i32", "T": "i32", "inverse": "fp32", "scale": "fp32"}
+TYPES |= {"keys": "*i32", "first": "*i32", "LSE": "*fp32", "DELTA": "*fp32"}
+READER = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+
+def stack(kernel, pointer, num_warps, **sizes):
+    names = kernel.arg_names
+    types = {name: "constexpr" if name in sizes else TYPES.get(name, pointer) for name in names}
+    source = ASTSource(kernel, types, {(names.index(name),): size for name, size in sizes.items()})
+    binary = triton.compile(source, GPUTarget("cuda", 90, 32), {"num_warps": num_warps}).asm["cubin"]
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(binary)
+        file.flush()
+        usage = subprocess.run([READER, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True)
+    return int(usage.stdout.split("STACK:")[1].split()[0])
+
+for dtype, pointer in ((torch.bfloat16, "*bf16"), (torch.float32, "*fp32")):
+    for K in (32, 64, 128):
+        sizes = _launch(torch.empty((1, 1, 1, K), dtype=dtype, device="meta"), (), 0.1)[2]
+        print(stack(_forward, pointer, **sizes))
+        for of_keys in (True, False):
+            print(stack(_backward, pointer, **sizes, OF_KEYS=of_keys))
+"""
+
+
+def test_a_gpu_computes_the_kernels_in_its_registers() -> None:
+    """Triton compiles them for an H100 without one; blocks that were too large took 344 bytes to 10 kB of stack."""
+    pytest.importorskip("triton", reason="a gigabyte; make test-long installs it")
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-W", "ignore", "-c", COMPILE]
+    child = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    sizes = [int(line) for line in child.stdout.splitlines()]
+    assert len(sizes) == 18
+    assert max(sizes) <= 64

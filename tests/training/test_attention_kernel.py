@@ -12,17 +12,20 @@ import numpy as np
 import pytest
 import torch
 from support.accelerator import Accelerator, on_cpu
+from support.attention import by_products
 from support.helpers import small_config
 from support.simulated_graph import give_graphs
 from torch import Tensor
 
-from gpt_cli.model.attention import attend, causal_bias
+from gpt_cli.common.host import Host
 from gpt_cli.model.dropout import ToDraw
 from gpt_cli.training import attention_kernel
+from gpt_cli.training.attention_kernel import choose_kernel
 from gpt_cli.training.cuda_graphs import record_step
 from gpt_cli.training.resume import environment
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import take_step
+from gpt_cli.training.step_time import time_steps
 
 
 class Twin:
@@ -33,11 +36,7 @@ class Twin:
 
     def __call__(self, queries: Tensor, keys: Tensor, values: Tensor, masks: ToDraw, scale: float) -> Tensor:
         self.num_calls += 1
-        B, H, T, _ = queries.shape
-        keep = masks.keep("weights", (B, H, T, T), queries.device).flatten(0, 1)
-        flat = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
-        mixed, _ = attend(*flat, causal_bias(queries), scale, masks.rate, keep)
-        return mixed.view(values.shape) * self.scale_of_output
+        return by_products(queries, keys, values, masks, scale) * self.scale_of_output
 
 
 def broken(*_: object) -> Tensor:
@@ -45,26 +44,28 @@ def broken(*_: object) -> Tensor:
 
 
 @pytest.fixture
-def install(
-    accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[Callable[..., Tensor], float], None]:
-    """Make a kernel the one that Triton would give; a run takes `seconds` with the kernel, and 1 without."""
+def install(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Make a kernel the one that Triton would give, with seconds by this clock: plain attention takes 1 of them."""
     give_graphs(accelerator)
 
-    def install(kernel: Callable[..., Tensor], seconds: float) -> None:
+    def install(kernel: Callable[..., Tensor], seconds: float, compiled_seconds: float = 1.0) -> None:
         now = [0.0]
 
-        def timed(*arguments: object) -> Tensor:
-            now[0] += seconds - 1
-            return kernel(*arguments)
+        def timed(function: Callable[..., Tensor], seconds: float) -> Callable[..., Tensor]:
+            def call(*arguments: object) -> Tensor:
+                now[0] += seconds - 1
+                return function(*arguments)
+
+            return call
 
         def read() -> float:
             now[0] += 1
             return now[0]
 
         monkeypatch.setattr(time, "perf_counter", read)
+        monkeypatch.setattr(torch, "compile", lambda function: timed(function, compiled_seconds))
         monkeypatch.setattr(attention_kernel, "find_spec", lambda name: SimpleNamespace(name=name))
-        module = SimpleNamespace(dropout_attention=timed)
+        module = SimpleNamespace(dropout_attention=timed(kernel, seconds))
         monkeypatch.setitem(sys.modules, "gpt_cli.model.triton_attention", module)
 
     return install
@@ -147,25 +148,43 @@ def test_a_run_that_continues_does_as_it_did_before(install: Callable[..., None]
     assert kernels(state) == [used, used]
 
 
-@pytest.mark.parametrize(("kernel", "compiles"), [(broken, "off"), (Twin(), "on")], ids=["broken", "compiled"])
-def test_a_run_that_continues_without_its_kernel_says_so(
-    install: Callable[..., None], kernel: Callable[..., Tensor], compiles: str
-) -> None:
-    install(kernel, 0.1)
-    state, warnings = state_on("sim"), list[str]()
-    state.config = state.config.changed(train={"compile": compiles})
+@pytest.mark.parametrize("compiles", ["off", "on"])
+def test_a_run_that_continues_without_its_kernel_says_so(install: Callable[..., None], compiles: str) -> None:
+    install(broken, 0.1)
+    state, warnings = state_on("sim", f"train.compile={compiles}"), list[str]()
     without = environment(state.config)
     state.progress = replace(state.progress, step=3, environment={**without, "attention": "triton"})
-    record_step(state, warnings.append)
+    choose_kernel(state, warnings.append)
     assert warnings == ["not bit-exact from here on: attention triton -> plain"]
     assert state.progress.environment == without
 
 
-def test_a_new_run_whose_blocks_are_compiled_after_the_trial_records_no_kernel(install: Callable[..., None]) -> None:
-    install(Twin(), 0.1)
+@pytest.mark.parametrize(("compiled_seconds", "used"), [(0.6, True), (0.5, False)])
+def test_compiled_blocks_use_a_kernel_that_beats_compiled_attention(
+    install: Callable[..., None], compiled_seconds: float, used: bool
+) -> None:
+    """Plain attention would take 1 s, the kernel 0.45: 0.6 / 0.45 is more than 1.15, 0.5 / 0.45 is less."""
+    twin = Twin()
+    install(twin, 0.45, compiled_seconds)
+    by_kernel, plain = state_on("sim", "train.compile=on"), state_on("sim", "train.compile=on", "train.graph=off")
+    time_steps(by_kernel, Host(warn=pytest.fail), may_compile=True, must_compile=True)
+    assert kernels(by_kernel) == [used, used]
+    assert ("attention" in by_kernel.progress.environment) == used
+    calls = twin.num_calls
+    for state in (by_kernel, plain):
+        for _ in range(2):
+            take_step(state)
+    assert (calls > 4) == used  # of the trial are 4
+    pairs = zip(by_kernel.optimizer.changing(), plain.optimizer.changing(), strict=True)
+    assert all(torch.equal(on_cpu(one), on_cpu(other)) for one, other in pairs)
+
+
+def test_a_new_run_whose_blocks_are_compiled_after_a_trial_tries_again(install: Callable[..., None]) -> None:
+    install(Twin(), 0.45, compiled_seconds=0.5)
     state = state_on("sim")
     record_step(state, pytest.fail)
-    state.config = state.config.changed(train={"compile": "on"})
-    record_step(state, pytest.fail)
+    assert kernels(state) == [True, True]
+    state.compile_blocks(True)
+    choose_kernel(state, pytest.fail)
     assert kernels(state) == [False, False]
     assert state.progress.environment == environment(state.config)

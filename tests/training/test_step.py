@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from support.helpers import small_config
 from support.runs import assert_same_run, start
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpt_cli.common.host import Host
+from gpt_cli.common.machine.devices import autocast
 from gpt_cli.errors import DivergedError
+from gpt_cli.training import step
 from gpt_cli.training.events import Saved, Stepped
 from gpt_cli.training.loop import train
 from gpt_cli.training.state import TrainingState
-from gpt_cli.training.step import take_step
+from gpt_cli.training.step import compute_gradient, send, take_step
 
 
 @pytest.fixture
@@ -82,3 +89,37 @@ def test_a_loss_that_is_not_finite_reaches_no_checkpoint(tmp_path: Path) -> None
     stored = run.directory.newest(print)
     assert stored is not None
     assert all(bool(torch.isfinite(weights).all()) for weights in stored.weights.values())
+
+
+class _Casts(TorchDispatchMode):
+    """Counts the casts to bfloat16 of each tensor of float32, by its address."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts = Counter[int]()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is torch.ops.aten._to_copy.default and (kwargs or {}).get("dtype") == torch.bfloat16:
+            self.counts[args[0].data_ptr()] += 1
+        return function(*args, **(kwargs or {}))
+
+
+def test_a_step_casts_a_weight_once_whatever_its_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = small_config("train.batch_size=8", "train.micro_batch_size=2").changed(train={"dtype": "bfloat16"})
+    state = TrainingState.at_the_start(config, np.arange(2000) % 257, 257)
+    weights = [block.feed_forward.expand.weight for block in state.model.blocks] + [state.model.output_weight]
+
+    def casts_and_gradients() -> tuple[list[int], list[Tensor]]:
+        with _Casts() as casts:
+            compute_gradient(state, send(state, 0))
+        gradients = [weight.grad.clone() for weight in weights if weight.grad is not None]
+        state.optimizer.zero_grad()
+        return [casts.counts[weight.data_ptr()] for weight in weights], gradients
+
+    counts, gradients = casts_and_gradients()
+    assert counts == [1, 1, 1]
+    monkeypatch.setattr(step, "autocast", lambda *of, enabled=True: autocast(*of) if enabled else nullcontext())
+    counts, expected = casts_and_gradients()
+    assert counts == [4, 4, 4]
+    assert len(gradients) == len(expected) == 3
+    assert all(torch.equal(one, other) for one, other in zip(gradients, expected, strict=True))

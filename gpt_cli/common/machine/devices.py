@@ -245,11 +245,14 @@ def product_dtype(name: str) -> torch.dtype:
     return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
 
 
-def autocast(device: torch.device, dtype: str) -> contextlib.AbstractContextManager[object]:
-    """Return a context that computes matrix products in `dtype`; weights stay float32."""
+def autocast(device: torch.device, dtype: str, *, enabled: bool = True) -> contextlib.AbstractContextManager[object]:
+    """Return a context that computes matrix products in `dtype`; weights stay float32.
+
+    If not `enabled`, contexts inside it share their casts of weights.
+    """
     if dtype == "float32":
         return contextlib.nullcontext()
-    return torch.autocast(device.type, dtype=torch.bfloat16)
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled)
 
 
 @contextlib.contextmanager
