@@ -34,7 +34,7 @@ from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.text.load import read_corpus
 from gpt_cli.tools.bench import bench
 from gpt_cli.tools.bench.baselines import PROMPT, costs, endless_state, sampling_variants
-from gpt_cli.training.attention_kernel import compare_with_plain
+from gpt_cli.training.attention_kernel import choose_kernel, compare_with_plain
 from gpt_cli.training.cuda_graphs import record_step
 from gpt_cli.training.step import read_outcomes, take_step, time_step
 
@@ -105,6 +105,8 @@ def training(scale: Scale) -> Iterator[Figure]:
             if compiled == "on":  # or the second size would be compiled for any size
                 torch.compiler.reset()
             dtype, state, warnings = config.train.dtype, endless_state(config), list[str]()
+            if compiled == "on":
+                choose_kernel(state, warnings.append)
             time_step(state)  # compiles
             kind = f"{batch_size} sequences, {dtype}, {'compiled' if compiled == 'on' else 'eager'}"
             for graph in (False, True):
@@ -121,7 +123,7 @@ def training(scale: Scale) -> Iterator[Figure]:
 
 
 def attention(scale: Scale) -> Iterator[Figure]:
-    """Attention with dropout, forward and backward, by torch's products and by the Triton kernel."""
+    """Attention with dropout, forward and backward, by torch's products, the same compiled, and the Triton kernel."""
     if not find_spec("triton"):
         yield Figure("Triton", "is not installed")
         return
@@ -130,8 +132,11 @@ def attention(scale: Scale) -> Iterator[Figure]:
     dtype = choose_dtype("auto", scale.device, 512)
     for shape in ((16, 8, 128, 64), (128, 8, 128, 64), (64, 6, 256, 64), (8, 12, 1024, 64)):
         agrees, plain, kernel = compare_with_plain(dropout_attention, shape, dtype, scale.device, 0.1)
+        torch.compiler.reset()  # or the second size would be compiled for any size
+        _, compiled, _ = compare_with_plain(dropout_attention, shape, dtype, scale.device, 0.1, compiled=True)
         what = f"{shape[0]} sequences of {shape[2]}, {shape[1]} heads of {shape[3]}, {dtype}"
         yield Figure(f"{what}, torch", 1e3 * plain, "ms")
+        yield Figure(f"{what}, torch, compiled", 1e3 * compiled, "ms")
         yield Figure(f"{what}, kernel", 1e3 * kernel, "ms")
         yield Figure("  agrees", "yes" if agrees else "no")
 
@@ -350,7 +355,7 @@ PARTS = {
     "memory": Part("most memory in training the default model", 40, memory),
     "shakespeare": Part(f"gpt learns Shakespeare by characters to {TARGET}", 60, shakespeare),
     "training": Part("training the default model", 150, training),
-    "attention": Part("attention with dropout", 40, attention),
+    "attention": Part("attention with dropout", 70, attention),
     "decoding": Part("sampling from the default model", 60, decoding),
     "runs": Part("the same training in several ways", 80, runs),
     "check": Part("the device beside the CPU", 90, check),
