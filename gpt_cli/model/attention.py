@@ -31,7 +31,7 @@ def causal_mask(num_tokens: int, device: torch.device | None = None, window: int
     return later if window is None else ~(~later).triu(1 - window)
 
 
-def texts_apart(positions: Tensor) -> Tensor:
+def document_mask_of(positions: Tensor) -> Tensor:
     """Return a mask, True where query and key belong to different packed texts: positions [B, T] -> bool [B, T, T].
 
     A text begins wherever the position is 0. Krell et al. 2021, section 3.2.
@@ -121,16 +121,17 @@ def concatenate_layers(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | No
     return torch.cat(weights), torch.cat(biases) if biases else None
 
 
-def causal_bias(queries: Tensor, window: int | None = None, apart: Tensor | None = None) -> Tensor:
+def causal_bias(queries: Tensor, window: int | None = None, document_mask: Tensor | None = None) -> Tensor:
     """Return the mask to add to attention scores: -inf where a query must not attend to a key, else 0.
 
-    For queries [B, H, T, K], the mask is [T, T]; with `apart` [B, T, T] (True: also forbidden), it is [B * H, T, T].
+    For queries [B, H, T, K], the mask is [T, T]; with a `document_mask` [B, T, T] (True: also forbidden), it is
+    [B * H, T, T].
     """
     B, H, T, _ = queries.shape
     hidden = queries.new_zeros(T, T).masked_fill(causal_mask(T, queries.device, window), -torch.inf)
-    if apart is None:
+    if document_mask is None:
         return hidden
-    return hidden.repeat(B * H, 1, 1).masked_fill_(apart.repeat_interleave(H, dim=0), -torch.inf)
+    return hidden.repeat(B * H, 1, 1).masked_fill_(document_mask.repeat_interleave(H, dim=0), -torch.inf)
 
 
 def attend(
@@ -206,15 +207,15 @@ class SelfAttention(nn.Module, ABC):
         x: Tensor,
         rotation: Tensor | None = None,
         keep: Tensor | ToDraw | None = None,
-        apart: Tensor | None = None,
+        document_mask: Tensor | None = None,
     ) -> Tensor:
         """Attend with all heads: [B, T, D] -> [B, T, D]. Dropout keeps weights where `keep` [B, H, T, T] is True.
 
-        If `keep` is None, torch draws it; if it is a ToDraw, `kernel` does. `apart` [B, T, T] marks different texts;
-        without `fused`, it must be None.
+        If `keep` is None, torch draws it; if it is a ToDraw, `kernel` does. `document_mask` [B, T, T] is True where a
+        key is of another text; without `fused`, it must be None.
         """
         if not self.fused:
-            assert apart is None, "one head by itself computes one text"
+            assert document_mask is None, "one head by itself computes one text"
             assert not isinstance(keep, ToDraw), "one head by itself has no kernel"
             return self.projection_layer(self.separate_heads(x, rotation, keep))
         queries, keys, values = self.project(x, rotation)
@@ -223,15 +224,15 @@ class SelfAttention(nn.Module, ABC):
         if isinstance(keep, ToDraw):
             assert self.kernel is not None
             mixed = self.kernel(queries, keys, values, keep, self.scale)
-        elif x.device.type not in WITHOUT_KERNEL and not dropout and sees_all and apart is not None:
-            seen = ~(causal_mask(x.shape[1], x.device) | apart)[:, None]
-            mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=seen, scale=self.scale)
+        elif x.device.type not in WITHOUT_KERNEL and not dropout and sees_all and document_mask is not None:
+            visible = ~(causal_mask(x.shape[1], x.device) | document_mask)[:, None]
+            mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=visible, scale=self.scale)
         elif x.device.type not in WITHOUT_KERNEL and not dropout and sees_all:
             mixed = F.scaled_dot_product_attention(queries, keys, values, is_causal=True, scale=self.scale)
         else:
             flat = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
             of_heads = None if keep is None else keep.flatten(0, 1)
-            mixed, _ = attend(*flat, causal_bias(queries, self.window, apart), self.scale, dropout, of_heads)
+            mixed, _ = attend(*flat, causal_bias(queries, self.window, document_mask), self.scale, dropout, of_heads)
             mixed = mixed.unflatten(0, queries.shape[:2])
         return self.projection_layer(join_heads(mixed))
 

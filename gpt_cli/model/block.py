@@ -63,20 +63,20 @@ class Block(nn.Module):
         return self.norm_1(x) if self.pre_norm else x
 
     def forward(
-        self, x: Tensor, rotation: Tensor | None = None, keep: Keep | None = None, apart: Tensor | None = None
+        self, x: Tensor, rotation: Tensor | None = None, keep: Keep | None = None, document_mask: Tensor | None = None
     ) -> Tensor:
         """Run the block on the residual stream: [B, T, D] -> [B, T, D]. If `keep` is None, torch draws dropout masks.
 
-        `rotation` has RoPE's cosines and sines; `apart` [B, T, T] is True where query and key are of different texts.
+        `rotation` has RoPE's cosines and sines; `document_mask` [B, T, T] is True where a key is of another text.
         """
         weights = keep.weights if keep else None
-        return self.after_attention(x, self.attention(self.attention_input(x), rotation, weights, apart), keep)
+        return self.after_attention(x, self.attention(self.attention_input(x), rotation, weights, document_mask), keep)
 
     def after_attention(self, x: Tensor, attended: Tensor, keep: Keep | None = None) -> Tensor:
         """Compute the block's output from its input x and the output `attended` of its attention: each [B, T, D]."""
         _, attention, feed_forward = keep or (None, None, None)
-        x, seen = self.feed_forward_input(x, attended, attention)
-        return self.after_feed_forward(x, self.feed_forward(seen), feed_forward)
+        x, feed_forward_input = self.feed_forward_input(x, attended, attention)
+        return self.after_feed_forward(x, self.feed_forward(feed_forward_input), feed_forward)
 
     def feed_forward_input(self, x: Tensor, attended: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return the residual stream after the attention branch, and the input of the feed-forward: each [B, T, D]."""

@@ -64,11 +64,11 @@ def estimate(
     parts = _by_part(model, config.num_blocks)
     parameters = sum(parts.values())
     remembered = sum(min(window or config.context_length, config.context_length) for window in config.windows)
-    seen = config.num_heads * remembered  # keys of a token in all heads
+    keys_per_token = config.num_heads * remembered  # keys of a token in all heads
     # matrices only: a bias is added, not multiplied
     matrices = sum(matrix.numel() for matrix in model.blocks[0].parameters() if matrix.dim() == 2)
     products = config.num_blocks * matrices + config.d_model * vocab_size
-    forward = 2 * (products + seen * (config.query_size + config.value_size))
+    forward = 2 * (products + keys_per_token * (config.query_size + config.value_size))
     # with a cache, the queries of latent attention see the latents themselves
     latent = config.attention == "latent"
     cached = config.cached_size + config.key_value_latent if latent else config.query_size + config.value_size
@@ -83,7 +83,7 @@ def estimate(
     return CostEstimate(
         parts,
         forward,
-        2 * (products + seen * cached),
+        2 * (products + keys_per_token * cached),
         3 * forward,
         4 * (parameters + 2 * min(owned, trained)) + max(4 * gradients * trained + activations, summing),
         4 * parameters + cache * remembered,

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import CheckpointError
-from gpt_cli.model.attention import Kernel, Stages, join_heads, texts_apart
+from gpt_cli.model.attention import Kernel, Stages, document_mask_of, join_heads
 from gpt_cli.model.block import Block
 from gpt_cli.model.dropout import DropMasks, Keep, ToDraw
 from gpt_cli.model.forms.ngrams import NgramEmbedding
@@ -69,7 +69,7 @@ class GPT(nn.Module):
         `positions` [B, T] restart at 0 where a packed text begins; attention then stays within each text.
         """
         x, rotation = self.embed(ids, positions)
-        apart = None if positions is None else texts_apart(positions)
+        document_mask = None if positions is None else document_mask_of(positions)
         dropping = self.training and self.config.dropout > 0
         blocks = self._compiled if self.training and self._compiled else self.blocks
         draws_itself = False
@@ -81,8 +81,8 @@ class GPT(nn.Module):
             if masks is not None and dropping:
                 keep = masks.to_draw(number)
                 if not draws_itself:
-                    keep = _drawn(keep, self.blocks[number], x, apart)
-            x = block(x, rotation, keep) if apart is None else block(x, rotation, keep, apart)
+                    keep = _drawn(keep, self.blocks[number], x, document_mask)
+            x = block(x, rotation, keep) if document_mask is None else block(x, rotation, keep, document_mask)
         return self.logits(x)
 
     def next_logits(self, ids: Tensor) -> Tensor:
@@ -119,14 +119,14 @@ class GPT(nn.Module):
                 with without_dropout(block):
                     x = block(x, rotation)
                 continue
-            attention, seen = block.attention, block.attention_input(x)
-            stages = attention.stages(seen, rotation, heads)
+            attention, attention_input = block.attention, block.attention_input(x)
+            stages = attention.stages(attention_input, rotation, heads)
             yield stages
             if number < max(layers):
                 whole = list(heads) == list(range(self.config.num_heads))  # then their outputs are known
                 with without_dropout(block):
                     outputs = join_heads(stages.heads)
-                    attended = attention.projection_layer(outputs) if whole else attention(seen, rotation)
+                    attended = attention.projection_layer(outputs) if whole else attention(attention_input, rotation)
                     x = block.after_attention(x, attended)
 
     def attention_weights(
@@ -173,8 +173,8 @@ class GPT(nn.Module):
         if self.ngram_embedding is not None:
             x = self.ngram_embedding(x, ids, positions=positions)
         if self.position_embedding is not None:
-            places = torch.arange(num_tokens, device=ids.device) if positions is None else positions
-            x = x + self.position_embedding(places)
+            indices = torch.arange(num_tokens, device=ids.device) if positions is None else positions
+            x = x + self.position_embedding(indices)
         rotation = None if self.rotary is None else self.rotary(num_tokens)
         return x, rotation if rotation is None or positions is None else rotation[:, positions, None].transpose(2, 3)
 
@@ -202,17 +202,19 @@ class GPT(nn.Module):
 def _drawing(block: Block) -> Callable[..., Tensor]:
     """Return a variant of the block's `forward` that draws the masks of a ToDraw `keep`; torch.compile fuses both."""
 
-    def forward(x: Tensor, rotation: Tensor | None, keep: Keep | ToDraw | None, apart: Tensor | None = None) -> Tensor:
+    def forward(
+        x: Tensor, rotation: Tensor | None, keep: Keep | ToDraw | None, document_mask: Tensor | None = None
+    ) -> Tensor:
         if isinstance(keep, ToDraw):
-            keep = _drawn(keep, block, x, apart)
-        return block(x, rotation, keep, apart)
+            keep = _drawn(keep, block, x, document_mask)
+        return block(x, rotation, keep, document_mask)
 
     return forward
 
 
-def _drawn(masks: ToDraw, block: Block, x: Tensor, apart: Tensor | None) -> Keep:
+def _drawn(masks: ToDraw, block: Block, x: Tensor, document_mask: Tensor | None) -> Keep:
     """Draw the masks of a block for its input [B, T, D], without that of the weights if a kernel draws it."""
-    by_kernel = apart is None and block.attention.kernel is not None
+    by_kernel = document_mask is None and block.attention.kernel is not None
     return masks.draw(x.shape, block.attention.num_heads, x.device, by_kernel=by_kernel)
 
 

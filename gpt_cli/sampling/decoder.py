@@ -175,8 +175,8 @@ class Decoder:
     def compute(self, x: Tensor, step: DecodeStep) -> Tensor:
         """Run the blocks and the output layer: the step's embeddings [R * T, D] -> logits [R, V] of the next tokens."""
         for layer in self.layers:
-            seen = layer.norm_1(x) if self.config.norm_position == "pre" else x
-            x = self._after_attention(layer, x, layer.cache.mix(seen, step))
+            attention_input = layer.norm_1(x) if self.config.norm_position == "pre" else x
+            x = self._after_attention(layer, x, layer.cache.mix(attention_input, step))
         last = self.final_norm(x.view(len(step.starts), -1, x.shape[-1])[:, -1])
         return self.output_layer(last.to(self.dtype)).to(x.dtype)
 

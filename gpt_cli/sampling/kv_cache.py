@@ -47,14 +47,14 @@ class DecodeStep:
         """
         if end - start == 1 and max(self.starts) <= first:
             return None
-        seen = torch.arange(first, end, device=like.device)
+        keys = torch.arange(first, end, device=like.device)
         query = torch.arange(start, end, device=like.device)[:, None]
         starts = to_device(torch.tensor(self.starts), like.device)[:, None, None]
         oldest = torch.maximum(starts, query - reach + 1)  # [R, T, 1]
-        hidden = (seen > query) | ((seen < oldest) & (seen != query))
+        hidden = (keys > query) | ((keys < oldest) & (keys != query))
         return like.new_zeros(hidden.shape).masked_fill(hidden, -torch.inf)[:, None]
 
-    def seen(self, cache: Cache) -> slice | None:
+    def visible_slots(self, cache: Cache) -> slice | None:
         """Return the slots these tokens attend to, counted from the cache's `base`; None if the cache lacks some."""
         num_tokens, end = self.end - self.start, self.end - cache.base
         if num_tokens > cache.reach:
@@ -188,8 +188,8 @@ class KeyValueCache(Cache):
         queries, keys = turning.split((H, G), dim=1)
         step.write(self, self.slots[0], keys)
         step.write(self, self.slots[1], values)
-        if seen := step.seen(self):
-            keys, values = self.slots[:, step.rows, :, seen].view(2, R * G, -1, K)
+        if slots := step.visible_slots(self):
+            keys, values = self.slots[:, step.rows, :, slots].view(2, R * G, -1, K)
         else:
             keys, values = keys.flatten(0, 1), values.flatten(0, 1)
         return self._attend(queries, keys, values, step).transpose(1, 2).reshape(R * T, H * K)
@@ -236,7 +236,7 @@ class LatentCache(Cache):
             absorbed = torch.cat([absorbed, turned], dim=-1)
             latents = torch.cat([latents[..., :C], rotate(latents[..., C:], step.rotation[:, :, 0])], dim=-1)
         step.write(self, self.slots, latents)
-        keys = self.slots[step.rows, seen] if (seen := step.seen(self)) else latents
+        keys = self.slots[step.rows, slots] if (slots := step.visible_slots(self)) else latents
         mixed = self._attend(absorbed, keys, keys[..., :C], step)
         outputs = self.absorbed_values(mixed.transpose(0, 1).reshape(H, N * T, C))
         return outputs.transpose(0, 1).reshape(N * T, H * K)

@@ -37,7 +37,7 @@ class RecordedStep(DecodeStep):
         hidden = (keys > self.slot) | (keys < oldest)
         return like.new_zeros(hidden.shape).masked_fill(hidden, -torch.inf)[:, None, None]
 
-    def seen(self, cache: Cache) -> slice:
+    def visible_slots(self, cache: Cache) -> slice:
         """Return all slots in memory; the mask hides those to which the token may not attend."""
         return slice(None)
 

@@ -149,12 +149,12 @@ def batches_of(ids: Ids | Examples, config: Config, device: torch.device) -> Bat
 
 def chosen_windows(seed: int, step: int, batch_size: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the epoch and the window index (0 to `count` - 1) of each sequence of a step: int64 [B] each."""
-    epochs, places = np.divmod(np.arange(step * batch_size, (step + 1) * batch_size), count)
+    epochs, indices = np.divmod(np.arange(step * batch_size, (step + 1) * batch_size), count)
     windows = np.empty(batch_size, np.int64)
     for epoch in np.unique(epochs).tolist():
         key, chosen = stream_key(seed, "order", epoch), epochs == epoch
-        order = _order(key, count)[places[chosen]] if count <= LISTED_WINDOWS else permuted(key, places[chosen], count)
-        windows[chosen] = order
+        listed = count <= LISTED_WINDOWS
+        windows[chosen] = _order(key, count)[indices[chosen]] if listed else permuted(key, indices[chosen], count)
     return epochs, windows
 
 

@@ -39,35 +39,35 @@ class WholeStep:
         self._recorded = torch.empty(0)  # where the graph leaves loss and norm
         parts = self._parts(state.progress.step, 1.0)
         self._numbers = torch.zeros(sum(part.size for part in parts), dtype=torch.int64, device=state.device)
-        sequences, keys, share = self._numbers.split([part.size for part in parts])
+        sequences, keys, multiplier = self._numbers.split([part.size for part in parts])
         micro_batches = sequences.view(parts[0].shape).split(state.config.train.sequences_at_once)
         self._sent = StepInputs(-1, dict(enumerate(micro_batches)), key_halves(keys.view(parts[1].shape)))
-        self._share = share.view(torch.float32)[0]
+        self._multiplier = multiplier.view(torch.float32)[0]
 
-    def __call__(self, step: int, share: float, watch: Callable[[], object] = lambda: None) -> Tensor:
-        """Take a step at the learning rates times `share`; return the loss and the gradient norm, [2].
+    def __call__(self, step: int, multiplier: float, watch: Callable[[], object] = lambda: None) -> Tensor:
+        """Take a step at the learning rates times `multiplier`; return the loss and the gradient norm, [2].
 
         Calls `watch` between micro-batches, but not in a replay.
         """
-        self._send(step, share)
+        self._send(step, multiplier)
         if self._graph is None:
             return self._compute(watch)
         self._graph.replay()
         return self._recorded.clone()
 
-    def _parts(self, step: int, share: float) -> list[np.ndarray]:
-        """Return three int64 arrays: the result of `Batches.numbers`, dropout keys, and `share` (padded float32)."""
+    def _parts(self, step: int, multiplier: float) -> list[np.ndarray]:
+        """Return three int64 arrays: `Batches.numbers`, the dropout keys, and `multiplier` (padded float32)."""
         train, sizes = self.state.config.train, self.state.config.model
         keys = drop_keys(train.seed, step, sizes.num_blocks).view(np.int64)
-        return [self.state.batches.numbers(step), keys, np.array([share, 0.0], np.float32).view(np.int64)]
+        return [self.state.batches.numbers(step), keys, np.array([multiplier, 0.0], np.float32).view(np.int64)]
 
-    def _send(self, step: int, share: float) -> None:
-        numbers = np.concatenate([part.ravel() for part in self._parts(step, share)])
+    def _send(self, step: int, multiplier: float) -> None:
+        numbers = np.concatenate([part.ravel() for part in self._parts(step, multiplier)])
         self._numbers.copy_(to_device(torch.from_numpy(numbers), self.state.device))
 
     def _compute(self, watch: Callable[[], object] = lambda: None) -> Tensor:
         loss_and_norm = clipped_gradient(self.state, self._sent, watch)
-        self.state.optimizer.step(self._share)
+        self.state.optimizer.step(self._multiplier)
         self.state.layout.share_weights()
         self.state.optimizer.zero_grad()
         return loss_and_norm
@@ -89,8 +89,8 @@ class WholeStep:
             restore()
             outcome = self(step + number, 1.0 - number / 2)
             bits = torch.stack([tensor.view(torch.int32).sum() for tensor in changing])
-            ways = [torch.linalg.vector_norm(tensor - old) for tensor, old in zip(changing, before, strict=True)]
-            return _Taken(torch.cat((outcome.view(torch.int32), bits)), torch.cat((outcome, torch.stack(ways))))
+            changes = [torch.linalg.vector_norm(tensor - old) for tensor, old in zip(changing, before, strict=True)]
+            return _Taken(torch.cat((outcome.view(torch.int32), bits)), torch.cat((outcome, torch.stack(changes))))
 
         gc.collect()  # gradients of earlier steps that are still alive would be added on the ordinary stream
         try:
@@ -132,8 +132,8 @@ class _Taken(NamedTuple):
         """
         if torch.equal(again.bits, expected.bits):
             return torch.equal(self.bits, expected.bits)
-        apart, usual = (torch.linalg.vector_norm(each.numbers - expected.numbers) for each in (self, again))
-        return bool(usual <= _UNSTEADY * torch.linalg.vector_norm(expected.numbers) and apart <= _TIMES * usual)
+        difference, usual = (torch.linalg.vector_norm(each.numbers - expected.numbers) for each in (self, again))
+        return bool(usual <= _UNSTEADY * torch.linalg.vector_norm(expected.numbers) and difference <= _TIMES * usual)
 
 
 def record_step(state: TrainingState, warn: Notify) -> float | None:

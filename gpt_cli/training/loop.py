@@ -95,8 +95,8 @@ def train(run: Run, host: Host = NOBODY) -> Generator[TrainingEvent, None, None]
             except StopRequested as stopped:
                 signal = stopped.signal
             requested = bool(run.ranks.all_reduce_max(host.save_requested())[0])
-            wanted = requested or signal is not None or step_actions(run.progress, run.config.train).save
-            if wanted and run.progress.step and run.progress != run.saved:
+            due = requested or signal is not None or step_actions(run.progress, run.config.train).save
+            if due and run.progress.step and run.progress != run.saved:
                 with host.working("saving"):
                     path = run.save()
                 yield Saved(run.progress.step, path, requested)

@@ -39,8 +39,8 @@ class NgramCounts:
         self.orders[0][2][:] = 1.0  # the last to decide
         # contexts of fewer tokens have neighbouring numbers, so one order of positions serves all
         self.positions = np.argsort(context, kind="stable")
-        self.places = np.empty_like(self.positions)
-        self.places[self.positions] = np.arange(count)
+        self.inverse = np.empty_like(self.positions)
+        self.inverse[self.positions] = np.arange(count)
 
     def draw(self, positions: np.ndarray, uniform: np.ndarray) -> np.ndarray:
         """Draw a target for each position [M], int64 [M]; `uniform` has random numbers in [0, 1), float64 [M]."""
@@ -51,7 +51,7 @@ class NgramCounts:
             taken = rest < share
             first, count = starts[context[taken]], np.diff(starts)[context[taken]] - 1
             at = first + (rest[taken] / share[taken] * count).astype(np.int64).clip(max=count - 1)
-            at += at >= self.places[here[taken]]  # its own token is not among them
+            at += at >= self.inverse[here[taken]]  # its own token is not among them
             targets[left[taken]] = self.ids[self.positions[at]]
             left, rest = left[~taken], (rest[~taken] - share[~taken]) / (1 - share[~taken])
         return targets

@@ -82,14 +82,14 @@ class Optimizer:
         self.muon = Muon(matrices, config.weight_decay, product_dtype(config.dtype)) if self._orthogonal else None
         self.adamw = AdamW(others, config.weight_decay)
 
-    def step(self, share: float | Tensor) -> None:
-        """Update the parameters by their gradients, at the config's highest learning rates times `share`.
+    def step(self, multiplier: float | Tensor) -> None:
+        """Update the parameters by their gradients, at the config's highest learning rates times `multiplier`.
 
-        If `share` is a float32 scalar tensor on the device, its value may differ at each replay of a recorded step.
+        If `multiplier` is a float32 scalar tensor on the device, each replay of a recorded step may use another value.
         """
-        self.adamw.step(self.config.learning_rate * share)
+        self.adamw.step(self.config.learning_rate * multiplier)
         if self.muon is not None:
-            self.muon.step(self.config.muon_learning_rate * share)
+            self.muon.step(self.config.muon_learning_rate * multiplier)
 
     def changing(self) -> list[Tensor]:
         """Return every tensor that a step changes if there is a single process; all are float32."""

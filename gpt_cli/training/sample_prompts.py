@@ -46,11 +46,11 @@ def _start(tokenizer: Tokenizer, validation_ids: Ids) -> tuple[int, list[int], l
     """
     ids = validation_ids[:_SEARCHED].astype(int).tolist()
     parts = [b"\n" if one == tokenizer.end_of_text else tokenizer.token_bytes[one] for one in ids]
-    places = range(1, len(ids) - SAMPLE_PROMPT_TOKENS)
-    lines = [i for i in places if b"\n" in _space_after(parts[i - 1]) and not parts[i].isspace()]
-    words = [i for i in places if not parts[i].isspace() and (_space_after(parts[i - 1]) or parts[i][:1].isspace())]
-    characters = [i for i in (0, *places) if not _is_within_character(parts[i])]
-    return next((starts[0] for starts in (lines, words, characters) if starts), 0), ids, parts
+    starts = range(1, len(ids) - SAMPLE_PROMPT_TOKENS)
+    lines = [i for i in starts if b"\n" in _space_after(parts[i - 1]) and not parts[i].isspace()]
+    words = [i for i in starts if not parts[i].isspace() and (_space_after(parts[i - 1]) or parts[i][:1].isspace())]
+    characters = [i for i in (0, *starts) if not _is_within_character(parts[i])]
+    return next((kind[0] for kind in (lines, words, characters) if kind), 0), ids, parts
 
 
 def _length(parts: Sequence[bytes]) -> int:

@@ -44,7 +44,7 @@ class TrainingState:
     progress: Progress
     layout: Replicated
     unread: list[Outcome] = field(default_factory=list)  # outcomes that a GPU may still be computing
-    # takes a step from its number and its share of the learning rate; gives loss and norm [2]
+    # takes a step from its number and learning-rate multiplier; gives loss and norm [2]
     whole_step: Callable[[int, float, Callable[[], object]], Tensor] | None = None
     started: float = field(default_factory=time.perf_counter)  # when step 0 began, had the run never been stopped
 

@@ -77,16 +77,16 @@ def take_step(state: TrainingState, watch: Callable[[], object] = lambda: None) 
     started, elapsed = time.perf_counter(), state.elapsed()
     settings, step = state.config.train, state.progress.step
     progress, of_model = state.progress, settings_of_model(state.progress, settings)
-    share = lr_multiplier(step - progress.model_step, of_model, elapsed - progress.model_elapsed)
-    rate = settings.learning_rate * share
+    multiplier = lr_multiplier(step - progress.model_step, of_model, elapsed - progress.model_elapsed)
+    rate = settings.learning_rate * multiplier
     try:
         if state.whole_step is not None:
-            state.unread.append(Outcome(step + 1, state.whole_step(step, share, watch), rate))
+            state.unread.append(Outcome(step + 1, state.whole_step(step, multiplier, watch), rate))
         else:
             state.unread.append(Outcome(step + 1, clipped_gradient(state, send(state, step), watch), rate))
             if state.reads_at_once:
                 _read(state)
-            state.optimizer.step(share)
+            state.optimizer.step(multiplier)
             state.layout.share_weights()
     finally:
         state.optimizer.zero_grad()

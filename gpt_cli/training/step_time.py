@@ -52,12 +52,12 @@ def _seconds_if_soon_over(state: TrainingState, warn: Notify) -> float | None:
         if state.ranks.size > 1 or not is_lack_of_device_memory(error):
             raise
         return None
-    said: list[str] = []
+    messages: list[str] = []
     if is_over(_MOST_BY_GRAPH * COMPILE_FROM_SECONDS):
-        seconds = record_step(state, said.append) or seconds
+        seconds = record_step(state, messages.append) or seconds
         if is_over(COMPILE_FROM_SECONDS):
-            for line in said:
-                warn(line)
+            for message in messages:
+                warn(message)
             return seconds
     state.whole_step = None
     return None

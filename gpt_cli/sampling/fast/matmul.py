@@ -132,8 +132,8 @@ class Products:
     """
 
     def __init__(self, dtype: torch.dtype, *, int8: bool = False, num_rows: int = 1, compiled: bool = False):
-        self.wanted = torch.bfloat16 if int8 else dtype
-        self.dtype = torch.float32 if compiled else self.wanted
+        self.requested_dtype = torch.bfloat16 if int8 else dtype
+        self.dtype = torch.float32 if compiled else self.requested_dtype
         self.int8, self.compiled = int8, compiled
         self._choose = partial(choose_form, int8=int8, num_rows=num_rows)
 
@@ -146,7 +146,7 @@ class Products:
         return FORMS[form](weight, None if bias is None else copied(bias, self.dtype))
 
     def _stored(self, weight: Tensor, bias: Tensor | None) -> Weight:
-        many = self.wanted if cpu_multiplies_bfloat16() else torch.float32
+        many = self.requested_dtype if cpu_multiplies_bfloat16() else torch.float32
         # in bfloat16, F.linear calls oneDNN by itself
         packs = many == torch.float32 and choose_form(weight.numel(), many, weight.device) == "packed"
         kind = partial(Weight, many=many, multiply=unpacked_product if packs else F.linear)
@@ -154,8 +154,8 @@ class Products:
             numbers, scales = to_int8(weight)
             return kind(numbers, bias, scales)
         # float32 has each number of a weight in bfloat16
-        stays_bfloat16 = weight.dtype == torch.bfloat16 and self.wanted == torch.float32
-        return kind(copied(weight, torch.bfloat16 if stays_bfloat16 else self.wanted), bias)
+        stays_bfloat16 = weight.dtype == torch.bfloat16 and self.requested_dtype == torch.float32
+        return kind(copied(weight, torch.bfloat16 if stays_bfloat16 else self.requested_dtype), bias)
 
     def batched(self, weights: Sequence[Tensor], *, transposed: bool = False) -> Product:
         """Return a function [n, N, in] -> [n, N, out] with copies of n weights [out, in], or [in, out] if `transposed`.
