@@ -32,8 +32,7 @@ from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.sampling.prompts import encode_prompt
 from gpt_cli.text.tokenizers import Tokenizer
-from gpt_cli.tools.interpret.attention_files import encode_dump, num_rows
-from gpt_cli.tools.interpret.attention_page import attention_page, page_bytes
+from gpt_cli.tools.interpret.attention_files import attention_page, encode_dump, num_rows, page_bytes
 from gpt_cli.tools.interpret.lens.lens import lens_of_ids
 from gpt_cli.tools.interpret.request import STDOUT, AttentionRequest, ToInspect
 

@@ -19,7 +19,7 @@ from gpt_cli.common.host import Host, Notify
 from gpt_cli.common.machine.cpu_contention import sharing
 from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.errors import counted, visible
-from gpt_cli.tools.interpret.attention_page import quantise, scores_content, weights_content
+from gpt_cli.tools.interpret.attention_files import quantise, scores_content, weights_content
 from gpt_cli.tools.interpret.lens.view import CELL_BYTES, lens_content
 from gpt_cli.tools.interpret.request import AttentionRequest, ToInspect
 from gpt_cli.tools.pages.html_page import ATTENTION, build_page
