@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from gpt_cli.common.mistyped import full_width, half_width
 from gpt_cli.errors import UsageError, shown
-
-if TYPE_CHECKING:
-    from gpt_cli.config import ModelConfig
 
 Stage = Literal["weights", "scores", "queries", "keys", "values", "heads"]
 STAGES: tuple[str, ...] = get_args(Stage)
@@ -39,9 +35,3 @@ def parse_selection(text: str | None, count: int, field: str) -> tuple[int, ...]
 def out_of_range(field: str, value: object, count: int) -> str:
     """Return the error sentence for a layer or head out of range; `field` is layers or heads, `count` their number."""
     return f"this model has {field.removesuffix('s')}s 0 to {count - 1}, so {shown(value)} is out of range"
-
-
-def count_numbers(stages: Sequence[str], num_tokens: int, sizes: ModelConfig) -> int:
-    """Return the number of values in the given intermediate attention tensors (`stages`) of one head."""
-    widths = {"weights": num_tokens, "scores": num_tokens, "queries": sizes.query_size, "keys": sizes.query_size}
-    return sum(num_tokens * widths.get(stage, sizes.value_size) for stage in stages)

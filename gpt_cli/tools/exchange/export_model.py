@@ -9,8 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
-from gpt_cli.attention_maps.memory import require_room_for_dump
-from gpt_cli.attention_maps.patterns import AttentionDump, Origin, dump_attention
+from gpt_cli.attention_maps.patterns import AttentionDump, Origin, dump_attention, require_room_for_dump
 from gpt_cli.checkpoints.checkpoint import Checkpoint, bytes_of, parse_checkpoint, save_checkpoint, type_of
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.run_paths import RunFiles

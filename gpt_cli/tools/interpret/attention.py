@@ -13,8 +13,7 @@ from rich.console import Console
 from gpt_cli.attention_maps.file_formats import num_written
 from gpt_cli.attention_maps.head_scores import num_repeats, repeated_length, score_heads
 from gpt_cli.attention_maps.logit_attribution import head_writes
-from gpt_cli.attention_maps.memory import require_room_for_dump
-from gpt_cli.attention_maps.patterns import AttentionDump, Origin, dump_attention
+from gpt_cli.attention_maps.patterns import AttentionDump, Origin, dump_attention, require_room_for_dump
 from gpt_cli.attention_maps.terminal_map import colour_scale, draw_text_map, maps_to_draw
 from gpt_cli.checkpoints.load import Loaded, load_for
 from gpt_cli.checkpoints.run_paths import run_name

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from gpt_cli.attention_maps.head_scores import score_heads
-from gpt_cli.attention_maps.memory import require_room_for_dump
+from gpt_cli.attention_maps.patterns import require_room_for_dump
 from gpt_cli.attention_maps.snapshots import Snapshot, Steps
 from gpt_cli.checkpoints.load import load
 from gpt_cli.common.host import Host
