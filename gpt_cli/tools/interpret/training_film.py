@@ -98,7 +98,7 @@ def steps_of(target: ToInspect, device: str | None, host: Host) -> Iterator[Step
     with sharing():
         with host.importing():
             from gpt_cli.common.machine.devices import choose_device
-            from gpt_cli.tools.interpret.checkpoint_steps import computed_steps
+            from gpt_cli.tools.interpret.attention import computed_steps
         yield computed_steps(target, choose_device(device or "auto"), host)
 
 
