@@ -35,7 +35,7 @@ from gpt_cli.tools.exchange.page_weights import Kind
 from gpt_cli.tools.exchange.request import FILES, PAGES, ExportRequest
 from gpt_cli.tools.interpret.attention import with_heads
 from gpt_cli.tools.interpret.attention_files import attention_page, prompt_content
-from gpt_cli.tools.interpret.training_film import Film, make_film, tell_omissions
+from gpt_cli.tools.interpret.over_training import Film, make_film, tell_omissions
 from gpt_cli.tools.pages.html_page import HANDOUT, MODEL, build_page
 
 _KINDS = {
