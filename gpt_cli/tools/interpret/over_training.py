@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS, HeadScores
-from gpt_cli.attention_maps.selection import parse_selection
 from gpt_cli.attention_maps.snapshots import Losses, Snapshot, Steps, kept_steps
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.common.drawing.token_labels import Origin
@@ -28,7 +27,7 @@ from gpt_cli.tools.interpret.finding import Finding, stack
 from gpt_cli.tools.interpret.heads.request import HeadsRequest
 from gpt_cli.tools.interpret.heads.view import HeadsView, head_figures, labels_of
 from gpt_cli.tools.interpret.lens.view import CELL_BYTES, lens_content
-from gpt_cli.tools.interpret.request import AttentionRequest, ToInspect
+from gpt_cli.tools.interpret.request import AttentionRequest, ToInspect, parse_selection
 from gpt_cli.tools.pages.html_page import ATTENTION, build_page
 
 MOST_BYTES = 24_000_000  # of weights and scores of all frames before they are compressed: a page of at most 32 MB
