@@ -130,8 +130,8 @@ class AttentionResult(AttentionDump, Result):
         return picture
 
     def _require_room(self, ending: str) -> None:
-        model, chosen = self.loaded.model, {"layers": self.layers, "heads": self.heads}
-        require_room_for_dump("attn-dump", model, len(self.tokens), **chosen, ending=ending, out=None)
+        model, layers, heads = self.loaded.model, self.layers, self.heads
+        require_room_for_dump("attn-dump", model, len(self.tokens), layers=layers, heads=heads, ending=ending, out=None)
 
 
 def attention(request: AttentionRequest, target: ToInspect, host: Host) -> AttentionResult:
