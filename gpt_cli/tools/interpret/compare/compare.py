@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpt_cli.attention_maps.activations import walk
+from gpt_cli.attention_maps.activations import head_results, walk
 from gpt_cli.attention_maps.head_metrics import Row
 from gpt_cli.attention_maps.head_scores import BYTES_PER_WEIGHT
-from gpt_cli.attention_maps.logit_attribution import head_results
 from gpt_cli.checkpoints.load import Loaded, load
 from gpt_cli.common.host import Host
 from gpt_cli.common.limits import HEADS_TOKENS

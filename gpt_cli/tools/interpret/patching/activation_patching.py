@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpt_cli.attention_maps.activations import Activations, walk
-from gpt_cli.attention_maps.logit_attribution import head_columns
+from gpt_cli.attention_maps.activations import Activations, head_columns, walk
 from gpt_cli.checkpoints.load import Loaded
 from gpt_cli.common.machine.devices import float64_device, tokens_at_once
 from gpt_cli.errors import shown

@@ -17,7 +17,7 @@ from PIL import Image
 from support.helpers import RunCommand, damage, sharp_model
 
 import gpt_cli
-from gpt_cli.attention_maps.logit_attribution import head_columns
+from gpt_cli.attention_maps.activations import head_columns
 from gpt_cli.evaluation.nll import standard_error
 from gpt_cli.model import GPT
 from gpt_cli.tools.interpret.compare.compare import Window, compare_window, head_changes, most_apart, weight_changes
