@@ -105,14 +105,13 @@ def _on_tokens(both: Both, corpus: Corpus, request: CompareRequest, host: Host) 
     about = f"{counted(num_heads, 'head')} on {counted(longest, 'token')}"
     require_available("compare", about, num_bytes, available_memory(), hint="use fewer ‹max_tokens›")
     models, wheres = [loaded.model for loaded in both], [shown(loaded.path) for loaded in both]
-    device, seen, texts = models[0].output_weight.device, list[Window](), list[np.ndarray]()
-    num_tokens = sum(end - start for start, end in windows)
+    device, num_tokens = models[0].output_weight.device, sum(end - start for start, end in windows)
+    texts = [np.asarray(ids[start : end + 1]).astype(np.int64) for start, end in windows]
+    seen = list[Window]()
     with host.counting("comparing", num_tokens, "tokens") as count:
-        for start, end in windows:
-            window = np.asarray(ids[start : end + 1]).astype(np.int64)
-            texts.append(window)
+        for window in texts:
             seen.append(compare_window(models, torch.from_numpy(window).to(device), wheres))
-            count(end - start)
+            count(len(window) - 1)
     sizes = np.array([len(each.divergence) for each in seen], dtype=float)
     sums = np.array([each.nats.sum(axis=1) for each in seen])  # [windows, 2]
     apart = np.array([each.divergence.sum() for each in seen])
