@@ -41,7 +41,7 @@ IMPORTS_INSIDE = {
     "tools/exchange/request.py": "only who imports or writes pages needs tokenizers, which load numpy",
     "common/files.py": "few commands need a cache directory",
     "tools/interpret/attention_files.py": "matplotlib takes a second, and few formats are pictures",
-    "tools/interpret/training_film.py": "only the steps of a prompt need torch",
+    "tools/interpret/over_training.py": "only the steps of a prompt need torch",
     "tools/interpret/finding.py": "matplotlib takes a second, and few findings are pictures",
     "sampling/prompts.py": "only a prompt from a file or a pipe needs numpy, and requests load none",
     "tools/bench/text_stats.py": "only an estimate needs torch, after the text has been read",

@@ -12,6 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from gpt_cli.common.machine.devices import to_device
 from gpt_cli.model import GPT, Block
 from gpt_cli.model.attention import causal_mask, join_heads
 
@@ -90,3 +91,14 @@ def walk(model: GPT, x: Tensor, rotation: Tensor | None, first: int = 0) -> Iter
         made = Activations(block, x, rotation)
         yield made
         x = made.resid_post
+
+
+def head_columns(block: Block) -> Tensor:
+    """Return the columns of projection_layer that read each head's output: [H, D, K]."""
+    return block.attention.projection_layer.weight.unflatten(1, (block.attention.num_heads, -1)).transpose(0, 1)
+
+
+def head_results(block: Block, outputs: Tensor, heads: Sequence[int]) -> Tensor:
+    """Compute what `heads` add to the residual stream, from all heads' outputs: [B, H, T, K] -> [heads, B, T, D]."""
+    chosen = to_device(torch.tensor(list(heads)), outputs.device)
+    return torch.einsum("bhtk,hdk->hbtd", outputs[:, chosen], head_columns(block)[chosen])

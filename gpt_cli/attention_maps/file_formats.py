@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from gpt_cli.errors import UsageError
 
+Stage = Literal["weights", "scores", "queries", "keys", "values", "heads"]
+STAGES: tuple[str, ...] = get_args(Stage)  # the intermediate tensors that a dump can hold
 _MOST_WRITTEN, _TOP = 2**18, 5  # on a page: tokens that heads raise or lower, and those of one head at one position
 _WRITTEN_MEMORY, _WRITTEN_DISK = 100, 12  # bytes for each of them
 

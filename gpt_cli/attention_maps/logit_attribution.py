@@ -14,24 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gpt_cli.attention_maps.activations import walk
+from gpt_cli.attention_maps.activations import head_columns, walk
 from gpt_cli.common.machine.devices import to_device
 from gpt_cli.evaluation.nll import LOGITS_AT_ONCE
-from gpt_cli.model import GPT, Block
+from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
 
 Norm = nn.LayerNorm | nn.RMSNorm
-
-
-def head_columns(block: Block) -> Tensor:
-    """Return the columns of projection_layer that read each head's output: [H, D, K]."""
-    return block.attention.projection_layer.weight.unflatten(1, (block.attention.num_heads, -1)).transpose(0, 1)
-
-
-def head_results(block: Block, outputs: Tensor, heads: Sequence[int]) -> Tensor:
-    """Compute what `heads` add to the residual stream, from all heads' outputs: [B, H, T, K] -> [heads, B, T, D]."""
-    chosen = to_device(torch.tensor(list(heads)), outputs.device)
-    return torch.einsum("bhtk,hdk->hbtd", outputs[:, chosen], head_columns(block)[chosen])
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,24 @@
-"""The attention of a model on one prompt, as NumPy arrays."""
+"""The attention of a model on one prompt, as NumPy arrays, and the memory and disk that they need."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import torch
 
+from gpt_cli.attention_maps.file_formats import num_dots, writing_bytes, written_bytes
 from gpt_cli.attention_maps.head_metrics import HeadScores, Row
+from gpt_cli.attention_maps.head_scores import BYTES_PER_WEIGHT, num_repeats, repeated_length, sequences_at_once
 from gpt_cli.attention_maps.logit_attribution import Writes
 from gpt_cli.common.drawing.token_labels import Origin
 from gpt_cli.common.machine.devices import float64_device
-from gpt_cli.errors import UsageError, shown
+from gpt_cli.common.machine.memory import available_memory, require_available
+from gpt_cli.config import ModelConfig
+from gpt_cli.errors import UsageError, counted, shown
 from gpt_cli.evaluation.nll import LOGITS_AT_ONCE
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
@@ -102,3 +108,56 @@ def _predictions(model: GPT, batch: torch.Tensor, num_generated: int) -> tuple[P
     probabilities = (chosen - logits.logsumexp(dim=1, keepdim=True)).exp()[:, 0]
     ranks = 1 + (logits > chosen).sum(dim=1)
     return tuple(Prediction(p, r) for p, r in zip(probabilities.tolist(), ranks.tolist(), strict=True))
+
+
+def require_room_for_dump(
+    command: str,
+    model: GPT,
+    num_tokens: int,
+    *,
+    layers: Sequence[int],
+    heads: Sequence[int],
+    stages: Sequence[str] = ("weights",),
+    ending: str | None,
+    out: Path | None,
+    shorter: str = "use a shorter prompt",
+) -> None:
+    """Raise EnvironmentFailure if memory or disk cannot hold the attention of a model that `command` is about to run.
+
+    The error's hint is `shorter`, or, for the command attn-dump, a single head if memory or disk can hold that head. If
+    `ending` is None, attention is drawn in the terminal; if `out` is None, no file is written.
+    """
+    count, numbers = len(layers) * len(heads), count_numbers(stages, num_tokens, model.config)
+    dots = num_dots(num_tokens, len(layers), len(heads))
+    writing, file_size = (0, 0) if ending is None else writing_bytes(ending, numbers, dots)
+    on_page = 0
+    if ending == ".html":
+        more_memory, more_disk = written_bytes(count, num_tokens)
+        writing, file_size = writing + more_memory, file_size + more_disk
+        on_page = _bytes_of_heads(model, len(heads), num_tokens)
+    # a layer is computed at a time, and the arrays of all are kept
+    of_layer = BYTES_PER_WEIGHT * num_tokens**2 * len(heads)
+    needs = [(4 * numbers + writing, max(of_layer, on_page), available_memory(), "memory")]
+    if out is not None:
+        folder = next(parent for parent in out.absolute().parents if parent.is_dir())
+        needs.append((file_size, 0, shutil.disk_usage(folder).free, "disk"))
+    about = f"{counted(count, 'head')} on {counted(num_tokens, 'token')}"
+    for per_head, fixed, free, what in needs:
+        fits = command == "attn-dump" and count > 1 and per_head + fixed // len(heads) <= (free or 0)
+        hint = f"‹layers={layers[0]}› ‹heads={heads[0]}›" if fits else shorter
+        require_available(command, about, fixed + per_head * count, free, what=what, hint=hint)
+
+
+def _bytes_of_heads(model: GPT, num_heads: int, num_tokens: int) -> int:
+    """Estimate the peak bytes, without results, to score one layer's heads and find the tokens that the heads raise."""
+    V, sizes = model.vocab_size, model.config
+    T = repeated_length(model)
+    scoring = BYTES_PER_WEIGHT * num_heads * T**2 * min(num_repeats(model), sequences_at_once(sizes.num_heads, T))
+    writing = BYTES_PER_WEIGHT * sizes.num_heads * num_tokens**2  # what heads give, before they write it
+    return max(scoring, writing, 12 * V * sizes.d_model + 8 * min(V * num_tokens, LOGITS_AT_ONCE))
+
+
+def count_numbers(stages: Sequence[str], num_tokens: int, sizes: ModelConfig) -> int:
+    """Return the number of values in the given intermediate attention tensors (`stages`) of one head."""
+    widths = {"weights": num_tokens, "scores": num_tokens, "queries": sizes.query_size, "keys": sizes.query_size}
+    return sum(num_tokens * widths.get(stage, sizes.value_size) for stage in stages)

@@ -8,8 +8,8 @@ import torch
 from support.helpers import small_config
 from torch.utils.flop_counter import FlopCounterMode
 
-from gpt_cli.attention_maps.patterns import Origin, dump_attention
-from gpt_cli.attention_maps.selection import STAGES, count_numbers
+from gpt_cli.attention_maps.file_formats import STAGES
+from gpt_cli.attention_maps.patterns import Origin, count_numbers, dump_attention
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import CheckpointError
 from gpt_cli.model import GPT, MultiHeadAttention

@@ -234,7 +234,7 @@ def test_what_does_not_fit_the_context_is_told(
 def test_a_dump_too_large_for_memory_is_refused_with_flags_that_make_it_fit(
     smoke_run: Path, run: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, hint: str
 ) -> None:
-    monkeypatch.setattr("gpt_cli.attention_maps.memory.available_memory", lambda: free)
+    monkeypatch.setattr("gpt_cli.attention_maps.patterns.available_memory", lambda: free)
     options = ["attn-dump", "--prompt", "0 1 2 3 4 5 6", "--out", tmp_path / "a.npz"]
     assert len(gpt_cli.load(smoke_run).tokenizer.encode("0 1 2 3 4 5 6")) == 13
     refused = run(*options, exits=5)
@@ -320,7 +320,7 @@ def test_a_page_counts_what_its_scores_take(
 ) -> None:
     words = ["attn-dump", "--prompt", "The value of", "--out"]
     # scores and weights of both heads on 8 sequences of 32 random tokens, 24 bytes each
-    monkeypatch.setattr("gpt_cli.attention_maps.memory.available_memory", lambda: 24 * 2 * 8 * 32 * 32)
+    monkeypatch.setattr("gpt_cli.attention_maps.patterns.available_memory", lambda: 24 * 2 * 8 * 32 * 32)
     run(*words, tmp_path / "a.npz", exits=0)
     refused = run(*words, tmp_path / "a.html", exits=5)
     assert "4 heads on 3 tokens take about" in refused.err

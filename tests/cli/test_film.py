@@ -45,7 +45,7 @@ def test_the_newest_run_is_the_default_and_heads_are_chosen(watched: Path, run: 
 def test_frames_that_a_page_cannot_hold_are_left_out_with_a_notice(
     watched: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpt_cli.tools.interpret.training_film.MOST_BYTES", 300)
+    monkeypatch.setattr("gpt_cli.tools.interpret.over_training.MOST_BYTES", 300)
     outcome = run("attn-dump", "--over-training", "--out", "film.html")
     assert outcome.err.splitlines() == [
         "the film has one of every 2 snapshots, since a page holds no more of 4 heads on 2 tokens; fewer --layers or "

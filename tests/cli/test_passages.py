@@ -13,8 +13,7 @@ import torch
 from support.helpers import RunCommand
 
 import gpt_cli
-from gpt_cli.attention_maps.activations import walk
-from gpt_cli.attention_maps.logit_attribution import head_results
+from gpt_cli.attention_maps.activations import head_results, walk
 from gpt_cli.checkpoints.run_paths import RunFiles
 
 pytestmark = pytest.mark.slow

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from gpt_cli.attention_maps.activations import walk
-from gpt_cli.attention_maps.logit_attribution import Norm, centred, head_results, scale
+from gpt_cli.attention_maps.activations import head_results, walk
+from gpt_cli.attention_maps.logit_attribution import Norm, centred, scale
 from gpt_cli.model import GPT
 
 

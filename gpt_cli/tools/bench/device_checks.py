@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gpt_cli.attention_maps.selection import STAGES
+from gpt_cli.attention_maps.file_formats import STAGES
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.select import find_checkpoint
 from gpt_cli.common.host import NOBODY

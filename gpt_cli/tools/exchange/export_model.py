@@ -9,8 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
-from gpt_cli.attention_maps.memory import require_room_for_dump
-from gpt_cli.attention_maps.patterns import AttentionDump, Origin, dump_attention
+from gpt_cli.attention_maps.patterns import AttentionDump, Origin, dump_attention, require_room_for_dump
 from gpt_cli.checkpoints.checkpoint import Checkpoint, bytes_of, parse_checkpoint, save_checkpoint, type_of
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.run_paths import RunFiles
@@ -35,8 +34,8 @@ from gpt_cli.tools.exchange.model_page import ModelPage, first_prompt, model_pag
 from gpt_cli.tools.exchange.page_weights import Kind
 from gpt_cli.tools.exchange.request import FILES, PAGES, ExportRequest
 from gpt_cli.tools.interpret.attention import with_heads
-from gpt_cli.tools.interpret.attention_page import attention_page, prompt_content
-from gpt_cli.tools.interpret.training_film import Film, make_film, tell_omissions
+from gpt_cli.tools.interpret.attention_files import attention_page, prompt_content
+from gpt_cli.tools.interpret.over_training import Film, make_film, tell_omissions
 from gpt_cli.tools.pages.html_page import HANDOUT, MODEL, build_page
 
 _KINDS = {

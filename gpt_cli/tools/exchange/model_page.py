@@ -22,7 +22,7 @@ from gpt_cli.text.tokenizers import CharTokenizer, Tokenizer
 from gpt_cli.tools.exchange.page_tokenizer import tokenizer_content
 from gpt_cli.tools.exchange.page_weights import Kind, Layout, chosen_layout, page_context
 from gpt_cli.tools.explain.explanation import HEAD_STEPS, title_of
-from gpt_cli.tools.interpret.attention_page import scored_content
+from gpt_cli.tools.interpret.attention_files import scored_content
 
 _PROMPTS = ("The value of", "今天")
 _LARGEST_HALF = float(np.finfo(np.float16).max)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gpt_cli.attention_maps.file_formats import STAGES
 from gpt_cli.attention_maps.patterns import Origin, dump_attention
-from gpt_cli.attention_maps.selection import STAGES
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.load import load_for
 from gpt_cli.common.drawing.file_types import PICTURES

@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gpt_cli.attention_maps.selection import out_of_range
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.lock import require_foreign
 from gpt_cli.checkpoints.select import find_header
@@ -17,7 +16,7 @@ from gpt_cli.config.field_types import Misfit, Whole
 from gpt_cli.config.request import NONE, Digits, Flag, MaybePath, Prompt, PromptFile, Request, WhichCheckpoint, WhichRun
 from gpt_cli.errors import UsageError, shown
 from gpt_cli.sampling.prompts import read_prompt
-from gpt_cli.tools.interpret.request import Truncate
+from gpt_cli.tools.interpret.request import Truncate, out_of_range
 
 Index = Annotated[int, Field(ge=0), Whole] | None
 

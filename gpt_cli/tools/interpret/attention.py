@@ -1,22 +1,24 @@
-"""`gpt attn-dump`: the attention of a model to a prompt and to the tokens that the model generates after it."""
+"""The attention of a model to a prompt: of `gpt attn-dump`, with the tokens that the model adds, and by checkpoint."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from rich.console import Console
 
 from gpt_cli.attention_maps.file_formats import num_written
 from gpt_cli.attention_maps.head_scores import num_repeats, repeated_length, score_heads
 from gpt_cli.attention_maps.logit_attribution import head_writes
-from gpt_cli.attention_maps.memory import require_room_for_dump
-from gpt_cli.attention_maps.patterns import AttentionDump, Origin, dump_attention
+from gpt_cli.attention_maps.patterns import AttentionDump, Origin, dump_attention, require_room_for_dump
+from gpt_cli.attention_maps.snapshots import Snapshot, Steps
 from gpt_cli.attention_maps.terminal_map import colour_scale, draw_text_map, maps_to_draw
-from gpt_cli.checkpoints.load import Loaded, load_for
+from gpt_cli.checkpoints.load import Loaded, load, load_for
 from gpt_cli.checkpoints.run_paths import run_name
 from gpt_cli.common.drawing.token_labels import label_of
 from gpt_cli.common.files import write_durably
@@ -26,16 +28,18 @@ from gpt_cli.common.machine.devices import choose_device
 from gpt_cli.common.results import WIDTH, Result, Screen
 from gpt_cli.common.tables import table
 from gpt_cli.errors import counted, shown, visible
+from gpt_cli.evaluation.nll import surprisals
 from gpt_cli.model import GPT
+from gpt_cli.model.gpt import require_finite
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.sampling.prompts import encode_prompt
 from gpt_cli.text.tokenizers import Tokenizer
-from gpt_cli.tools.interpret.attention_files import encode_dump, num_rows
-from gpt_cli.tools.interpret.attention_page import attention_page, page_bytes
+from gpt_cli.tools.interpret.attention_files import attention_page, encode_dump, num_rows, page_bytes
 from gpt_cli.tools.interpret.lens.lens import lens_of_ids
-from gpt_cli.tools.interpret.request import STDOUT, AttentionRequest, ToInspect
+from gpt_cli.tools.interpret.request import STDOUT, AttentionRequest, ToInspect, step_files
+from gpt_cli.tools.interpret.text_windows import encode_prompt_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,8 +130,8 @@ class AttentionResult(AttentionDump, Result):
         return picture
 
     def _require_room(self, ending: str) -> None:
-        selection = {"layers": self.layers, "heads": self.heads, "ending": ending, "out": None}
-        require_room_for_dump("attn-dump", self.loaded.model, len(self.tokens), **selection)
+        model, layers, heads = self.loaded.model, self.layers, self.heads
+        require_room_for_dump("attn-dump", model, len(self.tokens), layers=layers, heads=heads, ending=ending, out=None)
 
 
 def attention(request: AttentionRequest, target: ToInspect, host: Host) -> AttentionResult:
@@ -228,3 +232,47 @@ def with_heads(
     writes = head_writes(model, dump.token_ids, top=top, count=count, **chosen)
     token_ids = np.unique([writes.raised, writes.lowered]).tolist()
     return replace(dump, writes=writes, texts={token: tokenizer.token_text(token) for token in token_ids})
+
+
+def computed_steps(target: ToInspect, device: torch.device, host: Host) -> Steps:
+    """Return the attention on a prompt at each checkpoint of a run, as `Steps`; losses are those of the prompt.
+
+    One model at a time is in memory. Raises CheckpointError for a run without checkpoints, DataError for a prompt of
+    one token or one that the model cannot encode.
+    """
+    paths = step_files(target.run)
+    newest = _snapshot(paths[-1], target, device, host)
+
+    def read(every: int) -> Iterator[Snapshot]:
+        chosen = paths[::-1][::every][::-1]
+        with host.counting("computing attention", len(chosen), "checkpoints") as count:
+            for path in chosen:
+                yield newest if path == paths[-1] else _snapshot(path, target, device, host)
+                count(1)
+
+    return Steps(str(target.run.path), newest, len(paths), read, losses=None)
+
+
+def _snapshot(path: Path, target: ToInspect, device: torch.device, host: Host) -> Snapshot:
+    """Return the attention of one checkpoint on the prompt, in float32, with the scores of `gpt heads`."""
+    loaded = load(path, None, host.warn)
+    model, sizes, where = loaded.model.to(device), loaded.config.model, shown(path)
+    text = encode_prompt_of(target, loaded, truncate=None, least=2)
+    ids, layers, heads = text.ids[:].tolist(), range(sizes.num_blocks), range(sizes.num_heads)
+    require_room_for_dump("heads", model, len(ids), layers=layers, heads=heads, ending=None, out=None)
+    batch = torch.tensor([ids], device=model.token_embedding.weight.device)
+    with torch.inference_mode():
+        weights = model.attention_weights(batch)[:, 0]  # [L, H, T, T]
+    require_finite(weights, "attention weights", where)
+    losses = surprisals(model, text.ids, stride=sizes.context_length)
+    assert target.prompt is not None
+    return Snapshot(
+        step=loaded.step,
+        loss=float(np.concatenate([*losses]).mean()),
+        prompt=target.prompt,
+        token_ids=tuple(ids),
+        tokens=tuple(loaded.tokenizer.token_text(token) for token in ids),
+        weights=weights.cpu().numpy(),
+        scores=score_heads(model, text.ids, text.windows, end_of_text=loaded.tokenizer.end_of_text),
+        lens=lens_of_ids(model, loaded.tokenizer, ids, layers, where),
+    )

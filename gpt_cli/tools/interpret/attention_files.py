@@ -1,27 +1,31 @@
-"""Encode attention as npz, safetensors, json, csv, png, svg, pdf or html, by the ending of the file name."""
+"""Encode attention as npz, safetensors, json, csv, png, svg, pdf or html, by the file's ending. Needs no torch."""
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import safetensors.numpy
 
-from gpt_cli.attention_maps.patterns import AttentionDump
+from gpt_cli.attention_maps.file_formats import written_bytes
+from gpt_cli.attention_maps.head_metrics import COLUMNS, LEAST_TOKENS, ROLES, HeadScores
 from gpt_cli.common.chunks import gathered, json_pieces
 from gpt_cli.common.drawing.file_types import PICTURES
-from gpt_cli.common.drawing.token_labels import inert_cell
+from gpt_cli.common.drawing.token_labels import STEPS, Origin, inert_cell, label_of
 from gpt_cli.common.host import Notify, ignored
-from gpt_cli.tools.interpret.attention_page import attention_page
+from gpt_cli.tools.interpret.lens.view import CELL_BYTES, lens_content
+from gpt_cli.tools.pages.html_page import ATTENTION, build_page, packed
 
+if TYPE_CHECKING:
+    from gpt_cli.attention_maps.logit_attribution import Writes
+    from gpt_cli.attention_maps.patterns import AttentionDump
 
-def num_rows(dump: AttentionDump, ending: str) -> int | None:
-    """Number of attention rows in a .json or .csv file; None for other endings, whose files are written at once."""
-    stages = {".json": dump.stages, ".csv": {"weights": dump.weights}}.get(ending)
-    return stages and sum(array[..., 0].size for array in stages.values())
+_FEW = 2**18  # this many numbers of two bytes still make a file below a megabyte
+_MAX_PROMPT = 80  # characters
 
 
 def encode_dump(
@@ -44,6 +48,12 @@ def encode_dump(
         yield from (piece.encode() for piece in gathered(pieces))
     else:
         yield {".npz": _npz, ".safetensors": _safetensors, ".html": attention_page}[ending](dump)
+
+
+def num_rows(dump: AttentionDump, ending: str) -> int | None:
+    """Number of attention rows in a .json or .csv file; None for other endings, whose files are written at once."""
+    stages = {".json": dump.stages, ".csv": {"weights": dump.weights}}.get(ending)
+    return stages and sum(array[..., 0].size for array in stages.values())
 
 
 def _npz(dump: AttentionDump) -> bytes:
@@ -85,3 +95,91 @@ def _csv(dump: AttentionDump, count: Callable[[int], object]) -> Iterator[str]:
                 ]
                 yield "".join(lines)
                 count(1)
+
+
+def attention_page(dump: AttentionDump, title: str = "") -> bytes:
+    """Return the page of a dump as HTML in UTF-8, with the attention weights of all its heads, and `title`, if any."""
+    content = dump_content(dump) | {
+        "title": title,
+        "scores": dump.scores and scores_content([dump.scores]),
+        "writes": dump.writes and writes_content(dump.writes, dump.texts),
+        "lens": lens_content([dump.lens]) if dump.lens else None,
+    }
+    return build_page(ATTENTION, content)
+
+
+def page_bytes(num_heads: int, num_tokens: int) -> int:
+    """Return the estimated maximum size in bytes of a page of `num_heads` heads in all, without its scripts."""
+    numbers = num_heads * num_tokens * (num_tokens + 1) // 2
+    of_head = written_bytes(num_heads, num_tokens)[1] + CELL_BYTES * num_tokens
+    packed_bytes = (2 if numbers <= _FEW else 1) * numbers + num_heads * of_head
+    return packed_bytes * 4 // 3  # in base64
+
+
+def dump_content(dump: AttentionDump) -> dict[str, object]:
+    """Return the tokens, attention weights and predictions of a dump as the JSON content of a page."""
+    triangles = dump.weights[..., *np.tril_indices(len(dump.tokens))]  # [layers, heads, T (T + 1) / 2]
+    weights = quantise(triangles, 65535 if triangles.size <= _FEW else 255)
+    content = weights_content(dump.tokens, dump.layers, dump.heads, weights, dump.origin)
+    return content | {"generated": [asdict(prediction) for prediction in dump.predictions]}
+
+
+def weights_content(
+    tokens: Sequence[str], layers: Sequence[int], heads: Sequence[int], weights: np.ndarray, origin: Origin | None
+) -> dict[str, object]:
+    """Return tokens, origin and quantised attention weights [..., layers, heads, T (T + 1) / 2] as page content."""
+    return {
+        "tokens": tokens,
+        "labels": [{"text": label_of(token, limit=None), "short": label_of(token)} for token in tokens],
+        "layers": layers,
+        "heads": heads,
+        "generated": [],
+        "colours": STEPS,
+        "origin": origin and asdict(origin) | {"prompt": prompt_content(origin.prompt)},
+        "levels": np.iinfo(weights.dtype).max,
+        "weights": packed(weights.tobytes()),
+    }
+
+
+def prompt_content(prompt: str) -> str:
+    """Shorten a prompt to a title for a page, of at most _MAX_PROMPT characters."""
+    return label_of(prompt, limit=_MAX_PROMPT)
+
+
+def scores_content(frames: Sequence[HeadScores]) -> dict[str, object]:
+    """Return the `scored_content` of head scores [frames, layers, heads, columns]; a frame is a training step."""
+    numbers = np.stack([np.stack([scores.columns[name] for name in COLUMNS], axis=-1) for scores in frames])
+    return scored_content(numbers)
+
+
+def scored_content(numbers: np.ndarray) -> dict[str, object]:
+    """Return head scores [..., columns] as page content, with column names and the least score for each head label."""
+    roles = [(column, least) for column, _, least in ROLES]
+    content = packed(numbers.astype("<f4").tobytes())
+    return {"columns": COLUMNS, "roles": roles, "least_tokens": LEAST_TOKENS, "numbers": content}
+
+
+def writes_content(writes: Writes, texts: Mapping[int, str]) -> dict[str, object]:
+    """Return page content: the tokens whose logits each head raises most, then those that it lowers most.
+
+    `tokens` [2, layers, heads, T, top] index `texts`. `logits` times `unit` are off by at most max |logit| / 65534.
+    """
+    logits = np.stack([writes.raised_by, writes.lowered_by])
+    unit = float(np.abs(logits).max()) / 32767 or 1.0
+    unique_ids, places = np.unique([writes.raised, writes.lowered], return_inverse=True)
+    return {
+        "top": logits.shape[-1],
+        "texts": [label_of(texts[token], limit=None) for token in unique_ids.tolist()],
+        "tokens": packed(places.astype("<u4").tobytes()),
+        "unit": unit,
+        "logits": packed(np.rint(logits / unit).astype("<i2").tobytes()),
+    }
+
+
+def quantise(weights: np.ndarray, levels: int) -> np.ndarray:
+    """Return sqrt(w) * levels for attention weights w in 0 to 1, rounded to unsigned integers.
+
+    (integer / levels)^2 differs from the weight w by at most sqrt(w) / levels + 1 / (4 levels^2): the absolute error is
+    smaller for small weights, which are the most frequent ones in long texts.
+    """
+    return np.rint(np.sqrt(weights, dtype=np.float64) * levels).astype("<u2" if levels > 255 else "u1")

@@ -1,4 +1,4 @@
-"""A figure: a measured quantity as an array with named axes and labels. Needs no torch."""
+"""A figure, a measured quantity as an array with named axes, and its cells, tables, maps and curves. Needs no torch."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Any, Literal
 import numpy as np
 
 from gpt_cli.attention_maps.head_metrics import Row
+from gpt_cli.common.drawing.panels import Curves, HeatMap, PlotLine
+from gpt_cli.common.tables import Rows
 
 Scale = Literal["amount", "share", "rank", "change", "signed share"]
 # the ends that the colours of a scale have at least, so that noise stays pale; a scale from below 0 is symmetric
@@ -102,3 +104,81 @@ def number_of(value: Any) -> Any:
     """Convert a number of an array to a Python number for JSON; NaN becomes None."""
     number = value.item()
     return None if number != number else number
+
+
+def cell(number: float | None, error: float | None = None, decimals: int = 2, *, sign: str = "") -> str:
+    """Format a number and its standard error, if any, as a table cell; a missing number is a dash."""
+    if number is None or number != number:
+        return "-"
+    text = f"{number:{sign}z,.{decimals}f}"
+    return text if error is None or error != error else f"{text} ±{error:,.{decimals}f}"
+
+
+def cell_at(figure: Figure, index: tuple[int, ...] = (), decimals: int = 2) -> str:
+    """Format the value of a figure at `index`, and its error, as a table cell."""
+    error = None if figure.error is None else figure.error[index]
+    return cell(figure.values[index], error, decimals)
+
+
+def cells(figure: Figure, decimals: int = 2, *, with_error: bool = True) -> list[str]:
+    """Format all values of a figure as table cells, in the order of its axes."""
+    figure = figure if with_error else replace(figure, error=None)
+    return [cell_at(figure, index, decimals) for index in np.ndindex(figure.values.shape)]
+
+
+def matrix(heading: str, down: Sequence[str], figure: Figure, fitting: int, decimals: int = 2) -> Rows:
+    """Return a figure [row, column] as a table: `down` names rows; `fitting` columns at most, evenly up to the last."""
+    across = names_along(figure.axes[1], figure.coords[figure.axes[1]])
+    shown = spaced(len(across), fitting)
+    rows = ((name, *(cell_at(figure, (row, column), decimals) for column in shown)) for row, name in enumerate(down))
+    return [(heading, *(across[column] for column in shown)), *rows]
+
+
+def spaced(number: int, fitting: int) -> list[int]:
+    """Select at most `fitting` of the indices 0 to number - 1, evenly spaced; the last index is always selected."""
+    count = min(number, max(1, fitting))
+    return sorted(number - 1 - n * number // count for n in range(count))
+
+
+def heat_map(
+    figure: Figure,
+    title: str = "",
+    names: Mapping[str, Sequence[str]] | None = None,
+    ends: tuple[float, float] | None = None,
+    **style: Any,
+) -> HeatMap:
+    """Return a heat map of a figure: its first axis runs downwards; its second axis, if any, runs across.
+
+    `names` replaces the labels of some axes; `ends` is the range of the colour scale, None: that of the figure.
+    """
+    if len(figure.axes) == 1:
+        figure = figure.changed(lambda part: part[:, None], {**figure.coords, "": [""]})
+    labels = [(names or {}).get(axis) or names_along(axis, of_axis) for axis, of_axis in figure.coords.items()]
+    sides = [axis if axis in ("layer", "head") else "" for axis in figure.axes]
+    style = {"decimals": 3 if figure.scale == "change" else 2, "errors": figure.error, **style}
+    low, high = ends or figure.ends
+    return HeatMap(title or figure.title, figure.values, labels[0], labels[1], low, high, (sides[0], sides[1]), **style)
+
+
+def curve(figure: Figure, label: str, **style: Any) -> PlotLine:
+    """Return a line that plots a figure with one axis."""
+    ((_, across),) = figure.coords.items()
+    return PlotLine(label, across, figure.values, figure.error, style)
+
+
+def named_curves(
+    figure: Figure, title: str, named: Mapping[str, Mapping[str, Any]], limits: tuple[float, float]
+) -> Curves:
+    """Return a panel with a line per place of a figure [step, place], labelled if in `named`; y is in `limits`."""
+    others = [curve(figure.at(place=each), "") for each in figure.coords["place"] if each not in named]
+    lines = [curve(figure.at(place=each), each, **style) for each, style in named.items()]
+    return Curves(title, [*others, *lines], limits=limits)
+
+
+def farthest(figure: Figure, most: int, least: float = 0) -> list[str]:
+    """Return up to `most` labels of a figure's axis place, the largest |value| first, if it is not below `least`."""
+    others = tuple(n for n, axis in enumerate(figure.axes) if axis != "place")
+    measured = np.where(np.isnan(figure.values), -np.inf, np.abs(figure.values))
+    reach = measured.max(axis=others)
+    order = np.argsort(-reach, kind="stable")[:most].tolist()
+    return [figure.coords["place"][at] for at in order if reach[at] >= least]

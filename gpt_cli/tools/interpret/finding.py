@@ -6,11 +6,11 @@ import csv
 import io
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from gpt_cli.common.tables import Rows, table
 from gpt_cli.errors import counted, visible
 from gpt_cli.text.sources import source_names
 from gpt_cli.tools.interpret.figure import Figure, number_of
+
+MAX_ROWS = 20  # of a table by step
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,6 +219,24 @@ def stack(findings: Sequence[Finding], about: Mapping[str, Any], lists: Mapping[
         return replace(figure, coords=coords, values=np.stack([one.values for one in each]), error=error)
 
     return Finding(last.view, about, tuple(map(stacked, last.figures)), lists or {}, tuple(findings))
+
+
+def table_by_step(finding: Finding, headings: Iterable[str], cells_of: Callable[[Finding], Iterable[str]]) -> Rows:
+    """Return a table with a row for each training step, for at most MAX_ROWS evenly spaced steps."""
+    steps = evenly(finding.stacked, MAX_ROWS)
+    return [("step", *headings), *((str(at.about["step"]), *cells_of(at)) for at in steps)]
+
+
+def steps_shown(finding: Finding, noun: str) -> list[str]:
+    """Return a legend line on how many steps (named `noun`) a table shows, in a list that is empty if it shows all."""
+    number = len(finding.stacked)
+    return [] if number <= MAX_ROWS else [f"{MAX_ROWS} of {counted(number, noun)} are shown; --json and --out have all"]
+
+
+def evenly(steps: Sequence[T], most: int) -> list[T]:
+    """Select at most `most` steps, evenly spaced, including the first and the last."""
+    count = min(most, len(steps))
+    return [steps[round(i * (len(steps) - 1) / max(1, count - 1))] for i in range(count)]
 
 
 def as_csv(rows: Sequence[Row]) -> bytes:

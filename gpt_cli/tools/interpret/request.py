@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
-from gpt_cli.attention_maps.file_formats import FORMATS, check_format
-from gpt_cli.attention_maps.selection import STAGES, Stage, parse_selection
+from gpt_cli.attention_maps.file_formats import FORMATS, STAGES, Stage, check_format
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.lock import require_foreign
 from gpt_cli.checkpoints.run_paths import RunFiles
@@ -18,6 +17,7 @@ from gpt_cli.checkpoints.select import find_header
 from gpt_cli.checkpoints.training_text import config_with_text, readable_prompt, trusted_config
 from gpt_cli.common.drawing.file_types import REPORTS, ending_of
 from gpt_cli.common.host import Host
+from gpt_cli.common.mistyped import full_width, half_width
 from gpt_cli.config import DataConfig
 from gpt_cli.config.field_types import Misfit, Switch, Whole, read_number
 from gpt_cli.config.request import (
@@ -109,6 +109,32 @@ def chosen_heads(header: Header, layers: str | None, heads: str | None) -> tuple
     """Return the layers and heads that two flags choose; raises UsageError for those that the model lacks."""
     sizes = header.config.model
     return parse_selection(layers, sizes.num_blocks, "layers"), parse_selection(heads, sizes.num_heads, "heads")
+
+
+def parse_selection(text: str | None, count: int, field: str) -> tuple[int, ...]:
+    """Parse a choice such as `0,3-5` to sorted numbers; None and `all` mean all of 0..count-1. Raises UsageError."""
+    if text in (None, "all"):
+        return tuple(range(count))
+    where = f"‹{field}›"
+    if wrong_mark := full_width(text):
+        raise UsageError(where, wrong_mark, hint=f"‹{field}={half_width(text)}›")
+    chosen: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()) or len(part) > 20:
+            raise UsageError(where, f"{shown(part)} is neither a number nor a range", hint=f"‹{field}=0,3-5›")
+        low, high = int(first), int(last or first)
+        if low > high:
+            raise UsageError(where, f"the range {shown(part)} runs backwards", hint=f"‹{field}={high}-{low}›")
+        if high >= count:
+            raise UsageError(where, out_of_range(field, part, count))
+        chosen.update(range(low, high + 1))
+    return tuple(sorted(chosen))
+
+
+def out_of_range(field: str, value: object, count: int) -> str:
+    """Return the error sentence for a layer or head out of range; `field` is layers or heads, `count` their number."""
+    return f"this model has {field.removesuffix('s')}s 0 to {count - 1}, so {shown(value)} is out of range"
 
 
 def step_files(run: RunFiles) -> list[Path]:

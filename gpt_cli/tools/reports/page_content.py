@@ -14,8 +14,8 @@ from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.common.drawing.token_labels import STEPS
 from gpt_cli.common.language import chinese
 from gpt_cli.errors import GptError, visible
-from gpt_cli.tools.interpret.attention_page import dump_content
-from gpt_cli.tools.interpret.training_film import read_frames
+from gpt_cli.tools.interpret.attention_files import dump_content
+from gpt_cli.tools.interpret.over_training import read_frames
 from gpt_cli.tools.pages.html_page import REPORT, build_page, packed
 from gpt_cli.tools.reports.compare_runs import (
     Row,

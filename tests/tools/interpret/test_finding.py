@@ -14,10 +14,8 @@ import pytest
 import gpt_cli
 from gpt_cli.common.drawing.panels import Curves, HeatMap, Panel
 from gpt_cli.common.host import Host
-from gpt_cli.tools.interpret.figure import Figure
-from gpt_cli.tools.interpret.finding import Finding, View, as_csv, stack
-from gpt_cli.tools.interpret.finding_panels import farthest, heat_map, named_curves
-from gpt_cli.tools.interpret.finding_tables import cell, matrix, table_by_step
+from gpt_cli.tools.interpret.figure import Figure, cell, farthest, heat_map, matrix, named_curves
+from gpt_cli.tools.interpret.finding import Finding, View, as_csv, stack, table_by_step
 
 NAN = np.nan
 FIGURE = Figure(

@@ -14,7 +14,7 @@ from gpt_cli.attention_maps.patterns import Origin, dump_attention
 from gpt_cli.tools.exchange.export_model import write_handout
 from gpt_cli.tools.exchange.model_page import model_page
 from gpt_cli.tools.interpret.attention import with_heads
-from gpt_cli.tools.interpret.training_film import make_film
+from gpt_cli.tools.interpret.over_training import make_film
 
 CHECKPOINT = sharp_checkpoint("model.num_blocks=1")
 

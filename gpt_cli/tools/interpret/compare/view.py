@@ -16,10 +16,8 @@ from gpt_cli.common.units import with_error
 from gpt_cli.errors import visible
 from gpt_cli.text.sources import source_names
 from gpt_cli.tools.interpret.compare.request import OF_BLOCKS
-from gpt_cli.tools.interpret.figure import Figure
+from gpt_cli.tools.interpret.figure import Figure, cell, curve, heat_map, matrix
 from gpt_cli.tools.interpret.finding import Finding, View
-from gpt_cli.tools.interpret.finding_panels import curve, heat_map
-from gpt_cli.tools.interpret.finding_tables import cell, matrix
 
 MAX_HEADS = 10  # in the terminal
 _TEXT = 44  # characters of a passage there

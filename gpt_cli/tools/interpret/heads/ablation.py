@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpt_cli.attention_maps.activations import Activations, walk
+from gpt_cli.attention_maps.activations import Activations, head_results, walk
 from gpt_cli.attention_maps.head_scores import window_batches
-from gpt_cli.attention_maps.logit_attribution import head_results
 from gpt_cli.common.machine.devices import autocast, float64_device, tokens_at_once
 from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, standard_error, token_nll
 from gpt_cli.model import GPT

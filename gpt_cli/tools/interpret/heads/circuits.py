@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gpt_cli.attention_maps.logit_attribution import centred, head_columns, through
+from gpt_cli.attention_maps.activations import head_columns
+from gpt_cli.attention_maps.logit_attribution import centred, through
 from gpt_cli.common.machine.devices import float64_device
 from gpt_cli.config.model import unknown_form
 from gpt_cli.model import GPT, Block, GroupedQueryAttention, LatentAttention, MultiHeadAttention

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gpt_cli.attention_maps.activations import head_columns
 from gpt_cli.attention_maps.head_metrics import Row
-from gpt_cli.attention_maps.logit_attribution import head_columns
 from gpt_cli.common.machine.devices import to_device
 from gpt_cli.model import GPT
 from gpt_cli.model.attention import Stages
@@ -109,10 +109,11 @@ class Passages:
         """
         return [
             {
-                "mean_size": float(self._sums[at] / self._num_tokens[at[0]]) if self._num_tokens[at[0]] else None,
+                "mean_size": float(sum_of_norms / num_tokens) if num_tokens else None,
                 "passages": [_row(passage, ids, tokenizer, passages[0].value) for passage in passages],
             }
-            for at, passages in ((at, self.top[at[0]][at[1]]) for at in np.ndindex(self._sums.shape))
+            for of_layer, num_tokens, top in zip(self._sums, self._num_tokens, self.top, strict=True)
+            for sum_of_norms, passages in zip(of_layer, top, strict=True)
         ]
 
 

@@ -27,10 +27,8 @@ from gpt_cli.common.drawing.token_labels import COLOURS, label_of, quoted
 from gpt_cli.common.tables import Rows, filled
 from gpt_cli.errors import counted
 from gpt_cli.text.sources import source_names
-from gpt_cli.tools.interpret.figure import Figure
-from gpt_cli.tools.interpret.finding import Finding, View
-from gpt_cli.tools.interpret.finding_panels import farthest, heat_map, named_curves
-from gpt_cli.tools.interpret.finding_tables import cell, cell_at, steps_shown, table_by_step
+from gpt_cli.tools.interpret.figure import Figure, cell, cell_at, farthest, heat_map, named_curves
+from gpt_cli.tools.interpret.finding import Finding, View, steps_shown, table_by_step
 from gpt_cli.tools.interpret.heads.writers import BRACKETS, heads_page, of_directions, of_pairs, of_passages, shown_peak
 
 MAX_HEADS = 6  # beside each other in 80 columns

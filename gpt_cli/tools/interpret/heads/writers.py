@@ -12,7 +12,7 @@ from gpt_cli.attention_maps.head_metrics import COLUMNS, LOSS_CHANGE, ROLES, Row
 from gpt_cli.common.drawing.token_labels import label_of, quoted
 from gpt_cli.common.tables import Rows, cut, filled
 from gpt_cli.text.sources import source_names
-from gpt_cli.tools.interpret.finding_tables import evenly
+from gpt_cli.tools.interpret.finding import evenly
 from gpt_cli.tools.pages.html_page import HEADS, build_page
 
 MOST_PAIRS = 10  # of heads that compose, in a terminal

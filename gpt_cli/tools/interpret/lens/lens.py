@@ -22,8 +22,7 @@ from gpt_cli.text.tokenizers import Tokenizer
 from gpt_cli.tools.interpret.figure import Figure, Scale
 from gpt_cli.tools.interpret.finding import Finding, stack
 from gpt_cli.tools.interpret.lens.request import GAINS, MEASURES, UNITS, LensRequest
-from gpt_cli.tools.interpret.lens.tuned_lens import Maps, divergence
-from gpt_cli.tools.interpret.lens.tuned_lens_files import tuned_maps
+from gpt_cli.tools.interpret.lens.tuned_lens import Maps, divergence, tuned_maps
 from gpt_cli.tools.interpret.lens.view import LENS
 from gpt_cli.tools.interpret.request import ToInspect, step_files
 from gpt_cli.tools.interpret.text_windows import Text, each_checkpoint, encode_prompt_of, read_text

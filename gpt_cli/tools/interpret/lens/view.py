@@ -15,9 +15,8 @@ from gpt_cli.common.drawing.token_labels import STEPS, label_of, quoted
 from gpt_cli.common.tables import Rows
 from gpt_cli.errors import counted, visible
 from gpt_cli.text.sources import source_names
-from gpt_cli.tools.interpret.finding import Finding, View
-from gpt_cli.tools.interpret.finding_panels import curve, heat_map
-from gpt_cli.tools.interpret.finding_tables import cell_at, cells, spaced, steps_shown, table_by_step
+from gpt_cli.tools.interpret.figure import cell_at, cells, curve, heat_map, spaced
+from gpt_cli.tools.interpret.finding import Finding, View, steps_shown, table_by_step
 from gpt_cli.tools.interpret.lens.request import GAINS, MEASURES
 from gpt_cli.tools.pages.html_page import LENS as LENS_PAGE
 from gpt_cli.tools.pages.html_page import build_page, packed

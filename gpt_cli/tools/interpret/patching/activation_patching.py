@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from gpt_cli.attention_maps.activations import Activations, walk
-from gpt_cli.attention_maps.logit_attribution import head_columns
+from gpt_cli.attention_maps.activations import Activations, head_columns, walk
+from gpt_cli.checkpoints.load import Loaded
 from gpt_cli.common.machine.devices import float64_device, tokens_at_once
+from gpt_cli.errors import shown
 from gpt_cli.evaluation.nll import LOGITS_AT_ONCE
 from gpt_cli.model import GPT, Block
-from gpt_cli.tools.interpret.patching.request import FEED_FORWARD, LOGITS, Edge
+from gpt_cli.model.gpt import require_finite
+from gpt_cli.tools.interpret.patching.request import FEED_FORWARD, LOGITS, Edge, PatchRequest, ToPatch
 
 INPUTS = ("all", "queries", "keys", "values")  # what a head reads an edge by
 Unit = tuple[str, int | None]  # a part of a layer, and of heads which
@@ -33,6 +36,49 @@ class Task(NamedTuple):
     first: int
     answer: int
     against: int | None
+
+
+class PatchMeasurement(NamedTuple):
+    """Metric on both prompts of P pairs, [P] each, and its exact and estimated changes by patches, [P, ...] or None."""
+
+    clean: np.ndarray
+    corrupt: np.ndarray
+    changes: np.ndarray | None
+    estimates: np.ndarray | None
+
+    @property
+    def gaps(self) -> np.ndarray:
+        return self.clean - self.corrupt
+
+
+def measure_patches(
+    loaded: Loaded,
+    tasks: Sequence[Task],
+    target: ToPatch,
+    chosen: Sequence[Unit],
+    positions: Positions,
+    request: PatchRequest,
+    count: Callable[[int], object],
+) -> PatchMeasurement:
+    """Measure the metric and the patches on each pair; raises CheckpointError for numbers that are not finite."""
+    model, metrics, changes, estimates = loaded.model, list[list[float]](), list[np.ndarray](), list[np.ndarray]()
+    for task in tasks:
+        with torch.no_grad():
+            clean, corrupt = record(model, task.clean), record(model, task.corrupt)
+            both = torch.cat([run[-1].resid_post[:, -1] for run in (clean, corrupt)])
+            metrics.append(metric(model, both, task).tolist())
+        if target.edge is not None:
+            changes.append(along(model, clean, corrupt, task, target.edge, positions).cpu().numpy())
+        elif request.exact:
+            changes.append(exact(model, clean, corrupt, task, target.layers, chosen, positions, count).cpu().numpy())
+        if request.estimate:
+            estimates.append(estimated(model, clean, task, target.layers, chosen, positions).cpu().numpy())
+    sides = np.array(metrics).T
+    arrays = [np.array(each) if each else None for each in (changes, estimates)]
+    for numbers in (sides, *arrays):
+        if numbers is not None:
+            require_finite(torch.from_numpy(numbers), "logits", shown(loaded.path))
+    return PatchMeasurement(sides[0], sides[1], arrays[0], arrays[1])
 
 
 def record(model: GPT, ids: Tensor) -> Recorded:

@@ -16,10 +16,8 @@ from gpt_cli.common.drawing.token_labels import Origin, label_of, quoted
 from gpt_cli.common.language import say
 from gpt_cli.common.tables import Rows
 from gpt_cli.errors import counted
-from gpt_cli.tools.interpret.figure import Figure
-from gpt_cli.tools.interpret.finding import Finding, View
-from gpt_cli.tools.interpret.finding_panels import curve, farthest, heat_map, named_curves
-from gpt_cli.tools.interpret.finding_tables import cell, cell_at, matrix, steps_shown, table_by_step
+from gpt_cli.tools.interpret.figure import Figure, cell, cell_at, curve, farthest, heat_map, matrix, named_curves
+from gpt_cli.tools.interpret.finding import Finding, View, steps_shown, table_by_step
 from gpt_cli.tools.interpret.patching.request import PARTS
 from gpt_cli.tools.pages.html_page import PATCH as PATCH_PAGE
 from gpt_cli.tools.pages.html_page import build_page, packed

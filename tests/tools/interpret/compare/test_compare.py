@@ -17,10 +17,10 @@ from PIL import Image
 from support.helpers import RunCommand, damage, sharp_model
 
 import gpt_cli
-from gpt_cli.attention_maps.logit_attribution import head_columns
+from gpt_cli.attention_maps.activations import head_columns
 from gpt_cli.evaluation.nll import standard_error
 from gpt_cli.model import GPT
-from gpt_cli.tools.interpret.compare.differences import Window, compare_window, head_changes, most_apart, weight_changes
+from gpt_cli.tools.interpret.compare.compare import Window, compare_window, head_changes, most_apart, weight_changes
 
 V = 11
 IDS = torch.tensor([3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5])
@@ -41,9 +41,9 @@ def two_models(settings: list[str]) -> tuple[GPT, GPT]:
 def test_a_window_has_what_plain_torch_finds(
     settings: list[str], at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpt_cli.tools.interpret.compare.differences.LOGITS_AT_ONCE", at_once)
+    monkeypatch.setattr("gpt_cli.tools.interpret.compare.compare.LOGITS_AT_ONCE", at_once)
     models = two_models(settings)
-    found = compare_window(models, IDS[:-1], IDS[1:], ["a", "b"])
+    found = compare_window(models, IDS, ["a", "b"])
     assert found.attention is not None
     assert found.write_squares is not None
     with torch.no_grad():
@@ -65,7 +65,7 @@ def test_a_window_has_what_plain_torch_finds(
 
 def test_equal_models_differ_by_exactly_nothing() -> None:
     model = sharp_model(V)
-    found = compare_window([model, model], IDS[:-1], IDS[1:], ["a", "b"])
+    found = compare_window([model, model], IDS, ["a", "b"])
     assert not found.divergence.any()
     assert np.array_equal(*found.nats)
     for row in head_changes([found, found]):
@@ -77,7 +77,7 @@ def test_changes_of_heads_are_means_over_windows_with_errors_as_resampling_finds
     generator = np.random.default_rng(1)
     apart, before = generator.random((60, 1, 2)), 1 + generator.random((60, 1, 2))
     windows = [
-        Window(np.zeros((2, 4)), np.zeros(4), 4, 4 * a, np.stack([a, b])) for a, b in zip(apart, before, strict=True)
+        Window(np.zeros((2, 4)), np.zeros(4), 4 * a, np.stack([a, b])) for a, b in zip(apart, before, strict=True)
     ]
     rows = head_changes(windows)
     means = apart.mean(axis=0)[0]

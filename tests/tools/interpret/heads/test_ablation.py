@@ -11,8 +11,7 @@ import torch
 from support.heads import FORMS
 from support.helpers import sharp_model
 
-from gpt_cli.attention_maps.activations import walk
-from gpt_cli.attention_maps.logit_attribution import head_columns
+from gpt_cli.attention_maps.activations import head_columns, walk
 from gpt_cli.errors import CheckpointError
 from gpt_cli.evaluation.nll import standard_error
 from gpt_cli.model import GPT

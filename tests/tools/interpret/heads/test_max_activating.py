@@ -11,9 +11,8 @@ from support.heads import FORMS
 from support.helpers import sharp_model
 
 from gpt_cli.attention_maps import head_scores
-from gpt_cli.attention_maps.activations import walk
+from gpt_cli.attention_maps.activations import head_results, walk
 from gpt_cli.attention_maps.head_scores import score_heads
-from gpt_cli.attention_maps.logit_attribution import head_results
 from gpt_cli.errors import CheckpointError
 from gpt_cli.model import GPT
 from gpt_cli.text.tokenizers import ByteTokenizer

@@ -16,8 +16,8 @@ from gpt_cli.common.drawing.panels import Curves
 from gpt_cli.common.language import chinese
 from gpt_cli.tools.interpret.figure import Figure
 from gpt_cli.tools.interpret.finding import Finding, stack
-from gpt_cli.tools.interpret.heads.history import history_of
 from gpt_cli.tools.interpret.heads.view import HEADINGS, HeadsView, head_figures, labels_of
+from gpt_cli.tools.interpret.over_training import history_of
 
 NAN = np.nan
 LOSSES = {"loss": [(1, 3.0), (5, 2.0)], "validation_loss": [(5, 2.25)]}

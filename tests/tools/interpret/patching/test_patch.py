@@ -304,3 +304,14 @@ def test_numbers_that_are_not_finite_are_a_wrong_checkpoint(run: RunCommand, cop
     for words in (WORDS, WORDS[:4]):
         outcome = run("patch", "--run", str(copied), *words, exits=4)
         assert "not finite" in outcome.err
+
+
+def test_a_change_that_no_head_reaches_has_no_share_at_any_step(run: RunCommand, here: Path) -> None:
+    small = ("train", "--config", "smoke", "--max-steps", "10", "--quiet")
+    run(*small, "--set", "model.attention_window=2", "--out", "runs/near", exits=0)
+    words = ("--clean", f"a {'x' * 12}", "--corrupt", f"b {'x' * 12}", "--answer", "a", "--against", "b")
+    outcome = run("patch", "--run", "runs/near", *words, "--over-training", "--json")  # a warning would be an error
+    assert outcome.code == 0, outcome.err
+    (at,) = json.loads(outcome.out)["steps"]
+    assert at["clean_metric"] == at["corrupt_metric"]
+    assert {(row["recovered"], row["recovered_error"]) for row in at["rows"]} == {(None, None)}

@@ -12,7 +12,7 @@ from playwright.sync_api import Page
 from support.browsers import Opened, OpenPage
 from support.pages import keep, snapshots_of
 
-from gpt_cli.tools.interpret.training_film import make_film
+from gpt_cli.tools.interpret.over_training import make_film
 
 TOKENS = ["The", " value", " of", " 今天", "\n", " is", " a", " b"]  # as many as labels need
 SNAPSHOTS = snapshots_of(5, 2, 3, TOKENS)  # of the steps 1, 10, 20, 30 and 40

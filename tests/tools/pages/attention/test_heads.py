@@ -13,7 +13,7 @@ from support.browsers import Opened, OpenPage, ShowPage
 from support.pages import dump_of, random_weights, scores_of, writes_of
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS, ROLES
-from gpt_cli.tools.interpret.attention_page import attention_page
+from gpt_cli.tools.interpret.attention_files import attention_page
 
 TOKENS = ["The", " value", " of", " 今天", "\n", " is", " <b>", " None"]
 SCORES = scores_of(3, 4)

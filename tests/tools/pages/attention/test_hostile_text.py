@@ -13,8 +13,8 @@ from support.pages import dump_of, keep, random_weights, scores_of, snapshots_of
 
 from gpt_cli.attention_maps.logit_attribution import Writes
 from gpt_cli.attention_maps.patterns import Origin, Prediction
-from gpt_cli.tools.interpret.attention_page import attention_page
-from gpt_cli.tools.interpret.training_film import make_film
+from gpt_cli.tools.interpret.attention_files import attention_page
+from gpt_cli.tools.interpret.over_training import make_film
 
 
 def every_text_written() -> Writes:

@@ -14,7 +14,7 @@ from support.model_pages import choose, plain
 from support.pages import dump_of, random_weights, restored
 
 from gpt_cli.attention_maps.patterns import Origin, Prediction
-from gpt_cli.tools.interpret.attention_page import attention_page
+from gpt_cli.tools.interpret.attention_files import attention_page
 
 TOKENS = ["The", " value", " of", " 今天", "\n", " is", " <b>", " None"]
 WEIGHTS = random_weights(2, 3, 8)

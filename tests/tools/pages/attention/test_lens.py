@@ -13,10 +13,10 @@ from support.pages import dump_of, keep, random_weights, snapshots_of
 
 from gpt_cli.attention_maps.head_metrics import Row
 from gpt_cli.attention_maps.snapshots import Steps
-from gpt_cli.tools.interpret.attention_page import attention_page
+from gpt_cli.tools.interpret.attention_files import attention_page
 from gpt_cli.tools.interpret.lens.request import MEASURES
 from gpt_cli.tools.interpret.lens.view import lens_page
-from gpt_cli.tools.interpret.training_film import make_film
+from gpt_cli.tools.interpret.over_training import make_film
 
 TOKENS = ["The", " value", "<img src=x onerror=fired()>", " 今天"]
 GUESSES = [" is", "</script><b>", " 的", "\n"]

@@ -13,7 +13,7 @@ from support.hostile import CALL, PAYLOADS
 from support.pages import dump_of, random_weights, scores_of
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS
-from gpt_cli.tools.interpret.attention_page import attention_page
+from gpt_cli.tools.interpret.attention_files import attention_page
 from gpt_cli.tools.interpret.finding import Finding
 from gpt_cli.tools.interpret.heads.view import HeadsView, head_figures, labels_of
 from gpt_cli.tools.interpret.heads.writers import heads_page

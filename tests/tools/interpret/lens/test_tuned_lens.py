@@ -18,8 +18,15 @@ import gpt_cli
 from gpt_cli.errors import CheckpointError
 from gpt_cli.tools.interpret.lens import tuned_lens as training
 from gpt_cli.tools.interpret.lens.lens import look
-from gpt_cli.tools.interpret.lens.tuned_lens import Maps, num_steps, train_maps
-from gpt_cli.tools.interpret.lens.tuned_lens_files import Tuned, identity_of, maps_bytes, read_maps
+from gpt_cli.tools.interpret.lens.tuned_lens import (
+    Maps,
+    Tuned,
+    identity_of,
+    maps_bytes,
+    num_steps,
+    read_maps,
+    train_maps,
+)
 
 V = 11
 IDS = torch.tensor([3, 1, 4, 1, 5, 9, 2, 6])

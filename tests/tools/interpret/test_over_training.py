@@ -12,7 +12,7 @@ from support.pages import content_of, keep, snapshots_of, unpacked
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS
 from gpt_cli.errors import UsageError
-from gpt_cli.tools.interpret.training_film import frames_apart, make_film
+from gpt_cli.tools.interpret.over_training import frames_apart, make_film
 
 TOKENS = ["The", " value", " of", " 今天"]
 
@@ -65,7 +65,7 @@ def test_a_page_that_would_be_too_large_has_every_second_frame_and_the_last(
 ) -> None:
     run = keep(snapshots_of(4, 1, 2, TOKENS), tmp_path)
     frame = 2 * (10 + 4 * len(COLUMNS) + 1)
-    monkeypatch.setattr("gpt_cli.tools.interpret.training_film.MOST_BYTES", 3 * frame)
+    monkeypatch.setattr("gpt_cli.tools.interpret.over_training.MOST_BYTES", 3 * frame)
     film = make_film(run)
     assert (film.every, film.steps) == (2, (10, 30))
     assert frames_apart(3, 2, 4) == 1

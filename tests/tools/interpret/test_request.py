@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpt_cli.attention_maps.selection import parse_selection
 from gpt_cli.errors import UsageError
+from gpt_cli.tools.interpret.request import parse_selection
 
 
 @pytest.mark.parametrize(

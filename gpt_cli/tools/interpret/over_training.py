@@ -1,16 +1,18 @@
-"""Film of a training: a page that shows a run's attention, with a frame for each snapshot. Needs no torch."""
+"""The attention of a run by training step: as a film, a page with a frame for each step, and as scores of heads.
+
+`--over-training` reads snapshots, which needs no torch; with a prompt, it computes the attention of checkpoints.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS, HeadScores
-from gpt_cli.attention_maps.selection import parse_selection
 from gpt_cli.attention_maps.snapshots import Losses, Snapshot, Steps, kept_steps
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.common.drawing.token_labels import Origin
@@ -19,9 +21,13 @@ from gpt_cli.common.host import Host, Notify
 from gpt_cli.common.machine.cpu_contention import sharing
 from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.errors import counted, visible
-from gpt_cli.tools.interpret.attention_page import quantise, scores_content, weights_content
+from gpt_cli.tools.interpret.attention_files import quantise, scores_content, weights_content
+from gpt_cli.tools.interpret.figure import Figure
+from gpt_cli.tools.interpret.finding import Finding, stack
+from gpt_cli.tools.interpret.heads.request import HeadsRequest
+from gpt_cli.tools.interpret.heads.view import HeadsView, head_figures, labels_of
 from gpt_cli.tools.interpret.lens.view import CELL_BYTES, lens_content
-from gpt_cli.tools.interpret.request import AttentionRequest, ToInspect
+from gpt_cli.tools.interpret.request import AttentionRequest, ToInspect, parse_selection
 from gpt_cli.tools.pages.html_page import ATTENTION, build_page
 
 MOST_BYTES = 24_000_000  # of weights and scores of all frames before they are compressed: a page of at most 32 MB
@@ -65,6 +71,32 @@ class Film(Result):
         return self.page.decode()
 
 
+def film(request: AttentionRequest, target: ToInspect, host: Host) -> Film:
+    """Make the film of a run; write it to `request.out`, if set. Raises errors as `steps_of` and `make_film` do."""
+    writing = f"writing {visible(request.out)}" if request.out else "computing"
+    with steps_of(target, request.device, host) as steps, host.working(writing):
+        made = replace(make_film(steps, request.layers, request.heads), out=request.out and str(request.out))
+        if request.out:
+            write_durably(request.out, [made.page])
+    tell_omissions(made, host.notice)
+    if request.out:
+        host.notice(f"wrote {visible(request.out)}: {made.as_text()}")
+    return made
+
+
+@contextlib.contextmanager
+def steps_of(target: ToInspect, device: str | None, host: Host) -> Iterator[Steps]:
+    """Yield the snapshots of a run or, with a prompt, its checkpoints; raises as `kept_steps` and `computed_steps`."""
+    if target.prompt is None:
+        yield kept_steps(target.run)
+        return
+    with sharing():
+        with host.importing():
+            from gpt_cli.common.machine.devices import choose_device
+            from gpt_cli.tools.interpret.attention import computed_steps
+        yield computed_steps(target, choose_device(device or "auto"), host)
+
+
 def make_film(
     run: RunFiles | Steps,
     layers: str | None = None,
@@ -87,44 +119,6 @@ def make_film(
         "frames": {"steps": frames.steps, "losses": frames.losses, "curves": _curves(run.losses)},
     }
     return replace(frames, content=content)
-
-
-@contextlib.contextmanager
-def steps_of(target: ToInspect, device: str | None, host: Host) -> Iterator[Steps]:
-    """Yield the snapshots of a run or, with a prompt, its checkpoints; raises as `kept_steps` and `computed_steps`."""
-    if target.prompt is None:
-        yield kept_steps(target.run)
-        return
-    with sharing():
-        with host.importing():
-            from gpt_cli.common.machine.devices import choose_device
-            from gpt_cli.tools.interpret.checkpoint_steps import computed_steps
-        yield computed_steps(target, choose_device(device or "auto"), host)
-
-
-def film(request: AttentionRequest, target: ToInspect, host: Host) -> Film:
-    """Make the film of a run; write it to `request.out`, if set. Raises errors as `steps_of` and `make_film` do."""
-    writing = f"writing {visible(request.out)}" if request.out else "computing"
-    with steps_of(target, request.device, host) as steps, host.working(writing):
-        made = replace(make_film(steps, request.layers, request.heads), out=request.out and str(request.out))
-        if request.out:
-            write_durably(request.out, [made.page])
-    tell_omissions(made, host.notice)
-    if request.out:
-        host.notice(f"wrote {visible(request.out)}: {made.as_text()}")
-    return made
-
-
-def tell_omissions(made: Film, notice: Notify) -> None:
-    """Tell the user which snapshots of the run a film leaves out."""
-    if made.num_others:
-        notice(f"left out: {counted(made.num_others, 'snapshot')} of another text, which the run watched before")
-    if made.every > 1:
-        notice(
-            f"the film has one of every {made.every} snapshots, since a page holds no more of "
-            f"{counted(len(made.layers) * len(made.heads), 'head')} on {counted(len(made.tokens), 'token')}; fewer "
-            "‹layers› or ‹heads› allow more"
-        )
 
 
 def read_frames(
@@ -174,3 +168,58 @@ def _curves(losses: Losses | None) -> dict[str, list[tuple[int, float]]]:
         finite = [(step, loss) for step, loss in points if np.isfinite(loss)]
         curves[name] = finite[:: -(-len(finite) // _MOST_POINTS) or 1]
     return curves
+
+
+def tell_omissions(made: Film, notice: Notify) -> None:
+    """Tell the user which snapshots of the run a film leaves out."""
+    if made.num_others:
+        notice(f"left out: {counted(made.num_others, 'snapshot')} of another text, which the run watched before")
+    if made.every > 1:
+        notice(
+            f"the film has one of every {made.every} snapshots, since a page holds no more of "
+            f"{counted(len(made.layers) * len(made.heads), 'head')} on {counted(len(made.tokens), 'token')}; fewer "
+            "‹layers› or ‹heads› allow more"
+        )
+
+
+def head_history(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
+    """Return the head scores of a run by training step; write them to `request.out`, if set.
+
+    Raises CheckpointError for a damaged snapshot or checkpoint, UsageError for layers the model does not have.
+    """
+    with steps_of(target, request.device, host) as steps:
+        num_layers, num_heads = steps.newest.weights.shape[:2]
+        layers = parse_selection(request.layers, num_layers, "layers")
+        heads = parse_selection(request.heads, num_heads, "heads")
+        finding = history_of(steps.run, steps.read(1), steps.losses, layers, heads, request.sort)
+    if others := steps.number - len(finding.stacked):
+        host.notice(f"left out: {counted(others, 'snapshot')} of another text, which the run watched before")
+    noun = "checkpoint" if steps.losses is None else "snapshot"
+    numbers = (len(finding.stacked), noun), (len(layers), "layer"), (len(heads), "head")
+    return finding.saved(host, request.out, *numbers)
+
+
+def history_of(
+    run: str,
+    snapshots: Iterable[Snapshot],
+    losses: Losses | None,
+    layers: Sequence[int],
+    heads: Sequence[int],
+    sort: str | None = None,
+) -> Finding:
+    """Stack the chosen heads' scores of all snapshots, read one at a time, since their attention weights are large.
+
+    The snapshots have one prompt. A step's loss, in nats per token, is that of its training batch or, if `losses` is
+    None, since checkpoints were read, that of the prompt. The validation loss is NaN where there was no evaluation.
+    """
+    validation, view = dict(losses["validation_loss"] if losses else ()), HeadsView(sort, losses=losses)
+    about, steps = {}, list[Finding]()
+    for snapshot in snapshots:
+        about = {"run": run, "prompt": snapshot.prompt, "tokens": [*snapshot.tokens]}
+        columns = {name: scores[list(layers)][:, list(heads)] for name, scores in snapshot.scores.columns.items()}
+        scores = HeadScores(tuple(layers), tuple(heads), columns)
+        nats = {"loss": snapshot.loss, "validation_loss": validation.get(snapshot.step, np.nan)}
+        figures = [Figure(name, {}, np.array(number), unit="nats/token") for name, number in nats.items()]
+        texts = labels_of(scores, len(snapshot.tokens))
+        steps.append(Finding(view, {"step": snapshot.step}, (*figures, *head_figures(scores)), {"heads": texts}))
+    return stack(steps, about)
