@@ -20,9 +20,8 @@ from gpt_cli.common.strict_json import strict_json
 from gpt_cli.common.untrusted_files import reading
 from gpt_cli.common.version import __version__
 from gpt_cli.config import Config
-from gpt_cli.config.load import validate
+from gpt_cli.config.load import validate, without_retired
 from gpt_cli.config.model import ModelConfig
-from gpt_cli.config.retired import without_retired
 from gpt_cli.errors import CheckpointError, GptError, shown, visible
 
 if TYPE_CHECKING:
