@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from gpt_cli.common import __version__
 from gpt_cli.common.file_signatures import FORMAT
 from gpt_cli.common.limits import CHECKPOINT_HEADER_BYTES, FIGURE, SECONDS, STEPS, TRAINING_TOKENS
 from gpt_cli.common.safetensors_header import MALFORMED, TensorEntry, parse_header, read_header_bytes
 from gpt_cli.common.strict_json import strict_json
 from gpt_cli.common.untrusted_files import reading
-from gpt_cli.common.version import __version__
 from gpt_cli.config import Config
 from gpt_cli.config.load import validate, without_retired
 from gpt_cli.config.model import ModelConfig
