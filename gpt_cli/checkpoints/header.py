@@ -25,7 +25,7 @@ from gpt_cli.config.model import ModelConfig
 from gpt_cli.errors import CheckpointError, GptError, shown, visible
 
 if TYPE_CHECKING:
-    from gpt_cli.text.tokenizer import Tokenizer
+    from gpt_cli.text.tokenizers import Tokenizer
 
 FORMAT_VERSION = 1
 OPTIMIZER_PREFIX = "optimizer."
@@ -82,7 +82,7 @@ class Header:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of the model; raises CheckpointError if gpt cannot have written it."""
-        from gpt_cli.text.tokenizers import tokenizer_from_dict  # which loads numpy
+        from gpt_cli.text.train_tokenizer import tokenizer_from_dict  # which loads numpy
 
         try:
             return tokenizer_from_dict(strict_json(self.metadata["tokenizer"]))
