@@ -11,6 +11,7 @@ from pydantic import Field
 
 from gpt_cli.api import command
 from gpt_cli.common.host import Host
+from gpt_cli.common.language import language, say
 from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.common.spelling import as_flags
 from gpt_cli.common.tables import Rows
@@ -18,7 +19,7 @@ from gpt_cli.config import Config
 from gpt_cli.config.field_types import as_yaml
 from gpt_cli.config.load import find_config, read_config, shipped_config, write_config
 from gpt_cli.config.request import EMPTY, Flag, NamedPath, Request, Settings
-from gpt_cli.config.settings_reference import setting_schemas, settings_table
+from gpt_cli.config.settings_reference import allowed_values, setting_schemas
 from gpt_cli.errors import GptError, UsageError, visible
 
 __all__ = ["check", "schema", "settings", "show"]
@@ -118,11 +119,29 @@ class AllSettings(Result):
     keys: dict[str, dict[str, Any]]
 
     def parts(self) -> list[Rows]:
-        heading, _, *lines = (line.strip("| ").split(" | ") for line in settings_table().split("\n"))
-        return [[tuple(heading), *((key.strip("`"), *cells) for key, *cells in lines)]]
+        heading = say("| setting | default | allowed | meaning |").strip("| ").split(" | ")
+        return [[tuple(heading), *(self._row(key, details) for key, details in self.keys.items())]]
+
+    def _row(self, key: str, details: dict[str, Any]) -> tuple[str, ...]:
+        """Return a setting's key, default, allowed values and meaning, in the user's language."""
+        # other single words are what one types
+        allowed = [say(kind) if " " in kind or kind == "text" else kind for kind in allowed_values(key, details)]
+        return key, json.dumps(details["default"]).strip('"'), _either(allowed), say(details["description"])
 
     def as_text(self, width: int = WIDTH) -> str:
-        return settings_table()
+        """Return the Markdown table that docs/settings.md and its Chinese twin contain."""
+        ((heading, *rows),) = self.parts()
+        lines = [heading, ["---"] * len(heading), *((f"`{key}`", *cells) for key, *cells in rows)]
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _either(alternatives: list[str]) -> str:
+    *others, last = alternatives
+    if language() == "en" or not others:
+        return " or ".join(alternatives)
+    listed = "、".join(others)
+    # a space stands between 或 and letters
+    return f"{listed}{' ' * listed[-1].isascii()}或{' ' * last[0].isascii()}{last}"
 
 
 @command(SettingsRequest)
