@@ -22,10 +22,10 @@ import torch
 
 from benchmarks.cuda_parts import PARTS, Figure, Scale
 from benchmarks.laboratory import show
+from gpt_cli.common import __version__
 from gpt_cli.common.files import write_durably
 from gpt_cli.common.machine.devices import choose_device, device_name
 from gpt_cli.common.units import duration
-from gpt_cli.common.version import __version__
 from gpt_cli.errors import GptError
 
 BUDGET = 460.0  # seconds for all parts

@@ -24,8 +24,7 @@ from gpt_cli.checkpoints.checkpoint import Checkpoint, Progress, save_checkpoint
 from gpt_cli.checkpoints.verify import BLANK, digest
 from gpt_cli.config.load import read_config, write_config
 from gpt_cli.model import GPT
-from gpt_cli.text.tokenizer import byte_letters
-from gpt_cli.text.tokenizers import CharTokenizer
+from gpt_cli.text.tokenizers import CharTokenizer, byte_letters
 
 MB = 1_000_000
 Content = bytes | Callable[[Path], object]  # of a file, or what makes it

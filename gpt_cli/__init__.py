@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpt_cli.common.version import __version__
+from gpt_cli.common import __version__
 
 # instead of typing.TYPE_CHECKING: importing typing would double the time until `gpt` can handle Ctrl-C
 TYPE_CHECKING = False

@@ -34,7 +34,6 @@ IMPORTS_INSIDE = {
     "cli/sample.py": "importing readline changes how input() reads",
     "tools/explain/explain.py": "matplotlib takes a second, and few explanations are drawn",
     "checkpoints/header.py": "few who read a header need its tokenizer, which loads numpy",
-    "data.py": "the request is checked before what does the work is imported, which may load numpy",
     "common/language/__init__.py": "English needs no catalogue",
     "tools/reports/report.py": "matplotlib takes a second, and few reports are pictures; only a prompt needs torch",
     "tools/sweeps/sweep.py": "only counting GPUs needs torch",

@@ -8,9 +8,17 @@ import numpy as np
 
 from gpt_cli.attention_maps.file_formats import DOTS_PER_INCH, GAP, MOST_DOTS, columns_of, map_inches, tokens_per_dot
 from gpt_cli.attention_maps.patterns import AttentionDump
-from gpt_cli.common.drawing.canvas import Axes, PowerNorm, as_file, font_manager, new_figure
+from gpt_cli.common.drawing.canvas import (
+    Axes,
+    PowerNorm,
+    as_file,
+    find_fonts,
+    font_manager,
+    fonts_for,
+    new_figure,
+    remark_on_missing,
+)
 from gpt_cli.common.drawing.draw_panels import write_origin
-from gpt_cli.common.drawing.fonts import find_fonts, fonts_for, remark_on_missing
 from gpt_cli.common.drawing.token_labels import label_of, width_of
 from gpt_cli.common.host import Notify, ignored
 from gpt_cli.common.language import language, say

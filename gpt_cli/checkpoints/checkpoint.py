@@ -19,11 +19,11 @@ from torch import Tensor
 from gpt_cli.checkpoints.array_file import canonical_json
 from gpt_cli.checkpoints.header import FORMAT_VERSION, METADATA, OPTIMIZER_PREFIX, Header, Progress, require_few_tensors
 from gpt_cli.checkpoints.verify import BLANK, OTHER, Verified, digest, read_verified
+from gpt_cli.common import __version__
 from gpt_cli.common.file_signatures import FORMAT
 from gpt_cli.common.files import Buffer, write_durably
 from gpt_cli.common.safetensors_header import header_bytes
 from gpt_cli.common.safetensors_numbers import READABLE, are_finite, widened
-from gpt_cli.common.version import __version__
 from gpt_cli.config import Config
 from gpt_cli.errors import CheckpointError, counted, shown
 from gpt_cli.model import GPT

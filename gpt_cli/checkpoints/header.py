@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from gpt_cli.common import __version__
 from gpt_cli.common.file_signatures import FORMAT
 from gpt_cli.common.limits import CHECKPOINT_HEADER_BYTES, FIGURE, SECONDS, STEPS, TRAINING_TOKENS
 from gpt_cli.common.safetensors_header import MALFORMED, TensorEntry, parse_header, read_header_bytes
 from gpt_cli.common.strict_json import strict_json
 from gpt_cli.common.untrusted_files import reading
-from gpt_cli.common.version import __version__
 from gpt_cli.config import Config
-from gpt_cli.config.load import validate
+from gpt_cli.config.load import validate, without_retired
 from gpt_cli.config.model import ModelConfig
-from gpt_cli.config.retired import without_retired
 from gpt_cli.errors import CheckpointError, GptError, shown, visible
 
 if TYPE_CHECKING:
-    from gpt_cli.text.tokenizer import Tokenizer
+    from gpt_cli.text.tokenizers import Tokenizer
 
 FORMAT_VERSION = 1
 OPTIMIZER_PREFIX = "optimizer."
@@ -83,7 +82,7 @@ class Header:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of the model; raises CheckpointError if gpt cannot have written it."""
-        from gpt_cli.text.tokenizers import tokenizer_from_dict  # which loads numpy
+        from gpt_cli.text.train_tokenizer import tokenizer_from_dict  # which loads numpy
 
         try:
             return tokenizer_from_dict(strict_json(self.metadata["tokenizer"]))

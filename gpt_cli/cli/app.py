@@ -25,6 +25,7 @@ from gpt_cli.cli.usage_errors import (
     spelled,
     usage_error,
 )
+from gpt_cli.common import __version__
 from gpt_cli.common.language import say
 from gpt_cli.common.limits import ADDRESS_SPACE
 from gpt_cli.common.machine.failures import (
@@ -35,7 +36,6 @@ from gpt_cli.common.machine.failures import (
     reason,
 )
 from gpt_cli.common.machine.memory import require_address_space
-from gpt_cli.common.version import __version__
 from gpt_cli.errors import EXIT_CODE_STDOUT_CLOSED, EnvironmentFailure, GptError, UsageError, shown, visible
 
 app = typer.Typer(

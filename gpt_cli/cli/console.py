@@ -18,6 +18,7 @@ from rich.cells import cell_len
 from tqdm import tqdm
 
 from gpt_cli.cli.progress import Bar, Lines
+from gpt_cli.cli.torch_import import importing_torch
 from gpt_cli.common.host import Host
 from gpt_cli.common.language import labelled, say
 from gpt_cli.common.machine.signals import PATIENCE, write_until
@@ -190,13 +191,9 @@ class Console:
         finally:
             progress.close()
 
-    def host(
-        self,
-        importing: Callable[[], AbstractContextManager[None]] = nullcontext,
-        writing: Callable[[], AbstractContextManager[None]] = nullcontext,
-    ) -> Host:
-        """Return a Host that prints here; a task imports torch in `importing` and writes long files in `writing`."""
-        return Host(self.notice, self.warn, self.counting, importing, writing, sys.stdin)
+    def host(self, writing: Callable[[], AbstractContextManager[None]] = nullcontext) -> Host:
+        """Return a Host that prints here; a task writes long files in the context `writing`."""
+        return Host(self.notice, self.warn, self.counting, importing_torch, writing, sys.stdin)
 
     def _line(self, text: str) -> None:
         # keeps a progress bar in one piece

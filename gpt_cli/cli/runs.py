@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gpt_cli.cli.console import Console
-from gpt_cli.cli.torch_import import importing_torch
 from gpt_cli.common.language import say
 from gpt_cli.common.units import size
 from gpt_cli.errors import UsageError, counted, visible
@@ -21,7 +20,7 @@ def drive(request: RemoveRequest, console: Console, *, json: bool, words: Sequen
     """Remove the runs that a request names, if the user agrees on the terminal or by --yes."""
     from gpt_cli.tools.reports.run_table import removed, removing
 
-    host = console.host(importing_torch)
+    host = console.host()
     runs = request.find(host)
     if not request.yes and not _agreed(runs):
         console.notice("nothing was removed")

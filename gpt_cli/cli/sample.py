@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from gpt_cli.checkpoints.select import newest_run
 from gpt_cli.cli.console import Console, colourful, for_stdout
-from gpt_cli.cli.torch_import import importing_torch
 from gpt_cli.common.host import Host
 from gpt_cli.common.language import say
 from gpt_cli.common.machine.cpu_contention import sharing
@@ -54,7 +53,7 @@ Answer = Callable[[str, SampleRequest], object]
 
 def drive(request: SampleRequest, console: Console, *, json: bool, words: Sequence[str]) -> None:
     """Print continuations of the prompts; on a terminal without a prompt, run an interactive session instead."""
-    host = console.host(importing_torch)
+    host = console.host()
     unasked = request.prompt is None and request.prompt_file is None and request.messages is None and not json
     if unasked and sys.stdin.isatty() and sys.stdout.isatty():
         with sharing():
@@ -62,7 +61,7 @@ def drive(request: SampleRequest, console: Console, *, json: bool, words: Sequen
         return
     inputs = request.find(host)
     with sharing():
-        with importing_torch():
+        with host.importing():
             from gpt_cli.sampling.sample import Sampler, sample  # only now torch
         if json or not request.stream or len(inputs.prompts) * request.num_samples > 1:
             samples = sample(request, inputs, host)
@@ -99,7 +98,7 @@ def _print_samples(sampler: Sampler, prompts: Sequence[Prompt], request: SampleR
 def _open(request: SampleRequest, console: Console, host: Host) -> Answer:
     """Load the model of a session; return a function that prints how the model continues or answers a line."""
     model = request.find_model(host)
-    with importing_torch():
+    with host.importing():
         from gpt_cli.sampling.sample import Sampler
     sampler = Sampler(request, model, host)
     console.notice(f"{sampler.loaded.path}, step {sampler.loaded.step:,}")

@@ -9,14 +9,13 @@ from contextlib import AbstractContextManager, nullcontext
 
 from gpt_cli.cli.console import Console, hurried_stdout, hurry
 from gpt_cli.cli.signals import signal_name
-from gpt_cli.cli.torch_import import importing_torch
 from gpt_cli.distributed.launch import hearing
 from gpt_cli.tools.sweeps.request import SweepRequest
 
 
 def drive(request: SweepRequest, console: Console, *, json: bool, words: Sequence[str]) -> int:
     """Run the trainings of a sweep, or list them in a dry run; return the exit code, 128 + n after stop signal n."""
-    host = console.host(importing_torch)
+    host = console.host()
     points = request.find(host)
     from gpt_cli.tools.sweeps.sweep import Planned, Swept, sweep
 

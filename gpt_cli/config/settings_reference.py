@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from gpt_cli.common.language import language, say
 from gpt_cli.config.field_types import LoggerName
 from gpt_cli.config.schema import Config
 
@@ -81,24 +79,3 @@ def _limits(schema: Mapping[str, Any]) -> list[str]:
     words = {"minimum": "of at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
     limits = [f"{word} {schema[key]:,}" for key, word in words.items() if key in schema]
     return [" and ".join(limits)] if limits else []
-
-
-def settings_table() -> str:
-    """Return the Markdown table of all settings in the user's language, for docs/settings.md or its Chinese twin."""
-    lines = [say("| setting | default | allowed | meaning |"), "| --- | --- | --- | --- |"]
-    for key, details in setting_schemas().items():
-        default = json.dumps(details["default"]).strip('"')
-        allowed = [
-            say(kind) if " " in kind or kind in _NOUNS.values() else kind for kind in allowed_values(key, details)
-        ]
-        lines.append(f"| `{key}` | {default} | {_either(allowed)} | {say(details['description'])} |")
-    return "\n".join(lines)
-
-
-def _either(alternatives: list[str]) -> str:
-    *others, last = alternatives
-    if language() == "en" or not others:
-        return " or ".join(alternatives)
-    listed = "、".join(others)
-    # a space stands between 或 and letters
-    return f"{listed}{' ' * listed[-1].isascii()}或{' ' * last[0].isascii()}{last}"

@@ -17,7 +17,7 @@ from gpt_cli.config.schema import NAMED_TEMPLATES, PROMPT
 from gpt_cli.errors import UsageError
 from gpt_cli.text.conversations import ROLES, Turn
 from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer
-from gpt_cli.text.tokenizer import Tokenizer
+from gpt_cli.text.tokenizers import Tokenizer
 
 PLAIN = f"{PROMPT}\n"
 # marks that a template writes as these tokens of its own; Llama 3.2 puts the date of today into each

@@ -6,6 +6,7 @@ with limits on time and memory. The text is cached by the digest of the document
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import hashlib
 import json
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Sequence
+from functools import partial
 from io import BufferedReader
 from itertools import groupby
 from pathlib import Path
@@ -26,7 +28,6 @@ from gpt_cli.errors import DataError, shown, visible
 from gpt_cli.text.cache import cached, read_cached_json, write_json
 from gpt_cli.text.documents import decode_utf8
 from gpt_cli.text.remarks import Remarks
-from gpt_cli.text.rtf import in_unicode
 
 # how file names end -> what pandoc calls the format
 _PANDOC = {
@@ -48,6 +49,14 @@ _VERSION = 7  # of the conversion
 _ENCODED = (".fb2", ".htm", ".html", ".org", ".rtf", ".tex")
 _DECLARED = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?([\w-]+)|\[(\w+)\]\{inputenc\}""", re.IGNORECASE)
 _WIDER = {"gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "iso-8859-1": "cp1252", "latin1": "cp1252"}
+# of RTF: a word with its number, a byte in hex, text, an escaped character, a brace, a line break, another symbol
+_RTF = re.compile(rb"(?is)\\([a-z]+)(-?\d{1,10})? ?|\\'([\da-f]{2})|([^\\{}\r\n]+)|\\([\\{}])|([{}])|([\r\n])|\\.")
+_escaped_rtf = partial(re.compile(r"[\\{}]").sub, r"\\\g<0>")
+# what \fcharset, \ansicpg or a word for the whole file names; for other fonts, \ansicpg decides
+_RTF_CODECS: dict[int | bytes, str] = {0: "cp1252", 77: "mac_roman", 128: "cp932", 129: "cp949", 130: "cp1361"}
+_RTF_CODECS |= {134: "gb18030", 136: "cp950", 161: "cp1253", 162: "cp1254", 163: "cp1258", 177: "cp1255", 178: "cp1256"}
+_RTF_CODECS |= {186: "cp1257", 204: "cp1251", 222: "cp874", 238: "cp1250", 254: "cp437", 255: "cp850"}
+_RTF_CODECS |= {936: "gb18030", 10000: "mac_roman", b"mac": "mac_roman", b"pc": "cp437", b"pca": "cp850"}
 _HEAP_EXHAUSTED = 251  # of programs in Haskell
 # titles of tables of contents, and what their links lead to: a place in the document, or in a book a chapter
 _CONTENTS = re.compile(r"(table of )?contents|目\s*[录錄]|toc", re.IGNORECASE)
@@ -115,13 +124,61 @@ def _content_of_pandoc(path: Path, file: BinaryIO) -> dict[str, Any]:
 def _in_utf8(path: Path, content: bytes) -> bytes:
     """Return a markup file in UTF-8, decoded as UTF-8 or its declared encoding; raise DataError if neither fits."""
     if path.suffix.lower() == ".rtf":
-        return in_unicode(content)
+        return rtf_in_unicode(content)
     declared = _DECLARED.search(content[:4096])
     name = (declared[1] or declared[2]).decode().lower() if declared else "utf-8"
     for encoding in ("utf-8", _WIDER.get(name, name)):
         with contextlib.suppress(LookupError, UnicodeDecodeError):
             return decode_utf8(content.decode(encoding).encode(), visible(path)).encode()
     return decode_utf8(content, visible(path)).encode()
+
+
+def rtf_in_unicode(content: bytes) -> bytes:
+    """Return RTF in UTF-8, with \\u and \\'xx codes replaced by characters, decoded by the code page of their font.
+
+    Pandoc knows only Western code pages, and drops a letter that follows a \\u code.
+    """
+    with contextlib.suppress(UnicodeDecodeError):  # some programs write UTF-8
+        content = re.sub(r"[^\0-\x7f]", lambda match: f"{{\\uc0\\u{ord(match[0])}}}", content.decode()).encode()
+    state: dict[bytes, Any] = {b"codec": "cp1252", b"f": 0, b"deff": 0, b"uc": 1}  # until the group ends
+    output, held, num_skipped, at = list[str](), bytearray(), 0, 0
+    groups, fonts = list[dict[bytes, Any]](), dict[int, str]()
+    while token := _RTF.match(content, at):
+        word, digits, code, text, escaped, brace, line_break = token.groups()
+        at, number = token.end(), int(digits or 0)
+        if line_break:
+            continue
+        if characters := bytes.fromhex(code.decode()) if code else text or escaped:
+            held += characters[num_skipped:]  # of two bytes of one character, the second may be text
+            num_skipped = max(0, num_skipped - len(characters))
+            continue
+        if held:
+            output.append(_escaped_rtf(held.decode(fonts.get(state[b"f"]) or state[b"codec"], "replace")))
+            held.clear()
+        num_skipped = state[b"uc"] if word == b"u" else 0
+        if word == b"u":
+            output.append(_escaped_rtf(chr(number if 0 <= number <= 0x10FFFF else number % 0x10000)))
+        elif word == b"bin":
+            at += max(0, number)
+        else:
+            markup = token[0].decode("latin-1")
+            output.append(f"{markup.rstrip()} " if word else markup)
+        if brace == b"{":
+            groups.append(state)
+        elif brace and groups:
+            state = groups.pop()
+        elif word == b"fcharset" and number in _RTF_CODECS:
+            fonts[state[b"f"]] = _RTF_CODECS[number]
+        elif word == b"ansicpg":
+            with contextlib.suppress(LookupError):
+                state = state | {b"codec": codecs.lookup(_RTF_CODECS.get(number, f"cp{number}")).name}
+        elif word in (b"f", b"deff", b"uc"):
+            state = state | {word: number}
+        elif word == b"plain":
+            state = state | {b"f": state[b"deff"]}
+        elif word in _RTF_CODECS:
+            state = state | {b"codec": _RTF_CODECS[word]}
+    return "".join(output).encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
 def _leave_out(blocks: list[Any], counts: dict[str, int]) -> None:

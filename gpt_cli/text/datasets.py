@@ -112,7 +112,8 @@ class Corpora(Result):
         return narrow_table(rows, width, ())
 
 
-def list_corpora() -> Corpora:
+# a request is of text/request.py, which imports this module
+def list_corpora(request: Any, inputs: Any, host: Host) -> Corpora:
     """Return all corpora of the catalogue with their states."""
     keys = ("name", "description", "licence", "url", "sha256")
     return Corpora([{key: getattr(each, key) for key in keys} | {"state": each.state} for each in ENTRIES.values()])
@@ -131,14 +132,14 @@ class Fetched(Result):
         return "\n".join(map(str, self.paths))
 
 
-def fetch_corpora(entries: Sequence[Dataset], folder: Path | None, host: Host) -> Fetched:
-    """Download corpora, and write them to `folder` if it is given; raise EnvironmentFailure without network."""
+def fetch_corpora(request: Any, entries: Sequence[Dataset], host: Host) -> Fetched:
+    """Download corpora, and write them to `request.out` if it is given; raise EnvironmentFailure without network."""
     paths = list[Path]()
     for entry in entries:
         with host.working(f"fetching {entry.name}"):
             documents = read_entry(entry)
-        if folder is not None:
-            paths.append(_write_text(entry, documents, folder))
+        if request.out is not None:
+            paths.append(_write_text(entry, documents, request.out))
         elif entry.url is None:
             host.notice(f"{entry.name} needs no download")
         elif entry.cached.exists():

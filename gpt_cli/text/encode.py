@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import functools
 import hashlib
 import json
+import os
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -15,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpt_cli.common.files import remove, write_durably
+from gpt_cli.common.files import NO_LOCKS, make_directory, remove, write_durably, write_failure
 from gpt_cli.common.host import NOBODY, Host, Notify, ignored
 from gpt_cli.common.machine.cpu_contention import cores
 from gpt_cli.config import Config
@@ -25,13 +28,13 @@ from gpt_cli.text.chat_templates import template_for
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.documents import TextBlock, in_groups, in_pieces
 from gpt_cli.text.sft_examples import ConversationCorpus, Examples, gather
-from gpt_cli.text.token_file_writer import LOCK, TokenWriter, sole_writer
-from gpt_cli.text.token_files import Ids, TokensOnDisk, data_digest, open_tokens
+from gpt_cli.text.token_files import Ids, TokensOnDisk, TokenWriter, data_digest, open_tokens
 from gpt_cli.text.tokenizers import Tokenizer
 from gpt_cli.text.train_tokenizer import learn_tokenizer
 
 # ids that take no more are held in memory, or on the device that trains: 268 million tokens
 IN_MEMORY = 2**30  # bytes, 4 a token
+_LOCK = ".lock"
 TOKENIZING = "tokenizing"  # what is counted while a text is encoded
 
 
@@ -156,6 +159,35 @@ def check_length(ids: Ids, validation_ids: Ids, context_length: int, num_charact
         raise DataError("corpus", sentence, hint="raise ‹data.validation_fraction›, or name more text")
 
 
+@contextlib.contextmanager
+def sole_writer(directory: Path, notice: Notify) -> Iterator[None]:
+    """Run a block with the lock of a token directory, made if missing; wait while another process holds the lock.
+
+    After a wait, the caller checks with `open_tokens` whether the other process wrote the ids. `notice` receives a line
+    before waiting. The kernel frees the lock when a process ends, however it ends. On a filesystem without locks, no
+    process waits, and two may write the same content. Raises EnvironmentFailure if the directory cannot be written.
+    """
+    make_directory(directory)
+    path = directory / _LOCK
+    try:
+        # the file stays: whoever removed it would part those who wait from those who come
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        raise write_failure(directory, error) from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            notice("another gpt prepares this text; waiting for it")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise write_failure(path, error) from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _stored(directory: Path, load: bool, *, verified: bool = False) -> Ids | None:
     """Return the cached ids of a directory, or None if missing or damaged; only ids that fit in memory are verified."""
     if (tokens := open_tokens(directory)) is None or 4 * len(tokens) > IN_MEMORY:
@@ -249,7 +281,7 @@ def _require_space(directory: Path, num_bytes: int) -> None:
 def _clear(directory: Path) -> None:
     """Remove all files of a token directory except its lock file."""
     for path in directory.iterdir():
-        if path.name != LOCK:
+        if path.name != _LOCK:
             remove(path)
 
 

@@ -21,7 +21,7 @@ from gpt_cli.common.strict_json import plainly, strict_json
 from gpt_cli.errors import CheckpointError, DataError, together, visible
 from gpt_cli.text.documents import MAX_PIECE
 from gpt_cli.text.hf_tokenizer_rules import covers_text, decoder, problems, require_merges, steps, token_names
-from gpt_cli.text.tokenizer import Tokenizer, utf8
+from gpt_cli.text.tokenizers import Tokenizer, utf8
 
 if TYPE_CHECKING:
     import tokenizers

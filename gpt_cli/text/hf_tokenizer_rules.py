@@ -13,7 +13,7 @@ from typing import Any
 from gpt_cli.common.limits import TOKENIZER_ADDED, TOKENIZER_IDS, TOKENIZER_NAME, TOKENIZER_STEPS
 from gpt_cli.errors import shown
 from gpt_cli.text.split_patterns import O200K_PATTERN, PATTERNS, as_oniguruma
-from gpt_cli.text.tokenizer import byte_letters, utf8
+from gpt_cli.text.tokenizers import byte_letters, utf8
 
 _O200K_WITHOUT_CASE = O200K_PATTERN.replace("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "")
 # of Mistral's Nemo: one digit at a time, no endings of words

@@ -19,6 +19,7 @@ from gpt_cli.errors import DataError, GptError, shown, together
 from gpt_cli.text.corpus import CACHE_FROM, Corpus
 from gpt_cli.text.encode import TOKENIZING, EncodedText, encode_parts
 from gpt_cli.text.load import SourceCorpus, read_data, split_of
+from gpt_cli.text.request import PrepareRequest, VerifyRequest
 from gpt_cli.text.sft_examples import ConversationCorpus
 from gpt_cli.text.sources import STDIN, source_names
 from gpt_cli.text.token_files import TokensOnDisk, open_tokens, read_index
@@ -57,7 +58,7 @@ class Preparation(Result):
         )
 
 
-def prepare_text(config: Config, host: Host) -> Preparation:
+def prepare_text(request: PrepareRequest, config: Config, host: Host) -> Preparation:
     """Read and encode a text as `gpt train` does, and return figures about it; raise DataError for a bad text."""
     began, num_encoded = time.monotonic(), 0
 
@@ -136,7 +137,7 @@ class Verification(Result):
         return together(self.damaged) if self.damaged else None
 
 
-def verify(config: Config, host: Host) -> Verification:
+def verify(request: VerifyRequest, config: Config, host: Host) -> Verification:
     """Read a text and all its cached tokens, and return whether they are intact; raise DataError for a bad text."""
     data = config.data
     texts = [data] if data.validation_source is None else [data, data.changed(source=data.validation_source)]

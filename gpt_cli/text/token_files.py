@@ -1,6 +1,7 @@
 """Token ids, in memory or on disk: windows, chunks, digest, and files with the ids of large texts.
 
-The files are `part-00000.safetensors`, ... and, written last, `index.json`; token_file_writer.py writes them.
+The files are `part-00000.safetensors`, ... and, written last, `index.json`. A part is durable once it is full, so that
+a killed preparation can resume.
 """
 
 from __future__ import annotations
@@ -10,25 +11,30 @@ import errno
 import hashlib
 import json
 import os
+import re
 import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gpt_cli.common.files import make_directory, remove, temporaries, write_durably
 from gpt_cli.common.machine.failures import reason
+from gpt_cli.common.safetensors_header import MALFORMED, header_bytes, parse_header
 from gpt_cli.common.untrusted_files import read_bytes
 from gpt_cli.errors import DataError, EnvironmentFailure, GptError, shown
 
 CHUNK_TOKENS = 2**20
-INDEX = "index.json"
-FORMAT = 1
+PART_TOKENS = 2**25
+_INDEX = "index.json"
+_FORMAT = 1
 # the header of a part, of fixed size, so that a file's size follows from its number of tokens
 HEADER_BYTES = 256
+_NAMES = re.compile(r"part-\d{5,}\.safetensors|index\.json")
 _HINT = "gpt data verify SOURCE finds damaged files; a part that you remove is written again at the next start"
 
 
@@ -57,7 +63,7 @@ class TokensOnDisk:
         files = contextlib.ExitStack()
         weakref.finalize(self, files.close)
         for number, part in enumerate(parts):
-            path = directory / part_name(number)
+            path = directory / _part_name(number)
             self._descriptors.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
             files.callback(os.close, self._descriptors[-1])
             if os.fstat(self._descriptors[-1]).st_size != HEADER_BYTES + part.tokens * dtype.itemsize:
@@ -103,10 +109,10 @@ class TokensOnDisk:
             digest = hashlib.sha256()
             for start in range(self._starts[number], self._starts[number + 1], CHUNK_TOKENS):
                 ids = self[start : min(start + CHUNK_TOKENS, self._starts[number + 1])]
-                digest.update(as_bytes(ids))
+                digest.update(_as_bytes(ids))
                 count(len(ids))
             if digest.hexdigest() != part.sha256:
-                damaged.append(shown(self.directory / part_name(number)))
+                damaged.append(shown(self.directory / _part_name(number)))
         if damaged:
             sentence = "the content does not match its digest, so the file is damaged"
             hint = "remove the file; the next start writes it again"
@@ -114,10 +120,10 @@ class TokensOnDisk:
 
     def _fill(self, ids: np.ndarray, start: int) -> None:
         """Fill the array `ids` with the ids of the text from position `start` on."""
-        left = as_bytes(ids)
+        left = _as_bytes(ids)
         for number, offset, num_bytes in self._places(start, len(ids)):
             end = offset + num_bytes
-            where = shown(self.directory / part_name(number))
+            where = shown(self.directory / _part_name(number))
             while offset < end:
                 try:
                     num_read = os.preadv(self._descriptors[number], [left[: end - offset]], offset)
@@ -163,10 +169,90 @@ def open_tokens(directory: Path) -> TokensOnDisk | None:
 def read_index(directory: Path) -> dict[str, Any] | None:
     """Return the index that TokenWriter.finish wrote (`about` and `parts`); None if it is missing or damaged."""
     try:
-        index = json.loads(read_bytes(directory / INDEX, DataError))
+        index = json.loads(read_bytes(directory / _INDEX, DataError))
         content = index["content"]
-        return content if content["format"] == FORMAT and digest_of_json(content) == index["sha256"] else None
+        return content if content["format"] == _FORMAT and _digest_of_json(content) == index["sha256"] else None
     except (GptError, ValueError, KeyError, TypeError):
+        return None
+
+
+class TokenWriter:
+    """Writes token ids to part files. The caller adds ids in groups; no group is divided between two files.
+
+    After a kill, a new writer keeps the parts that match their digests, and the caller skips their `num_groups` groups.
+    """
+
+    def __init__(self, directory: Path, dtype: np.dtype | type):
+        """Make `directory` and keep its intact parts; raise EnvironmentFailure if the system refuses."""
+        self.directory, self.dtype = directory, np.dtype(dtype)
+        make_directory(directory)
+        for path in (directory / _INDEX, *temporaries(directory, _NAMES)):
+            remove(path)
+        self._parts: list[TokenShard] = []
+        while part := _whole_part(directory / _part_name(len(self._parts)), self.dtype):
+            self._parts.append(part)
+        # memory is taken as it is filled, so a short text needs little
+        self._buffer = np.empty(PART_TOKENS, self.dtype)
+        self._num_ids = self._num_groups = 0
+
+    @property
+    def num_groups(self) -> int:
+        """The number of groups in the part files that are already on disk."""
+        return sum(part.groups for part in self._parts)
+
+    def add(self, ids: np.ndarray) -> None:
+        """Add the ids of one group; if the system refuses, raise EnvironmentFailure without adding the group."""
+        assert ids.dtype == self.dtype
+        if self._num_ids + len(ids) > len(self._buffer):
+            self._write_part()
+        if len(ids) > len(self._buffer):  # one long run of text that cannot be divided
+            self._buffer = np.empty(len(ids), self.dtype)
+        self._buffer[self._num_ids : self._num_ids + len(ids)] = ids
+        self._num_ids += len(ids)
+        self._num_groups += 1
+
+    def finish(self, about: dict[str, Any]) -> TokensOnDisk:
+        """Write the last part and the index, which also stores `about` (JSON data); return all ids, read from disk.
+
+        Raises EnvironmentFailure if the system refuses.
+        """
+        self._write_part()
+        self._buffer = np.empty(0, self.dtype)
+        parts = [asdict(part) for part in self._parts]
+        content = {"format": _FORMAT, "dtype": self.dtype.name, "about": about, "parts": parts}
+        index = {"sha256": _digest_of_json(content), "content": content}
+        write_durably(self.directory / _INDEX, [json.dumps(index, indent=1).encode()])
+        tokens = open_tokens(self.directory)
+        if tokens is None:
+            raise EnvironmentFailure(shown(self.directory), "files were removed from it while gpt wrote there")
+        return tokens
+
+    def _write_part(self) -> None:
+        if self._num_ids:
+            content = _as_bytes(self._buffer[: self._num_ids])
+            part = TokenShard(self._num_ids, self._num_groups, hashlib.sha256(content).hexdigest())
+            write_durably(self.directory / _part_name(len(self._parts)), [_part_header(part, self.dtype), content])
+            self._parts.append(part)
+        self._num_ids = self._num_groups = 0
+
+
+def _part_header(part: TokenShard, dtype: np.dtype) -> bytes:
+    """Return the header of a part file: safetensors with one array `ids`."""
+    about = {"sha256": part.sha256, "groups": str(part.groups), "check": _digest_of_json(asdict(part))[:16]}
+    return header_bytes({"ids": (f"U{8 * dtype.itemsize}", [part.tokens])}, about, num_bytes=HEADER_BYTES)
+
+
+def _whole_part(path: Path, dtype: np.dtype) -> TokenShard | None:
+    """Return the metadata of a part file whose ids have this dtype and match their digest, else None."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            header = file.read(HEADER_BYTES)
+            about, arrays = parse_header(header)
+            part = TokenShard(arrays["ids"].shape[0], int(about["groups"]), about["sha256"])
+            # the digest covers what follows the header, to the end of the file
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            return part if header == _part_header(part, dtype) and digest == part.sha256 else None
+    except (OSError, *MALFORMED):
         return None
 
 
@@ -205,16 +291,16 @@ def data_digest(*parts: Ids) -> str:
     return digest.hexdigest()
 
 
-def part_name(number: int) -> str:
+def _part_name(number: int) -> str:
     """Return the name of the part file `number`, such as part-00000.safetensors."""
     return f"part-{number:05d}.safetensors"
 
 
-def as_bytes(ids: np.ndarray) -> memoryview:
+def _as_bytes(ids: np.ndarray) -> memoryview:
     """Return the bytes of ids [tokens] without a copy."""
     return ids.view(np.uint8).data
 
 
-def digest_of_json(content: dict[str, Any]) -> str:
+def _digest_of_json(content: dict[str, Any]) -> str:
     """Return the sha256 of JSON data, whatever the order of its keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

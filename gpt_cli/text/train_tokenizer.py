@@ -1,12 +1,13 @@
-"""Train a tokenizer on a text, or load a cached or published one."""
+"""Train a tokenizer on a text, or load a stored, cached or published one."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
@@ -19,6 +20,7 @@ from gpt_cli.errors import CheckpointError, EnvironmentFailure, UsageError, show
 from gpt_cli.text.cache import cached, read_cached_json, write_json
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.documents import bytes_counted, in_pieces, split_document
+from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer
 from gpt_cli.text.split_patterns import BY_NAME, PATTERNS, WORD_PATTERN
 from gpt_cli.text.tokenizers import (
     BytePairTokenizer,
@@ -26,7 +28,6 @@ from gpt_cli.text.tokenizers import (
     CharTokenizer,
     Tokenizer,
     code_points,
-    tokenizer_from_dict,
 )
 
 NETWORK_TIMEOUT = 8  # seconds
@@ -148,3 +149,26 @@ def published_tokenizer(name: str) -> BytePairTokenizer:
         raise EnvironmentFailure(f"tokenizer.name: {name}", sentence, hint="pip install 'tiktoken<0.15'")
     ranks = vocabulary["mergeable_ranks"]
     return BytePairTokenizer("tiktoken", vocabulary["pat_str"], sorted(ranks, key=ranks.__getitem__))
+
+
+def tokenizer_from_dict(stored: Mapping[str, Any]) -> Tokenizer:
+    """Build a tokenizer from the data of `to_dict`; raise CheckpointError for anything else."""
+    tokenizer: Tokenizer | None = None
+    with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        if stored["kind"] == "byte":
+            tokenizer = ByteTokenizer()
+        elif stored["kind"] == "char":
+            if len(set(stored["characters"])) == len(stored["characters"]):
+                tokenizer = CharTokenizer(stored["characters"])
+        elif stored["kind"] in ("bpe", "tiktoken"):
+            if (pattern := stored["pattern"]) not in PATTERNS:
+                raise CheckpointError("tokenizer", f"it cuts a text by {shown(pattern)}, which gpt does not know")
+            tokens = [base64.b64decode(token, validate=True) for token in stored["tokens"].split(" ")]
+            distinct = set(tokens)
+            if {*ByteTokenizer().token_bytes} <= distinct and len(distinct) == len(tokens) and b"" not in distinct:
+                tokenizer = BytePairTokenizer(stored["kind"], pattern, tokens)
+        elif stored["kind"] == "kept":
+            tokenizer = HuggingFaceTokenizer.of_dict(stored)
+    if tokenizer is None or tokenizer.to_dict() != stored:
+        raise CheckpointError("tokenizer", "this is not a tokenizer that gpt writes")
+    return tokenizer

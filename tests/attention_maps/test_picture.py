@@ -13,7 +13,7 @@ import pytest
 from gpt_cli.attention_maps import picture
 from gpt_cli.attention_maps.patterns import AttentionDump
 from gpt_cli.attention_maps.picture import draw, largest
-from gpt_cli.common.drawing import fonts
+from gpt_cli.common.drawing import canvas
 from gpt_cli.common.drawing.token_labels import Origin
 
 
@@ -95,7 +95,7 @@ def test_a_long_path_and_a_long_prompt_are_cut_to_the_width_of_the_picture() -> 
 
 
 def test_without_a_font_ids_are_shown_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fonts.font_manager, "findSystemFonts", list)
+    monkeypatch.setattr(canvas.font_manager, "findSystemFonts", list)
     said: list[str] = []
     draw(dump(["今", "a"]), said.append)
     wrong = "no installed font has the characters 今; the picture shows ids instead of these tokens"
@@ -106,7 +106,7 @@ def test_a_picture_says_its_title_and_step_in_the_language_of_the_user(monkeypat
     with_origin = replace(dump(["a", "b"]), origin=Origin("runs/a", 1200, "a b"))
     assert "<!-- attention weights: rows look at columns -->" in draw(with_origin, kind="svg").decode()
     monkeypatch.setenv("GPT_LANGUAGE", "zh")
-    if fonts.fonts_for("zh", lambda _: None)[1] == "en":
+    if canvas.fonts_for("zh", lambda _: None)[1] == "en":
         pytest.skip("no font with Chinese characters is installed")
     svg = draw(with_origin, kind="svg").decode()
     assert "<!-- 注意力权重：每一行的 token 看各列的 token -->" in svg
@@ -120,7 +120,7 @@ def test_drawing_logs_nothing_about_fonts(monkeypatch: pytest.MonkeyPatch, caplo
 
 
 def test_of_emoji_alone_in_the_foot_no_id_is_promised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fonts.font_manager, "findSystemFonts", list)
+    monkeypatch.setattr(canvas.font_manager, "findSystemFonts", list)
     said: list[str] = []
     draw(replace(dump(["<0xF0>", "b"]), origin=Origin("runs/a", 1, "🌞")), said.append)
     assert said == ["pictures cannot have coloured signs such as 🌞"]

@@ -10,7 +10,7 @@ from support.helpers import RunCommand
 
 import gpt_cli
 from gpt_cli.config.load import shipped_configs
-from gpt_cli.config.settings_reference import setting_schemas, settings_table
+from gpt_cli.config.settings_reference import setting_schemas
 
 
 def test_check_accepts_a_config_and_names_what_has_no_effect(here: Path, run: RunCommand) -> None:
@@ -70,7 +70,7 @@ def test_show_prints_every_setting_with_what_the_flags_changed(here: Path, run: 
 
 
 def test_settings_and_schema_describe_every_key(run: RunCommand) -> None:
-    assert run("config", "settings").out == settings_table() + "\n"
+    assert run("config", "settings").out == f"{gpt_cli.configs.settings()}\n"
     schema = json.loads(run("config", "schema").out)
     assert schema["$defs"]["ModelConfig"]["properties"]["norm"]["enum"] == ["layernorm", "rmsnorm"]
 

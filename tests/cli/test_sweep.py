@@ -29,7 +29,7 @@ from gpt_cli.tools.sweeps import processes, request
 from gpt_cli.tools.sweeps import sweep as work
 from gpt_cli.tools.sweeps.sweep import share_machine
 from gpt_cli.tools.sweeps.sweep_file import read_sweep
-from gpt_cli.training.auto_config import step_time
+from gpt_cli.training.auto_config import auto_config
 from gpt_cli.training.auto_config.model_sizes import cost_of
 
 pytestmark = pytest.mark.slow
@@ -153,7 +153,7 @@ def test_how_long_a_sweep_takes_is_estimated_by_a_timed_step_and_then_by_its_run
     folder: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reference has 2,048 tokens a step; the 40 steps here take as long as their tokens and their arithmetic."""
-    monkeypatch.setattr(step_time, "reference_seconds", lambda _: 100.0)
+    monkeypatch.setattr(auto_config, "reference_seconds", lambda _: 100.0)
     planned = gpt_cli.sweep("s.yaml", dry_run=True)
     (config, *_) = read_sweep(Path("s.yaml")).configs
     tokens = 40 * (config.tokens_per_step + config.train.eval_tokens / config.train.eval_every / 3)

@@ -274,9 +274,7 @@ def test_a_machine_with_little_memory_gets_a_smaller_model() -> None:
 
 
 def test_the_speed_of_this_machine_is_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpt_cli.training.auto_config import step_time
-
-    monkeypatch.setattr(step_time, "SECONDS", 0.01)
-    assert 0 < step_time.reference_seconds(Config()) < 60
+    monkeypatch.setattr(choosing, "TIMING_SECONDS", 0.01)
+    assert 0 < choosing.reference_seconds(Config()) < 60
     with pytest.raises(UsageError):
         gpt_cli.train(data="corpus.txt", dry_run=True, processes=2)

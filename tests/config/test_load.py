@@ -17,9 +17,9 @@ from gpt_cli.config.load import (
     read_shipped,
     shipped_configs,
     validate,
+    without_retired,
     write_config,
 )
-from gpt_cli.config.retired import without_retired
 from gpt_cli.config.settings_reference import setting_schemas
 from gpt_cli.config.strict_yaml import Document, parse
 from gpt_cli.errors import UsageError

@@ -29,7 +29,7 @@ from support.documents import (
 )
 from support.helpers import RunCommand
 
-from gpt_cli.config.settings_reference import settings_table
+import gpt_cli
 
 LINKED = [*ENGLISH, *CHINESE, ROOT / "tests/support/README.md", ROOT / "data/README.md"]
 
@@ -128,7 +128,7 @@ def test_the_table_of_settings_is_that_of_the_program(
 ) -> None:
     monkeypatch.setenv("GPT_LANGUAGE", language)
     _, _, table = (DOCS / page).read_text().partition("<!-- `make settings` writes what follows -->\n\n")
-    assert table == f"{settings_table()}\n", "make settings"
+    assert table == f"{gpt_cli.configs.settings()}\n", "make settings"
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

@@ -23,9 +23,8 @@ from gpt_cli.evaluation.nll import (
 )
 from gpt_cli.model import GPT
 from gpt_cli.sampling.windows import window_length
-from gpt_cli.text import token_file_writer
-from gpt_cli.text.token_file_writer import TokenWriter
-from gpt_cli.text.token_files import validation_windows
+from gpt_cli.text import token_files
+from gpt_cli.text.token_files import TokenWriter, validation_windows
 from gpt_cli.text.tokenizers import CharTokenizer
 from gpt_cli.training.validation import validation_score
 
@@ -110,7 +109,7 @@ def test_a_sum_over_parts_is_that_of_one_array_to_the_bit(num_ids: int) -> None:
 
 
 def test_ids_on_disk_give_the_numbers_of_those_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_file_writer, "PART_TOKENS", 7)
+    monkeypatch.setattr(token_files, "PART_TOKENS", 7)
     writer = TokenWriter(tmp_path, np.uint16)
     for start in range(0, len(IDS), 5):
         writer.add(IDS[start : start + 5])

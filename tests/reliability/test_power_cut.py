@@ -20,9 +20,8 @@ import gpt_cli.common.files
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config.load import read_config
-from gpt_cli.text import token_file_writer
-from gpt_cli.text.token_file_writer import TokenWriter
-from gpt_cli.text.token_files import open_tokens
+from gpt_cli.text import token_files
+from gpt_cli.text.token_files import TokenWriter, open_tokens
 
 CONFIG = ("model.d_model=4", "train.keep_checkpoints=1")
 
@@ -198,7 +197,7 @@ def test_the_power_fails_while_a_text_is_prepared(tmp_path: Path, monkeypatch: p
             writer.add(group)
         writer.finish({})
 
-    monkeypatch.setattr(token_file_writer, "PART_TOKENS", 4)
+    monkeypatch.setattr(token_files, "PART_TOKENS", 4)
     monkeypatch.chdir(tmp_path)
     recorder = Recorder()
     with monkeypatch.context() as patch:

@@ -37,7 +37,7 @@ from gpt_cli.text.token_files import TokensOnDisk
 LARGE = {
     "gpt_cli.text.documents.MAX_PIECE": 100,
     "gpt_cli.text.documents.GROUP_CHARACTERS": 300,
-    "gpt_cli.text.token_file_writer.PART_TOKENS": 1000,
+    "gpt_cli.text.token_files.PART_TOKENS": 1000,
     "gpt_cli.text.corpus.CACHE_FROM": 1,
     "gpt_cli.text.encode.IN_MEMORY": 0,
     "gpt_cli.text.cache.REMEMBER_FROM": 1,
@@ -130,7 +130,7 @@ import os, re, resource, sys, threading
 from pathlib import Path
 import numpy as np
 from gpt_cli.config import TokenizerConfig
-from gpt_cli.text import compressed, documents, file_formats, token_file_writer
+from gpt_cli.text import compressed, documents, file_formats, token_files
 from gpt_cli.text import encode as encoding
 from gpt_cli.text.load import read_corpus
 from gpt_cli.text.encode import encode
@@ -139,7 +139,7 @@ from gpt_cli.text.train_tokenizer import learn_tokenizer
 threading.stack_size(2**18)  # which counts whole, however little of it is used
 limit, block = int(sys.argv[1]), int(sys.argv[2])
 compressed.BLOCK = file_formats.BLOCK = documents.GROUP_CHARACTERS = block
-token_file_writer.PART_TOKENS, encoding.IN_MEMORY = 8 * block, 0
+token_files.PART_TOKENS, encoding.IN_MEMORY = 8 * block, 0
 used = int(re.search(r"VmSize:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
 resource.setrlimit(resource.RLIMIT_AS, (used + limit, used + limit))
 corpus = read_corpus("texts")

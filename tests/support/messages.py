@@ -18,8 +18,7 @@ from gpt_cli import errors
 from gpt_cli.cli import console
 from gpt_cli.cli.app import build
 from gpt_cli.cli.help import HelpContext, TranslatedHelp
-from gpt_cli.common.language import chinese, say
-from gpt_cli.common.language.catalogue import Catalogue
+from gpt_cli.common.language import Catalogue, chinese, say
 from gpt_cli.common.spelling import as_flags
 from gpt_cli.config.settings_reference import allowed_values, is_none_of, setting_schemas
 from gpt_cli.errors import GptError

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from gpt_cli.common.host import Host
+import gpt_cli
 from gpt_cli.errors import DataError, EnvironmentFailure, UsageError
 from gpt_cli.text import datasets
 from gpt_cli.text.conversations import read_conversation
-from gpt_cli.text.datasets import ENTRIES, fetch, fetch_corpora, find, read_entry
+from gpt_cli.text.datasets import ENTRIES, fetch, find, read_entry
 
 CONTENT = json.dumps(
     [{"title": "关雎", "chapter": "国风", "section": "周南", "content": ["关关雎鸠", "在河之洲"]}]
@@ -155,7 +155,7 @@ def test_no_sum_that_is_asked_is_in_the_text_of_sums(tmp_path: Path) -> None:
     assert (len(set(told)), len(set(pairs))) == (8000, 2000)
     assert [answer.content for _, answer in asked] == [str(one + two) for one, two in pairs]
     assert set(told) == {f"{i}+{j}={i + j}" for i in range(100) for j in range(100) if (i, j) not in set(pairs)}
-    (path,) = fetch_corpora([find("sums-asked")], tmp_path, Host()).paths
+    (path,) = gpt_cli.data.fetch("sums-asked", out=tmp_path).paths
     one, two = pairs[0]
     assert json.loads(path.read_text().splitlines()[0]) == {"prompt": f"{one}+{two}", "response": f"{one + two}"}
 
@@ -173,7 +173,7 @@ def test_every_document_of_repeats_comes_two_to_four_times_and_is_the_same_every
 
 
 def test_the_list_fits_a_terminal_of_80_columns_and_a_wide_one_has_a_line_for_each() -> None:
-    listed = datasets.list_corpora()
+    listed = gpt_cli.data.list()
     assert max(map(len, listed.as_text(80).splitlines())) <= 80
     heading, *lines = listed.as_text(200).splitlines()
     assert heading.split() == ["name", "licence", "state", "text"]

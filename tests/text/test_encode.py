@@ -20,7 +20,7 @@ from support.texts import Twin, array, cut, identity
 from gpt_cli.common import files
 from gpt_cli.config import TokenizerConfig
 from gpt_cli.errors import DataError, EnvironmentFailure
-from gpt_cli.text import cache, corpus, documents, load, token_file_writer, train_tokenizer
+from gpt_cli.text import cache, corpus, documents, load, token_files, train_tokenizer
 from gpt_cli.text import encode as module
 from gpt_cli.text.cache import cached
 from gpt_cli.text.documents import TextBlock
@@ -45,7 +45,7 @@ def shrink(patch: pytest.MonkeyPatch, piece: int = 40, group: int = 60, part: in
     patch.setattr(corpus, "CACHE_FROM", 1)
     patch.setattr(documents, "MAX_PIECE", piece)
     patch.setattr(documents, "GROUP_CHARACTERS", group)
-    patch.setattr(token_file_writer, "PART_TOKENS", part)
+    patch.setattr(token_files, "PART_TOKENS", part)
 
 
 def encoded(

@@ -19,10 +19,17 @@ from support.faults import Operations
 import gpt_cli.common.files
 from gpt_cli.common.safetensors_header import header_bytes
 from gpt_cli.errors import DataError, EnvironmentFailure
-from gpt_cli.text import token_file_writer
 from gpt_cli.text import token_files as module
-from gpt_cli.text.token_file_writer import TokenWriter, sole_writer
-from gpt_cli.text.token_files import HEADER_BYTES, TokensOnDisk, chunks, open_tokens, validation_windows, windows
+from gpt_cli.text.encode import sole_writer
+from gpt_cli.text.token_files import (
+    HEADER_BYTES,
+    TokensOnDisk,
+    TokenWriter,
+    chunks,
+    open_tokens,
+    validation_windows,
+    windows,
+)
 
 GROUPS = [np.arange(i, i + 3, dtype=np.uint16) * 1000 for i in range(0, 24, 3)]
 IDS = np.concatenate(GROUPS)  # 0, 1000, ..., 23000
@@ -32,7 +39,7 @@ PART = Path("part-00001.safetensors")
 @pytest.fixture(autouse=True)
 def _short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)  # hundreds of them take a minute, and here no power is cut
-    monkeypatch.setattr(token_file_writer, "PART_TOKENS", 7)  # two groups
+    monkeypatch.setattr(module, "PART_TOKENS", 7)  # two groups
     monkeypatch.setattr(module, "CHUNK_TOKENS", 5)
 
 
@@ -279,7 +286,7 @@ def test_a_group_that_was_refused_can_be_added_again(tmp_path: Path, monkeypatch
     writer = TokenWriter(tmp_path, np.uint16)
     for group in GROUPS:
         with monkeypatch.context() as patch:
-            patch.setattr(token_file_writer, "write_durably", full)
+            patch.setattr(module, "write_durably", full)
             try:
                 writer.add(group)
                 continue
@@ -291,7 +298,7 @@ def test_a_group_that_was_refused_can_be_added_again(tmp_path: Path, monkeypatch
 
 def test_the_lock_of_a_killed_writer_is_free(tmp_path: Path) -> None:
     hold = (
-        "import sys, time; from pathlib import Path; from gpt_cli.text.token_file_writer import sole_writer\n"
+        "import sys, time; from pathlib import Path; from gpt_cli.text.encode import sole_writer\n"
         "with sole_writer(Path(sys.argv[1]), print): print('held', flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", hold, tmp_path], stdout=subprocess.PIPE) as process:

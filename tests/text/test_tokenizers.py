@@ -18,8 +18,8 @@ from gpt_cli.config import TokenizerConfig
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, UsageError
 from gpt_cli.text import train_tokenizer as module
 from gpt_cli.text.split_patterns import PATTERNS, WORD_PATTERN
-from gpt_cli.text.tokenizers import BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer, tokenizer_from_dict
-from gpt_cli.text.train_tokenizer import make_tokenizer, train_byte_pairs
+from gpt_cli.text.tokenizers import BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer
+from gpt_cli.text.train_tokenizer import make_tokenizer, tokenizer_from_dict, train_byte_pairs
 
 MIXED = "The cat sat. 今天天气很好，我们去公园。 🙂👩‍👩‍👧 caffè\r\n\tend\u2028x\0<|endoftext|>  \n\n"
 BPE = learned(["the cat and the hat and the bat. 今天天气很好，今天。\n" * 20], 300)

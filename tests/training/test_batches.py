@@ -8,9 +8,8 @@ import pytest
 import torch
 from support.helpers import small_config
 
-from gpt_cli.text import token_file_writer
-from gpt_cli.text.token_file_writer import TokenWriter
-from gpt_cli.text.token_files import HEADER_BYTES, TokensOnDisk
+from gpt_cli.text import token_files
+from gpt_cli.text.token_files import HEADER_BYTES, TokensOnDisk, TokenWriter
 from gpt_cli.training import batches as module
 from gpt_cli.training.batches import Batches, PackedBatches, Sequences, batches_of
 
@@ -18,7 +17,7 @@ from gpt_cli.training.batches import Batches, PackedBatches, Sequences, batches_
 @pytest.fixture
 def on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TokensOnDisk:
     """The ids 0..999 in parts of 70."""
-    monkeypatch.setattr(token_file_writer, "PART_TOKENS", 70)
+    monkeypatch.setattr(token_files, "PART_TOKENS", 70)
     writer = TokenWriter(tmp_path, np.uint16)
     for start in range(0, 1000, 35):
         writer.add(np.arange(start, min(start + 35, 1000), dtype=np.uint16))

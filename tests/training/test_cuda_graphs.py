@@ -26,7 +26,7 @@ from gpt_cli.model.dropout import drop_keys
 from gpt_cli.text.chat_templates import plain_template
 from gpt_cli.text.conversations import Conversation, Turn
 from gpt_cli.text.sft_examples import gather
-from gpt_cli.text.token_file_writer import TokenWriter
+from gpt_cli.text.token_files import TokenWriter
 from gpt_cli.text.tokenizers import ByteTokenizer
 from gpt_cli.training.cuda_graphs import record_step
 from gpt_cli.training.state import TrainingState

@@ -1,11 +1,19 @@
-"""Everything of matplotlib that this program uses: new figures, and figures as bytes of files."""
+"""Everything of matplotlib that this program uses: figures, figures as bytes of files, and fonts for their words.
+
+The words may be Chinese, and matplotlib's own font lacks them. Needs no torch.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import logging
-from collections.abc import Iterator
+import re
+import unicodedata
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from gpt_cli.common.language import language, say
 
 
 @contextlib.contextmanager
@@ -21,7 +29,7 @@ def without_warnings() -> Iterator[None]:
 
 
 with without_warnings():
-    from matplotlib import colormaps, font_manager, rc_context
+    from matplotlib import font_manager, rc_context
     from matplotlib.axes import Axes
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
@@ -32,9 +40,16 @@ with without_warnings():
     from matplotlib.ticker import LogFormatter, MaxNLocator
 
 __all__ = [
-    "Axes", "FT2Font", "Figure", "Line2D", "LogFormatter", "MaxNLocator", "PowerNorm", "Text", "as_file",
-    "colormaps", "cycler", "font_manager", "new_figure", "rc_context", "without_warnings",
+    "Axes", "Figure", "Line2D", "LogFormatter", "MaxNLocator", "PowerNorm", "as_file", "cycler", "find_fonts",
+    "font_manager", "fonts_for", "new_figure", "rc_context", "remark_on_missing", "translate",
 ]  # fmt: skip
+
+_LIKELY_CJK = re.compile(r"cjk|han|hei|song|ming|kai|fang|gothic|unicode|fallback|noto|yahei|pingfang", re.IGNORECASE)
+# files with the simplified forms of characters: in a collection, one of several faces; jp and kr have others
+_SIMPLIFIED = re.compile(r"cjk-|cjksc|sans-?(sc|cn|gb)|wqy|simhei|yahei|pingfang|heiti", re.IGNORECASE)
+_OTHER_WEIGHT = re.compile(r"bold|black|light|thin|medium|heavy", re.IGNORECASE)
+_COMMON = set("注意力权重训练验证损失每步头层")  # a font that has them has our words
+_HINT = "(Debian: apt install fonts-noto-cjk)"
 
 
 def new_figure(width: float, height: float, dpi: float, *, constrained: bool = False) -> Figure:
@@ -53,3 +68,80 @@ def as_file(figure: Figure, kind: str) -> bytes:
     with rc_context({"svg.hashsalt": "gpt", "pdf.fonttype": 3 if others else 42}), without_warnings():
         figure.savefig(buffer, format=kind, metadata=dates.get(kind))
     return buffer.getvalue()
+
+
+def fonts_for(spoken: str, notice: Callable[[str], object]) -> tuple[list[str], str]:
+    """Return fonts for gpt's own words in a picture, and the language of these words: `spoken` or English.
+
+    The language is English instead of Chinese if no installed font has Chinese characters; `notice` then gets a line.
+    """
+    fonts, missing = find_fonts(_COMMON if spoken == "zh" else set())
+    if missing:
+        notice(f"no installed font has Chinese characters, so the picture is in English {_HINT}")
+        return fonts, "en"
+    return fonts, spoken
+
+
+def translate(figure: Figure, notice: Callable[[str], object]) -> tuple[list[str], str]:
+    """Translate a figure's texts to the user's language and set their fonts; return the result of `fonts_for`."""
+    fonts, spoken = fonts_for(language(), notice)
+    for text in figure.findobj(Text):
+        text.set_text(say(text.get_text(), spoken))
+        text.set_fontfamily(fonts)
+    return fonts, spoken
+
+
+def remark_on_missing(missing: set[str], notice: Callable[[str], object], instead: str = "") -> None:
+    """Send `notice` a line about the characters in `missing`, which no installed font has; `instead` ends the line.
+
+    Signs such as emoji get a line of their own: their fonts are coloured, which pictures cannot draw.
+    """
+    letters = sorted(character for character in missing if character.isalpha())
+    signs = sorted(character for character in missing if unicodedata.category(character) == "So")
+    if letters:
+        wide = any(unicodedata.east_asian_width(character) == "W" for character in letters)
+        end = f" {_HINT}" if wide else ""
+        notice(f"no installed font has the characters {' '.join(letters[:10])}{instead}{end}")
+    if signs:
+        notice(f"pictures cannot have coloured signs such as {' '.join(signs[:10])}{instead}")
+
+
+def find_fonts(characters: set[str]) -> tuple[list[str], set[str]]:
+    """Return fonts that together have `characters`, beginning with matplotlib's, and the characters that no font has.
+
+    Among installed fonts, those of regular weight with simplified Chinese characters come first.
+    """
+    fonts = ["DejaVu Sans"]
+    missing = characters - _characters(Path(font_manager.findfont(fonts[0])))
+    if not missing:
+        return fonts, missing
+    installed = [Path(path) for path in font_manager.findSystemFonts()]
+    installed.sort(key=_preference)
+    for path in installed:
+        # fonts of coloured emoji cannot be drawn
+        if "emoji" not in path.name.lower() and missing & (has := _characters(path)):
+            fonts.append(_register_font(path))
+            missing = missing - has
+    return fonts, missing
+
+
+def _preference(path: Path) -> tuple[bool, bool, bool, str]:
+    """Return the sort key of a font file: simplified Chinese, other CJK, then other fonts; regular weights first."""
+    unlikely, others = not _LIKELY_CJK.search(path.name), not _SIMPLIFIED.search(path.name)
+    return others and unlikely, others, bool(_OTHER_WEIGHT.search(path.name)), path.name
+
+
+def _register_font(path: Path) -> str:
+    """Let matplotlib draw with a font file; return the name of its font, or of its simplified Chinese face."""
+    with without_warnings():
+        font_manager.fontManager.addfont(path)
+    names = [face.name for face in font_manager.fontManager.ttflist if face.fname == str(path)]
+    return next((name for name in names if name.endswith((" SC", " CN"))), names[0])
+
+
+def _characters(font: Path) -> set[str]:
+    """Return the characters of a font; an empty set if the font is damaged or FreeType cannot read it."""
+    try:
+        return {chr(point) for point in FT2Font(str(font)).get_charmap()}
+    except (OSError, RuntimeError):
+        return set()

@@ -18,11 +18,13 @@ from gpt_cli.common.drawing.canvas import (
     MaxNLocator,
     as_file,
     cycler,
+    find_fonts,
     font_manager,
+    fonts_for,
     new_figure,
     rc_context,
+    remark_on_missing,
 )
-from gpt_cli.common.drawing.fonts import find_fonts, fonts_for, remark_on_missing
 from gpt_cli.common.drawing.panels import Curves, HeatMap, Panel, PlotLine
 from gpt_cli.common.drawing.token_labels import COLOURS, Origin, label_of, width_of
 from gpt_cli.common.host import Notify, ignored

@@ -1,18 +1,31 @@
-"""Translate messages to the language of the user."""
+"""Translate messages, English texts with values in them, to the language of the user.
+
+The code writes all messages in English, as plain f-strings. The catalogue finds the entry that matches a finished
+sentence, extracts the values, and inserts them into the translation. It finds messages of libraries in the same way.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
-
-from gpt_cli.common.language.catalogue import Catalogue
+from itertools import chain
+from operator import itemgetter
 
 LANGUAGES = ("en", "zh")
 VARIABLE = "GPT_LANGUAGE"
 # what people call a language beside its code
 _NAMES = {"english": "en", "cn": "zh", "chinese": "zh", "中文": "zh", "简体中文": "zh", "汉语": "zh"}
+_VALUE = re.compile(r"\{(\w*)(![tnlm])?\}")
+# the text of an entry that says what kind of line follows: advice: ...
+_LABEL = re.compile(r"(\w+( \{\w+!n\})?: )+\{\w+!t\}")
+_COUNTED = re.compile(r"[\d,.]+ [a-z]+")  # a number of things, which Chinese lists with another comma than clauses
+_EDGE = 3  # characters
+_NUMBER = re.compile(r"[+-]?([\d.,]*\d(e[+-]?\d+)?%?|inf|nan)")
+_LONGEST = 10_000  # characters; nothing that people should read is longer
 
 
 def language(environment: Mapping[str, str] = os.environ) -> str:
@@ -61,3 +74,133 @@ def chinese() -> Catalogue:
     for file in sorted(folder.iterdir(), key=lambda file: file.name):
         pairs |= tomllib.loads(file.read_text("utf-8"))
     return Catalogue(pairs)
+
+
+@dataclass(frozen=True)
+class Message:
+    """An entry with placeholders: `{name}` is any text, `{name!t}` a text to translate, `{name!n}` one or more numbers.
+
+    `{name!l}` is a list of names, which Chinese separates by its own commas and in which it translates parentheses;
+    `{name!m}` is an amount, perhaps with k, M or G; `{s}` is the ending of a plural or nothing. The translation `said`
+    has plain `{name}`.
+    """
+
+    between: tuple[str, ...]  # what precedes, separates and follows the values
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]  # of the values: t, n, l, m or nothing
+    said: str
+
+    @classmethod
+    def of(cls, text: str, said: str) -> Message:
+        """Parse an entry of the catalogue: an English `text` with placeholders, and its translation `said`."""
+        between, names, kinds = (_VALUE.split(text)[group::3] for group in range(3))
+        return cls(tuple(between), tuple(names), tuple((kind or "").removeprefix("!") for kind in kinds), said)
+
+    def values_of(self, text: str) -> dict[str, str] | None:
+        """Return the placeholder values that make the entry equal `text`, leftmost ones shortest; None if none do."""
+        first, *rest = self.between
+        if not rest:
+            return {} if text == first else None
+        *middle, last = rest
+        if not text.startswith(first) or not text.endswith(last):
+            return None
+        at, end = len(first), len(text) - len(last)
+        values: dict[str, str] = {}
+        for name, literal in zip(self.names, middle, strict=False):
+            start = text.find(literal, at, end) if at <= end else -1
+            if start < 0:
+                return None
+            values[name], at = text[at:start], start + len(literal)
+        if at > end:
+            return None
+        values[self.names[-1]] = text[at:end]
+        return values if all(map(_fits, self.names, self.kinds, values.values())) else None
+
+
+def _fits(name: str, kind: str, value: str) -> bool:
+    """Return whether a value suits a placeholder, by the name and the kind (t, n, l or m) of the placeholder."""
+    if name == "s":
+        return value in ("", "s")
+    if kind == "m":
+        return _NUMBER.fullmatch(re.sub(" [kMG]$", "", value)) is not None
+    return kind != "n" or all(map(_NUMBER.fullmatch, value.split(", ")))
+
+
+def _in_ten_thousands(value: str) -> str:
+    """Format an amount in Chinese, which counts in units of ten thousand: 0.82 M is 82 万个, 5.2 k is 5,200 个."""
+    number, _, unit = value.partition(" ")
+    if not unit:
+        return f"{value} 个"
+    amount = float(number.replace(",", "")) * {"k": 1e3, "M": 1e6, "G": 1e9}[unit]
+    factor, name = next((f, name) for f, name in ((1e8, "亿个"), (1e4, "万个"), (1, "个")) if amount >= f)
+    return f"{amount / factor:,.6g} {name}"
+
+
+class Catalogue:
+    """All entries of a language; of the entries that match a text, the one with the longest fixed text wins."""
+
+    def __init__(self, pairs: Mapping[str, str]):
+        self.pairs = dict(pairs)
+        entries = [Message.of(text, said) for text, said in pairs.items()]
+        self._labels = [Message.of(text, said) for text, said in pairs.items() if _LABEL.fullmatch(text)]
+        entries.sort(key=lambda entry: -sum(map(len, entry.between)))
+        # of each way to begin or to end, the entries with their ranks: a text can be few of them
+        self._ranked: dict[tuple[str, str], list[tuple[int, Message]]] = {}
+        for rank, entry in enumerate(entries):
+            first, last = entry.between[0][:_EDGE], entry.between[-1][-_EDGE:]
+            edge = (first, "") if len(first) == _EDGE else ("", last if len(last) == _EDGE else "")
+            self._ranked.setdefault(edge, []).append((rank, entry))
+
+    def find(self, text: str) -> str | None:
+        """Return the translation of a text; None if no entry matches."""
+        if len(text) > _LONGEST:
+            return None
+        if text in self.pairs and "{" not in text:
+            return self.pairs[text]
+        entry, values = self.fit(text)
+        return None if entry is None else self._with_values(entry, values)
+
+    def fit(self, text: str) -> tuple[Message | None, dict[str, str]]:
+        """Return the entry that matches a text, and the values of its placeholders; None and {} if no entry matches.
+
+        For a text that begins with a label, such as advice:, entries that begin with a placeholder are skipped.
+        """
+        has_label = any(label.values_of(text) is not None for label in self._labels)
+        edges = {(text[:_EDGE], ""), ("", text[-_EDGE:]), ("", "")}
+        ranked = chain.from_iterable(self._ranked.get(edge, ()) for edge in edges)
+        for _, entry in sorted(ranked, key=itemgetter(0)):
+            if has_label and not entry.between[0]:
+                continue
+            if (values := entry.values_of(text)) is not None:
+                return entry, values
+        return None, {}
+
+    def say(self, text: str) -> str:
+        """Return the translation of a text, or the text itself if no entry matches."""
+        said = self.find(text)
+        return text if said is None else said
+
+    def _with_values(self, entry: Message, values: Mapping[str, str]) -> str:
+        said = dict(values)
+        for name, kind in zip(entry.names, entry.kinds, strict=True):
+            if kind == "t":
+                said[name] = self._say_value(values[name])
+            elif kind == "l":
+                names = re.sub(r" \((.+?)\)", self._say_kind, values[name])
+                said[name] = re.sub(r" \| |, ", "、", names)
+            elif kind == "m":
+                said[name] = _in_ten_thousands(values[name])
+        return _VALUE.sub(lambda match: said[match[1]], entry.said)
+
+    def _say_kind(self, kind: re.Match[str]) -> str:
+        """Translate a text in parentheses; a text without an entry, such as a part of a file name, stays as it is."""
+        return kind[0] if (said := self.find(kind[1])) is None else f"（{said}）"
+
+    def _say_value(self, value: str) -> str:
+        """Translate a value that is a text of the catalogue, or a list of such texts; return other values unchanged."""
+        if (translated := self.find(value)) is not None:
+            return translated
+        parts = [(part, self.find(part)) for part in value.split(", ")]
+        is_list = any(translated is not None for _, translated in parts)
+        comma = "、" if all(_COUNTED.fullmatch(part) for part, _ in parts) else "，"
+        return comma.join(translated or part for part, translated in parts) if is_list else value

@@ -14,6 +14,7 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
+from gpt_cli.common import __version__
 from gpt_cli.common.host import Host
 from gpt_cli.common.machine.devices import (
     Ability,
@@ -30,7 +31,6 @@ from gpt_cli.common.machine.memory import available_memory, reuse_memory
 from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.common.tables import cut
 from gpt_cli.common.units import size
-from gpt_cli.common.version import __version__
 from gpt_cli.config import Config
 from gpt_cli.errors import EnvironmentFailure, GptError, counted, together
 from gpt_cli.tools.bench.device_checks import Bound, DeviceRuns, Pair, Skipped, checks

@@ -14,8 +14,8 @@ from gpt_cli.errors import GptError
 from gpt_cli.text.chat_templates import template_for
 from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer, token_text
 from gpt_cli.text.split_patterns import as_oniguruma
-from gpt_cli.text.tokenizer import END_OF_TEXT, byte_letters, utf8
-from gpt_cli.text.tokenizers import BytePairTokenizer, CharTokenizer, Tokenizer, tokenizer_from_dict
+from gpt_cli.text.tokenizers import END_OF_TEXT, BytePairTokenizer, CharTokenizer, Tokenizer, byte_letters, utf8
+from gpt_cli.text.train_tokenizer import tokenizer_from_dict
 
 PADDING = "<|pad|>"
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}

@@ -13,8 +13,7 @@ import numpy as np
 
 from gpt_cli.common.safetensors_numbers import READABLE
 from gpt_cli.config import Config, ModelConfig
-from gpt_cli.config.load import validate, without_untrusted_settings
-from gpt_cli.config.retired import without_retired
+from gpt_cli.config.load import validate, without_retired, without_untrusted_settings
 from gpt_cli.errors import CheckpointError, GptError, UsageError, counted, shown, together
 from gpt_cli.text.tokenizers import Tokenizer
 from gpt_cli.tools.exchange.export_hf import fit

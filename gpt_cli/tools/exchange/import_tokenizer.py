@@ -13,8 +13,7 @@ from gpt_cli.common.untrusted_files import read_bytes
 from gpt_cli.errors import CheckpointError, GptError, shown
 from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer, token_text
 from gpt_cli.text.hf_tokenizer_rules import steps, token_names
-from gpt_cli.text.tokenizer import END_OF_TEXT, byte_letters
-from gpt_cli.text.tokenizers import Tokenizer
+from gpt_cli.text.tokenizers import END_OF_TEXT, Tokenizer, byte_letters
 from gpt_cli.tools.exchange.export_tokenizer import PADDING, pipeline, rebuilt, tokenizer_json
 from gpt_cli.tools.exchange.hf_directory import read_json
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from gpt_cli.checkpoints.header import Progress
-from gpt_cli.common.version import __version__
+from gpt_cli.common import __version__
 from gpt_cli.config import Config
 from gpt_cli.config.load import write_config
 from gpt_cli.errors import counted, visible

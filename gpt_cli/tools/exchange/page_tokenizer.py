@@ -19,8 +19,7 @@ from gpt_cli.errors import CheckpointError
 from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer
 from gpt_cli.text.hf_tokenizer_rules import steps
 from gpt_cli.text.split_patterns import GPT2_PATTERN
-from gpt_cli.text.tokenizer import byte_letters, utf8
-from gpt_cli.text.tokenizers import BytePairTokenizer, CharTokenizer, Tokenizer, code_points
+from gpt_cli.text.tokenizers import BytePairTokenizer, CharTokenizer, Tokenizer, byte_letters, code_points, utf8
 
 # a class in brackets, a class by its letter or its name
 _CLASS = re.compile(r"\[(?:\\[pP]\{\w+\}|\\.|[^]\\])+\]|\\[pP]\{\w+\}|\\[sSd]")

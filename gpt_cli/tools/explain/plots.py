@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpt_cli.common.drawing.canvas import Axes, Figure, as_file, new_figure, rc_context
-from gpt_cli.common.drawing.fonts import fonts_for
+from gpt_cli.common.drawing.canvas import Axes, Figure, as_file, fonts_for, new_figure, rc_context
 from gpt_cli.common.host import Notify
 from gpt_cli.common.language import say
 from gpt_cli.tools.explain.explanation import Explanation, Step, label_text, title_of

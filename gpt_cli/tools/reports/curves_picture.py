@@ -12,12 +12,14 @@ from gpt_cli.common.drawing.canvas import (
     Line2D,
     MaxNLocator,
     as_file,
+    find_fonts,
     font_manager,
     new_figure,
     rc_context,
+    remark_on_missing,
+    translate,
 )
 from gpt_cli.common.drawing.draw_panels import drawable
-from gpt_cli.common.drawing.fonts import find_fonts, remark_on_missing, translate
 from gpt_cli.common.drawing.token_labels import COLOURS
 from gpt_cli.common.host import Notify, ignored
 from gpt_cli.common.language import say

@@ -139,7 +139,7 @@ def _expected(points: Sequence[Point], jobs: int, host: Host) -> float:
     each = [point.config.train.max_time or 0.0 for point in points]
     if not all(each):
         with host.importing():
-            from gpt_cli.training.auto_config.step_time import seconds_of
+            from gpt_cli.training.auto_config.auto_config import seconds_of
         with host.working("timing a step"):
             each = seconds_of([point.config for point in points])
     ends = [0.0] * jobs  # of each job's last run so far

@@ -15,8 +15,7 @@ from pydantic import ValidationError
 from gpt_cli.common.limits import CONFIG_PROBLEMS, SWEEP_POINTS
 from gpt_cli.common.mistyped import nearest
 from gpt_cli.config.config_errors import line_of, no_setting, wrong_values
-from gpt_cli.config.load import dotted_keys, find_config, validate
-from gpt_cli.config.retired import without_retired
+from gpt_cli.config.load import dotted_keys, find_config, validate, without_retired
 from gpt_cli.config.schema import SEED, Config
 from gpt_cli.config.settings_reference import setting_schemas, shipped_configs
 from gpt_cli.config.strict_yaml import Document, KeyPath, parse, read_config_text

@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
-from gpt_cli.common.host import Host
-from gpt_cli.common.machine.devices import choose_device, free_memory, use_threads
+import math
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from gpt_cli.common.host import Host, ignored
+from gpt_cli.common.machine.devices import choose_device, choose_dtype, free_memory, use_threads
 from gpt_cli.common.machine.memory import available_memory
-from gpt_cli.config import Config
+from gpt_cli.config import Config, ModelConfig
 from gpt_cli.errors import DataError, counted
 from gpt_cli.model.costs import estimate
 from gpt_cli.text.load import SourceCorpus
 from gpt_cli.text.sft_examples import ConversationCorpus
+from gpt_cli.training.auto_config.model_sizes import (
+    REFERENCE,
+    REFERENCE_BATCH,
+    REFERENCE_COST,
+    REFERENCE_TOKENS,
+    REFERENCE_VOCABULARY,
+    cost_of,
+)
 from gpt_cli.training.auto_config.rules import DEFAULT_SECONDS, Budget, Choice, choose_settings, minutes_that_pay
-from gpt_cli.training.auto_config.step_time import reference_seconds
 from gpt_cli.training.auto_config.text_statistics import TextFigures, describe_examples, text_figures
+from gpt_cli.training.cuda_graphs import record_step
+from gpt_cli.training.state import TrainingState
+from gpt_cli.training.step import read_outcomes, take_step
 
 _SHARE_OF_MEMORY = 0.5  # for the weights, their moments and the activations of a chosen model
 FEWEST_CHARACTERS = 200  # of which byte pairs, too, fill a window of the shortest context
+TIMING_SECONDS = 1.5  # of timing steps, on a device that takes several steps in that time
+_QUICK = 0.01  # a step that takes less keeps a GPU waiting for its next operation
+# sixty times the arithmetic of the reference, for devices that are quick
+_LARGE = REFERENCE.changed(d_model=768, num_heads=12, num_blocks=6)
 
 
 def choose_config(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
@@ -71,3 +91,52 @@ def needed(config: Config, vocab_size: int) -> int:
     """Estimate the memory that a training needs, in bytes."""
     at_once = config.train.sequences_at_once
     return estimate(config.model, vocab_size, micro_batch_size=at_once, dtype="float32").training_bytes
+
+
+def reference_seconds(config: Config) -> float:
+    """Return the shortest of several steps of REFERENCE, in seconds, with the device and dtype of `config.train`.
+
+    The minimum changes little if another program briefly keeps the machine busy. On a fast device, a larger model is
+    timed too; its time, scaled down to the computation of REFERENCE, is returned if it is shorter.
+    """
+    seconds = _timed(REFERENCE, config)
+    if seconds < _QUICK:
+        times = (_LARGE.num_blocks * _LARGE.d_model**2) / (REFERENCE.num_blocks * REFERENCE.d_model**2)
+        seconds = min(seconds, _timed(_LARGE, config) / times)
+    return seconds
+
+
+def _timed(model: ModelConfig, config: Config) -> float:
+    settings = config.train
+    device = choose_device(settings.device)
+    dtype = choose_dtype(settings.dtype, device, model.d_model)
+    of_steps = {"batch_size": REFERENCE_BATCH, "graph": settings.graph, "compile": "off"}
+    ids = np.random.default_rng(0).integers(REFERENCE_VOCABULARY, size=50_000, dtype=np.int32)
+    timing_config = Config(model=model).changed(train={"device": str(device), "dtype": dtype, **of_steps})
+    state = TrainingState.at_the_start(timing_config, ids, REFERENCE_VOCABULARY)
+    record_step(state, ignored)  # without it, the time of Python would hide that of a GPU
+    times: list[float] = []
+    began = time.perf_counter()
+    while not times or (time.perf_counter() - began < TIMING_SECONDS and len(times) < 30):
+        started = time.perf_counter()
+        take_step(state)
+        read_outcomes(state)
+        times.append(time.perf_counter() - started)
+    return min(times)
+
+
+def seconds_of(configs: Sequence[Config]) -> list[float]:
+    """Estimate the training time of each config on this machine, in seconds, at most its max_time.
+
+    The measured time of a step of the model REFERENCE is scaled by the costs that `cost_of` estimates.
+    """
+    reference, estimates = reference_seconds(configs[0]), list[float]()
+    for config in configs:
+        model, train = config.model, config.train
+        cost = cost_of(model.d_model, model.num_blocks, config.tokenizer.vocab_size, model.feed_forward_size)
+        # a forward pass is about a third of a step
+        evaluated = train.eval_tokens / train.eval_every / 3
+        tokens = (train.max_steps or math.inf) * (config.tokens_per_step + evaluated)
+        seconds = tokens / REFERENCE_TOKENS * cost / REFERENCE_COST * reference
+        estimates.append(min(seconds, train.max_time or seconds))
+    return estimates

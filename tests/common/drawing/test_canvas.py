@@ -1,4 +1,4 @@
-"""Pictures come out the same whatever canvas the environment names for matplotlib."""
+"""Pictures come out the same whatever canvas the environment names for matplotlib, and find the fonts of their words."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.faults import some_of
 
-pytestmark = pytest.mark.slow
+from gpt_cli.common.drawing import canvas
+from gpt_cli.common.drawing.canvas import find_fonts, fonts_for, remark_on_missing
 
 DRAW = """
 import os, sys
@@ -40,6 +42,7 @@ def plain() -> bytes:
 NAMED = ("module://matplotlib_inline.backend_inline", "TkAgg")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", some_of(NAMED))
 def test_a_picture_is_the_same_with_any_canvas_in_the_environment(named: str, plain: bytes) -> None:
     picture, (variable, kept) = draw({"MPLBACKEND": named})
@@ -49,6 +52,7 @@ def test_a_picture_is_the_same_with_any_canvas_in_the_environment(named: str, pl
     assert kept == "True" or named != "TkAgg", "other code in the process draws on the canvas that its user chose"
 
 
+@pytest.mark.slow
 def test_nothing_is_said_where_the_home_directory_may_not_be_written() -> None:
     script = "import logging, gpt_cli.common.drawing.canvas\nassert logging.getLogger('matplotlib').level == 0"
     environment = os.environ | {"HOME": "/dev/null", "XDG_CONFIG_HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null"}
@@ -56,6 +60,7 @@ def test_nothing_is_said_where_the_home_directory_may_not_be_written() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 @pytest.mark.long
 def test_the_command_draws_in_the_shell_of_a_notebook(smoke_run: Path, tmp_path: Path) -> None:
     environment = os.environ | {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
@@ -65,3 +70,69 @@ def test_the_command_draws_in_the_shell_of_a_notebook(smoke_run: Path, tmp_path:
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
         assert done.returncode == 0, done.stderr
         assert out.read_bytes().startswith(b"\x89PNG")
+
+
+def test_fonts_that_together_have_the_characters_are_found() -> None:
+    names, missing = find_fonts(set("今天a↵␣"))
+    if missing:
+        assert not os.environ.get("CI"), "tests/debian-packages.txt names a font"
+        pytest.skip("no font with Chinese characters is installed")
+    assert names[0] == "DejaVu Sans"
+    lines: list[str] = []
+    remark_on_missing(missing, lines.append)
+    assert lines == []
+
+
+def test_a_damaged_font_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "noto-cjk.ttf").write_bytes(b"not a font")
+    monkeypatch.setattr(canvas.font_manager, "findSystemFonts", lambda: [str(tmp_path / "noto-cjk.ttf")])
+    assert find_fonts({"今", "a"}) == (["DejaVu Sans"], {"今"})
+
+
+def test_regular_fonts_with_simplified_characters_are_tried_first() -> None:
+    expected = [
+        "NotoSansCJK-Regular.ttc",
+        "NotoSerifCJK-Regular.ttc",
+        "NotoSansCJK-Bold.ttc",
+        "SourceHanSansSC-Light.otf",
+        "NotoSansCJKjp-Regular.otf",
+        "DejaVuSansMono.ttf",
+    ]
+    tried = sorted((Path("/fonts") / name for name in reversed(expected)), key=canvas._preference)
+    assert [path.name for path in tried] == expected
+
+
+def test_of_a_collection_the_simplified_face_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def manager(*names: str) -> SimpleNamespace:
+        other = SimpleNamespace(fname="/other.ttc", name="Other SC")
+        faces = [other, *(SimpleNamespace(fname="/cjk.ttc", name=name) for name in names)]
+        return SimpleNamespace(addfont=lambda path: None, ttflist=faces)
+
+    for names, taken in (
+        (("Noto JP", "Noto KR", "Noto SC"), "Noto SC"),
+        (("WenQuanYi", "WenQuanYi Mono"), "WenQuanYi"),
+    ):
+        monkeypatch.setattr(canvas.font_manager, "fontManager", manager(*names))
+        assert canvas._register_font(Path("/cjk.ttc")) == taken
+
+
+def test_what_a_font_package_cannot_mend_is_not_blamed_on_one() -> None:
+    lines: list[str] = []
+    for missing in ({"🌞", "👩", "\u200d"}, {"क"}, {"今", "🌞"}):
+        remark_on_missing(missing, lines.append)
+    assert lines == [
+        "pictures cannot have coloured signs such as 🌞 👩",
+        "no installed font has the characters क",
+        "no installed font has the characters 今 (Debian: apt install fonts-noto-cjk)",
+        "pictures cannot have coloured signs such as 🌞",
+    ]
+
+
+def test_our_words_are_english_where_no_font_has_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(canvas.font_manager, "findSystemFonts", list)
+    lines: list[str] = []
+    assert fonts_for("en", lines.append) == (["DejaVu Sans"], "en")
+    assert lines == []
+    assert fonts_for("zh", lines.append) == (["DejaVu Sans"], "en")
+    wrong = "no installed font has Chinese characters, so the picture is in English"
+    assert lines == [f"{wrong} (Debian: apt install fonts-noto-cjk)"]

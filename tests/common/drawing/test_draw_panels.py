@@ -9,12 +9,11 @@ import matplotlib.image
 import numpy as np
 import pytest
 
+from gpt_cli.common.drawing import canvas
 from gpt_cli.common.drawing import draw_panels as drawing
-from gpt_cli.common.drawing import fonts
-from gpt_cli.common.drawing.canvas import new_figure
+from gpt_cli.common.drawing.canvas import fonts_for, new_figure
 from gpt_cli.common.drawing.draw_panels import BANDS, BARS, CELLS, GREY, draw_lines, draw_map, draw_panels
 from gpt_cli.common.drawing.file_types import PICTURES
-from gpt_cli.common.drawing.fonts import fonts_for
 from gpt_cli.common.drawing.panels import Curves, HeatMap, PlotLine
 from gpt_cli.common.drawing.token_labels import Origin
 from gpt_cli.common.language import chinese
@@ -44,7 +43,7 @@ def test_a_picture_of_every_kind_has_the_same_bytes_twice_and_no_date(kind: str)
 @pytest.mark.parametrize(("prompt", "kind"), [("a text", b"/FontFile2"), ("今天", b"/Subtype /Type3")])
 def test_words_of_a_pdf_are_text_in_fonts_that_it_contains(prompt: str, kind: bytes) -> None:
     """TrueType as publishers ask for; with Chinese characters Type 3, which holds fonts of every format."""
-    if fonts.find_fonts(set(prompt))[1]:
+    if canvas.find_fonts(set(prompt))[1]:
         pytest.skip("no font with Chinese characters is installed")
     assert kind in draw_panels(Origin("runs/a", 7, prompt), [MAP], kind="pdf")
 
@@ -123,7 +122,7 @@ def test_few_cells_have_their_numbers() -> None:
 
 def test_the_foot_names_a_text_of_any_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
-    monkeypatch.setattr(fonts.font_manager, "findSystemFonts", list)
+    monkeypatch.setattr(canvas.font_manager, "findSystemFonts", list)
     assert draw_panels(Origin("runs/a", 7, "今.txt, b\n.txt"), [MAP], lines.append)
     assert lines == ["no installed font has the characters 今 (Debian: apt install fonts-noto-cjk)"]
     assert draw_panels(ORIGIN, [MAP], lines.append)

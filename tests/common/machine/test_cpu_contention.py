@@ -151,8 +151,7 @@ def test_short_commands_do_not_say_that_the_machine_is_busy(
         yield
 
     busy_from_the_start(monkeypatch)
-    module = {"sample": "gpt_cli.cli.sample", "eval": "gpt_cli.cli.commands"}[words.split()[0]]
-    monkeypatch.setattr(f"{module}.importing_torch", importing_slowly)
+    monkeypatch.setattr("gpt_cli.cli.console.importing_torch", importing_slowly)
     outcome = run(*words.split(), "--run", str(smoke_run))
     assert (outcome.code, outcome.err.count("the machine is busy")) == (0, 0)
 

@@ -24,7 +24,8 @@ from gpt_cli.text.encode import encode
 from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer
 from gpt_cli.text.hf_tokenizer_rules import WORDS, problems
 from gpt_cli.text.split_patterns import PATTERNS
-from gpt_cli.text.tokenizers import ByteTokenizer, Tokenizer, tokenizer_from_dict
+from gpt_cli.text.tokenizers import ByteTokenizer, Tokenizer
+from gpt_cli.text.train_tokenizer import tokenizer_from_dict
 from gpt_cli.tools.exchange.export_tokenizer import tokenizer_files
 from gpt_cli.tools.exchange.import_tokenizer import read_tokenizer
 

@@ -15,7 +15,7 @@ from support.helpers import CORPUS_TEXT, RunCommand
 from support.measured import measured
 
 from gpt_cli import load
-from gpt_cli.text.tokenizer import byte_letters
+from gpt_cli.text.tokenizers import byte_letters
 
 PROMPT = "The quick brown fox jumps over the lazy dog."
 

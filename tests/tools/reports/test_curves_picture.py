@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from support.records import record
 
-from gpt_cli.common.drawing import fonts
+from gpt_cli.common.drawing import canvas
 from gpt_cli.common.drawing.token_labels import COLOURS
 from gpt_cli.config.load import read_config
 from gpt_cli.tools import pages
@@ -197,7 +197,7 @@ def test_a_name_of_any_characters_is_drawn_as_it_is(figures: list[Figure], monke
 
 
 def test_every_word_of_the_picture_has_chinese(figures: list[Figure], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fonts, "find_fonts", lambda _: (["DejaVu Sans"], set()))
+    monkeypatch.setattr(canvas, "find_fonts", lambda _: (["DejaVu Sans"], set()))
     monkeypatch.setenv("GPT_LANGUAGE", "zh")
     said: set[str] = set()
     for runs, axis in (([record("今")], "step"), ([record("天", ())], "step"), ([record("今")] * 2, "seconds")):
@@ -212,7 +212,7 @@ def test_every_word_of_the_picture_has_chinese(figures: list[Figure], monkeypatc
 def test_without_a_chinese_font_it_stays_english_and_it_is_said(
     figures: list[Figure], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fonts.font_manager, "findSystemFonts", list)
+    monkeypatch.setattr(canvas.font_manager, "findSystemFonts", list)
     monkeypatch.setenv("GPT_LANGUAGE", "zh")
     lines: list[str] = []
     draw_curves([record("one")], "step", "png", lines.append)

@@ -27,8 +27,7 @@ from gpt_cli.text.split_patterns import (
     WORD_PATTERN,
     as_oniguruma,
 )
-from gpt_cli.text.tokenizer import END_OF_TEXT, Tokenizer, byte_letters
-from gpt_cli.text.tokenizers import BytePairTokenizer, CharTokenizer
+from gpt_cli.text.tokenizers import END_OF_TEXT, BytePairTokenizer, CharTokenizer, Tokenizer, byte_letters
 from gpt_cli.tools.exchange.export_tokenizer import BYTE_LEVEL, merges, pipeline, rebuilt, split
 from gpt_cli.tools.exchange.import_tokenizer import checked
 

@@ -16,7 +16,7 @@ from gpt_cli.model import GPT
 from gpt_cli.model.attention import Stages
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.token_files import Ids
-from gpt_cli.text.tokenizer import END_OF_TEXT, Tokenizer
+from gpt_cli.text.tokenizers import END_OF_TEXT, Tokenizer
 
 BEFORE, AFTER = 16, 8  # tokens of a passage around its peak
 LOOKS = 3  # tokens at which a head looks most

@@ -17,8 +17,7 @@ from support.tokenizers import HOSTILE, LEARNED, PARTS, characters, learned, tex
 from gpt_cli.errors import CheckpointError, UsageError
 from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer
 from gpt_cli.text.split_patterns import CL100K_PATTERN, GPT2_PATTERN, OLD_CL100K_PATTERN, QWEN2_PATTERN, R50K_PATTERN
-from gpt_cli.text.tokenizer import END_OF_TEXT, Tokenizer
-from gpt_cli.text.tokenizers import BytePairTokenizer, ByteTokenizer, CharTokenizer
+from gpt_cli.text.tokenizers import END_OF_TEXT, BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer
 from gpt_cli.tools.exchange.gguf.tokenizer import metadata_of, tokenizer_from
 from gpt_cli.tools.exchange.import_tokenizer import read_tokenizer
 

@@ -7,19 +7,19 @@ from support.accelerator import Accelerator
 from support.simulated_graph import give_graphs
 
 from gpt_cli.config import Config
-from gpt_cli.training.auto_config import step_time
+from gpt_cli.training.auto_config import auto_config
 
 
 def test_a_device_that_records_steps_is_timed_as_it_will_train(
     accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A step that a GPU repeats takes a tenth of the time of one that Python starts, so the other would mislead."""
-    small = step_time.REFERENCE.changed(context_length=8, d_model=16, num_heads=2, num_blocks=1)
-    monkeypatch.setattr(step_time, "REFERENCE", small)
-    monkeypatch.setattr(step_time, "SECONDS", 0.0)
-    monkeypatch.setattr(step_time, "_QUICK", 0.0)
+    small = auto_config.REFERENCE.changed(context_length=8, d_model=16, num_heads=2, num_blocks=1)
+    monkeypatch.setattr(auto_config, "REFERENCE", small)
+    monkeypatch.setattr(auto_config, "TIMING_SECONDS", 0.0)
+    monkeypatch.setattr(auto_config, "_QUICK", 0.0)
     graphs = give_graphs(accelerator)
-    assert step_time.reference_seconds(Config().changed(train={"device": "sim"})) > 0
+    assert auto_config.reference_seconds(Config().changed(train={"device": "sim"})) > 0
     assert graphs[-1].num_replays == 2 + 1  # twice to try the record, and the step that is timed
-    assert step_time.reference_seconds(Config().changed(train={"device": "sim", "graph": "off"})) > 0
+    assert auto_config.reference_seconds(Config().changed(train={"device": "sim", "graph": "off"})) > 0
     assert graphs[-1].num_replays == 2 + 1
