@@ -18,7 +18,7 @@ from torch import Tensor
 from gpt_cli.common.machine.devices import CPU
 from gpt_cli.common.machine.failures import exit_code_of
 from gpt_cli.distributed.environment import process_name
-from gpt_cli.distributed.heartbeat import LeftToAnother, LostProcess
+from gpt_cli.distributed.failure_detector import LeftToAnother, LostProcess
 from gpt_cli.errors import GptError
 
 if TYPE_CHECKING:

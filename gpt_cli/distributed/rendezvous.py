@@ -21,11 +21,13 @@ from gpt_cli.common.machine.devices import CPU
 from gpt_cli.common.machine.failures import is_lack_of_files
 from gpt_cli.config.load import dotted_keys
 from gpt_cli.distributed.environment import LOOPBACK, RankEnvironment, process_name
-from gpt_cli.distributed.failure_detector import PATIENCE, FailureDetector, Intact
-from gpt_cli.distributed.heartbeat import (
+from gpt_cli.distributed.failure_detector import (
+    PATIENCE,
     STORE,
+    FailureDetector,
     FolderHeartbeats,
     Heartbeats,
+    Intact,
     LeftToAnother,
     LostProcess,
     StoreHeartbeats,

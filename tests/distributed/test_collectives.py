@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gpt_cli.distributed.collectives import ALONE, ProcessGroup, tree_sum
-from gpt_cli.distributed.heartbeat import LeftToAnother
+from gpt_cli.distributed.failure_detector import LeftToAnother
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.training.interrupts import StopRequested
 from gpt_cli.training.step import Diverged
