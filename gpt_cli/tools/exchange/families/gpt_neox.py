@@ -10,9 +10,8 @@ from typing import Any
 
 from gpt_cli.config import ModelConfig
 from gpt_cli.tools.exchange.export_tensors import Recipe, attention_output, projection_recipes, unscaled
-from gpt_cli.tools.exchange.families.config_fields import ConfigFields
+from gpt_cli.tools.exchange.families.config_fields import ConfigFields, read_rope, rope_keys
 from gpt_cli.tools.exchange.families.family import USUAL_NAMES, Family
-from gpt_cli.tools.exchange.families.rope import read_rope, rope_keys
 
 
 class GPTNeoX(Family):
