@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from gpt_cli.config import ModelConfig
 from gpt_cli.tools.exchange.families.family import Family
-from gpt_cli.tools.exchange.families.gpt2 import GPT2, GPTNeo
-from gpt_cli.tools.exchange.families.gpt_neox import GPTNeoX
+from gpt_cli.tools.exchange.families.gpt import GPT2, GPTNeo, GPTNeoX
 from gpt_cli.tools.exchange.families.llama import Arcee, Llama, Mistral, Qwen2, Qwen3, Starcoder2
 
 _ALL = (GPT2, GPTNeo, GPTNeoX, Llama, Mistral, Qwen2, Qwen3, Starcoder2, Arcee)
