@@ -17,8 +17,7 @@ from gpt_cli.config.load import validate, without_untrusted_settings
 from gpt_cli.config.retired import without_retired
 from gpt_cli.errors import CheckpointError, GptError, UsageError, counted, shown, together
 from gpt_cli.text.tokenizers import Tokenizer
-from gpt_cli.tools.exchange.export_hf import fit
-from gpt_cli.tools.exchange.families import FAMILIES
+from gpt_cli.tools.exchange.families import FAMILIES, fit
 from gpt_cli.tools.exchange.families.config_fields import ConfigFields, brief
 from gpt_cli.tools.exchange.families.family import Family
 from gpt_cli.tools.exchange.gguf.import_gguf import GGUF, read_gguf

@@ -34,7 +34,7 @@ from gpt_cli.config.request import (
     read_texts,
 )
 from gpt_cli.errors import CheckpointError, EnvironmentFailure, GptError, UsageError, shown
-from gpt_cli.tools.exchange.export_hf import fit
+from gpt_cli.tools.exchange.families import fit
 from gpt_cli.tools.exchange.page_weights import Kind, chosen_layout, page_context, require_known_form
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from support.tokenizers import LEARNED, TOKENIZERS, texts
 from gpt_cli.text.split_patterns import BY_NAME, WORD_PATTERN
 from gpt_cli.text.tokenizer import byte_letters
 from gpt_cli.text.tokenizers import BytePairTokenizer, ByteTokenizer, CharTokenizer
-from gpt_cli.tools.exchange.export_model import write_for_transformers
+from gpt_cli.tools.exchange.export_hf import write_for_transformers
 from gpt_cli.tools.exchange.export_tokenizer import merges, tokenizer_json
 
 _PATTERNS = {name: BytePairTokenizer("bpe", BY_NAME[name], LEARNED.token_bytes) for name in ("llama3", "qwen2")}
