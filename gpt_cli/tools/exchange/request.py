@@ -103,8 +103,7 @@ class ImportRequest(Request):
         """
         from gpt_cli.tools.exchange.gguf.reader import is_gguf
         from gpt_cli.tools.exchange.hf_directory import require_model
-        from gpt_cli.tools.exchange.import_hf import read_foreign
-        from gpt_cli.tools.exchange.revisions import directories_by_step, read_steps, shared_name
+        from gpt_cli.tools.exchange.import_hf import directories_by_step, read_foreign, read_steps, shared_name
 
         first, *_ = self.directory
         of_file = is_gguf(first)
