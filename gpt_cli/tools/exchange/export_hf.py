@@ -18,10 +18,10 @@ from gpt_cli.common.safetensors_header import header_bytes
 from gpt_cli.config import Config
 from gpt_cli.text.tokenizers import Tokenizer
 from gpt_cli.tools.exchange.export_tensors import Fit, Part, Recipe
-from gpt_cli.tools.exchange.export_tokenizer import chat_template, json_bytes, padding_id, tokenizer_files
 from gpt_cli.tools.exchange.families import fit
 from gpt_cli.tools.exchange.model_card import model_card, shareable
 from gpt_cli.tools.exchange.request import FILES
+from gpt_cli.tools.exchange.tokenizer_json import chat_template, json_bytes, padding_id, tokenizer_files
 
 FORMAT_VERSION = 1  # of the key gpt_cli in config.json and in GGUF
 

@@ -31,7 +31,7 @@ from gpt_cli.tools.exchange.gguf.reader import is_gguf
 from gpt_cli.tools.exchange.gguf.tokenizer import tokenizer_from
 from gpt_cli.tools.exchange.hf_directory import Directory, HFTensor, read_directory
 from gpt_cli.tools.exchange.import_tensors import Rows, Weights, tensor_mismatches, weight_locations
-from gpt_cli.tools.exchange.import_tokenizer import read_tokenizer
+from gpt_cli.tools.exchange.tokenizer_json import read_tokenizer
 
 LONGEST = 8192  # tokens of a context that nobody asked for; more take more memory than most have
 _HINT = f"gpt imports models of type {', '.join(FAMILIES)}"

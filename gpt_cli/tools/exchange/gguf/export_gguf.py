@@ -20,7 +20,6 @@ from gpt_cli.errors import UsageError, visible
 from gpt_cli.text.chat_templates import builtin_template
 from gpt_cli.tools.exchange.export_hf import computed, dtype_of, own_keys
 from gpt_cli.tools.exchange.export_tensors import Fit, Recipe
-from gpt_cli.tools.exchange.export_tokenizer import chat_template
 from gpt_cli.tools.exchange.gguf.architectures import (
     ROPE_FACTORS,
     SIZES,
@@ -33,6 +32,7 @@ from gpt_cli.tools.exchange.gguf.architectures import (
 from gpt_cli.tools.exchange.gguf.tokenizer import CHAT_TEMPLATE, metadata_of
 from gpt_cli.tools.exchange.model_card import licences, shareable
 from gpt_cli.tools.exchange.request import MODELFILE
+from gpt_cli.tools.exchange.tokenizer_json import chat_template
 
 _ALIGNMENT = 32
 _BLOCK = 32  # numbers of q8_0 that have a scale together

@@ -29,8 +29,7 @@ from gpt_cli.text.split_patterns import (
 )
 from gpt_cli.text.tokenizer import END_OF_TEXT, Tokenizer, byte_letters
 from gpt_cli.text.tokenizers import BytePairTokenizer, CharTokenizer
-from gpt_cli.tools.exchange.export_tokenizer import BYTE_LEVEL, merges, pipeline, rebuilt, split
-from gpt_cli.tools.exchange.import_tokenizer import checked
+from gpt_cli.tools.exchange.tokenizer_json import BYTE_LEVEL, checked, merges, pipeline, rebuilt, split
 
 _KEY = "tokenizer.ggml."
 CHAT_TEMPLATE = "tokenizer.chat_template"
