@@ -25,7 +25,7 @@ from gpt_cli.tools.exchange.export_hf import write_export, write_for_transformer
 from gpt_cli.tools.exchange.gguf.export_gguf import write_gguf
 from gpt_cli.tools.exchange.model_card import shareable
 from gpt_cli.tools.exchange.model_page import ModelPage, first_prompt, model_page
-from gpt_cli.tools.exchange.page_weights import Kind
+from gpt_cli.tools.exchange.page_data import Kind
 from gpt_cli.tools.exchange.request import FILES, PAGES, ExportRequest
 from gpt_cli.tools.interpret.attention import with_heads
 from gpt_cli.tools.interpret.attention_page import attention_page, prompt_content
