@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import FileStore, PrefixStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
+from gpt_cli.common.file_signatures import LOCK
 from gpt_cli.common.machine.devices import CPU
 from gpt_cli.common.machine.failures import is_lack_of_files
 from gpt_cli.config.load import dotted_keys
@@ -133,7 +134,7 @@ class Rendezvous:
 
     def _seen_in(self, run_directory: Path) -> str:
         """Return the text of the run's lock file, or "missing"; rank 0 takes the lock before it posts its record."""
-        path = run_directory / ".lock"
+        path = run_directory / LOCK
         if self.rank_env.rank:
             self._await("record/0")
         deadline = time.monotonic() + PROBE_SECONDS
