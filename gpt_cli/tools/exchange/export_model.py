@@ -21,9 +21,8 @@ from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.common.units import size
 from gpt_cli.errors import visible
 from gpt_cli.sampling.prompts import encode_prompt
-from gpt_cli.tools.exchange.export_hf import write_export, write_for_transformers
+from gpt_cli.tools.exchange.export_hf import shareable, write_export, write_for_transformers
 from gpt_cli.tools.exchange.gguf.export_gguf import write_gguf
-from gpt_cli.tools.exchange.model_card import shareable
 from gpt_cli.tools.exchange.model_page import ModelPage, first_prompt, model_page
 from gpt_cli.tools.exchange.page_data import Kind
 from gpt_cli.tools.exchange.request import FILES, PAGES, ExportRequest

@@ -12,9 +12,8 @@ from support.helpers import small_config
 
 from gpt_cli.checkpoints.header import Progress
 from gpt_cli.text.tokenizers import ByteTokenizer, CharTokenizer, Tokenizer
-from gpt_cli.tools.exchange.export_hf import write_for_transformers
+from gpt_cli.tools.exchange.export_hf import model_card, shareable, write_for_transformers
 from gpt_cli.tools.exchange.families import fit
-from gpt_cli.tools.exchange.model_card import model_card, shareable
 from gpt_cli.tools.exchange.model_page import first_prompt
 
 

@@ -18,7 +18,7 @@ from gpt_cli.common.files import Buffer, write_durably
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import UsageError, visible
 from gpt_cli.text.chat_templates import builtin_template
-from gpt_cli.tools.exchange.export_hf import computed, dtype_of, own_keys
+from gpt_cli.tools.exchange.export_hf import computed, dtype_of, licences, own_keys, shareable
 from gpt_cli.tools.exchange.export_tensors import Fit, Recipe
 from gpt_cli.tools.exchange.gguf.architectures import (
     ROPE_FACTORS,
@@ -31,7 +31,6 @@ from gpt_cli.tools.exchange.gguf.architectures import (
 )
 from gpt_cli.tools.exchange.gguf.tokenizer import CHAT_TEMPLATE, metadata_of
 from gpt_cli.tools.exchange.hf_directory import IN_BLOCK
-from gpt_cli.tools.exchange.model_card import licences, shareable
 from gpt_cli.tools.exchange.request import MODELFILE
 from gpt_cli.tools.exchange.tokenizer_json import chat_template
 
