@@ -18,9 +18,8 @@ from gpt_cli.common.machine.devices import autocast, to_device, use_threads
 from gpt_cli.common.machine.memory import reuse_memory
 from gpt_cli.config.load import validate
 from gpt_cli.config.schema import Config
-from gpt_cli.distributed.collectives import ALONE, Ranks
+from gpt_cli.distributed.collectives import ALONE, ProcessGroup, Ranks
 from gpt_cli.distributed.environment import rank_environment
-from gpt_cli.distributed.process_group import ProcessGroup
 from gpt_cli.distributed.rendezvous import Rendezvous
 from gpt_cli.model.dropout import DropMasks
 from gpt_cli.tools.bench.baselines import endless_state

@@ -194,7 +194,7 @@ class Progress:
     best_loss: Figure | None  # nats per token on the evaluation's windows
     evaluations_without_best: Step
     num_training_tokens: Annotated[int, Field(ge=0, le=TRAINING_TOKENS)]  # of the corpus
-    data_digest: str  # of training and validation ids
+    data_digest: str  # of training and validation ids, as `text.encode.digest_of` gives it
     environment: Mapping[str, str]  # what bit-exactness depends on: torch, processor, threads, ...
     learning_rate: Figure | None = None  # of the last step
     elapsed: Seconds = 0.0  # evaluations, samples and saves included

@@ -27,7 +27,6 @@ class Loaded:
     config: Config
     step: int
     path: Path
-    data_digest: str  # of the training and validation ids, as `text.encode.digest_of` gives it
     header: Header = field(repr=False)
 
 
@@ -48,8 +47,8 @@ def load(
     def use(file: Path) -> Loaded:
         verified = read_verified(file)
         stored = parse_checkpoint(verified, expected, as_stored=as_stored)
-        step, digest = stored.progress.step, stored.progress.data_digest
-        return Loaded(stored.build_model(), stored.tokenizer, stored.config, step, file, digest, verified.header)
+        step = stored.progress.step
+        return Loaded(stored.build_model(), stored.tokenizer, stored.config, step, file, verified.header)
 
     return first_usable(path, checkpoint, use, warn, expected)
 

@@ -19,10 +19,9 @@ from gpt_cli.cli.train_output import announce, conclude, show_progress, show_res
 from gpt_cli.common.files import write_durably
 from gpt_cli.common.machine.devices import accelerator, num_accelerators
 from gpt_cli.common.machine.failures import exit_code_of
-from gpt_cli.distributed.collectives import ALONE, Ranks
+from gpt_cli.distributed.collectives import ALONE, ProcessGroup, Ranks
 from gpt_cli.distributed.environment import RankEnvironment
-from gpt_cli.distributed.heartbeat import LeftToAnother, LostProcess
-from gpt_cli.distributed.process_group import ProcessGroup
+from gpt_cli.distributed.failure_detector import LeftToAnother, LostProcess
 from gpt_cli.distributed.rendezvous import Rendezvous
 from gpt_cli.errors import DivergedError, EnvironmentFailure, GptError, counted
 from gpt_cli.tools.loggers.processes import Followers

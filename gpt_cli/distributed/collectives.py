@@ -1,21 +1,46 @@
-"""The collective operations of a training in a single process; `process_group.py` has those of several."""
+"""The collective operations of a training: of a single process, and of several by torch.distributed (gloo on CPUs)."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+import json
+import struct
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import reduce
+from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from gpt_cli.common.machine.devices import CPU
+from gpt_cli.common.machine.failures import exit_code_of
+from gpt_cli.distributed.environment import process_name
+from gpt_cli.distributed.failure_detector import LeftToAnother, LostProcess
+from gpt_cli.errors import GptError
+
+if TYPE_CHECKING:
+    from gpt_cli.distributed.rendezvous import Rendezvous
+
+
+def tree_sum(terms: Sequence[Tensor]) -> Tensor:
+    """Return the sum of terms in a fixed tree: in halves while their number is even, else from left to right.
+
+    Eight terms are ((a + b) + (c + d)) + ((e + f) + (g + h)). W ranks, W a power of two that divides the number of
+    terms, hold one branch each, so they agree with a single process to the last bit.
+    """
+    if len(terms) % 2:
+        return reduce(torch.add, terms)
+    half = len(terms) // 2
+    return tree_sum(terms[:half]) + tree_sum(terms[half:])
 
 
 class Ranks:
     """The processes (ranks) that train together, as seen by this rank; in this base class there is only one rank.
 
-    `process_group.ProcessGroup` has the same methods for several ranks, which must all call them in the same order.
+    `ProcessGroup` has the same methods for several ranks, which must all call them in the same order.
     """
 
     rank = 0
@@ -57,7 +82,7 @@ class Ranks:
     def reduce_scatter(self, parts: Sequence[Tensor]) -> Tensor:
         """Return the sum over all ranks of the part for this rank; each rank passes one part [N] for every rank.
 
-        The order of the sum is that of the top levels of the tree in `tree_sum.tree_sum`.
+        The order of the sum is that of the top levels of the tree in `tree_sum`.
         """
         (part,) = parts
         return part
@@ -73,3 +98,151 @@ class Ranks:
 
 # of a training in a single process
 ALONE = Ranks()
+
+
+class ProcessGroup(Ranks):
+    """The collective operations of `Ranks` for W processes, W a power of two.
+
+    Numbers are sent between CPUs, so that no rank waits for a GPU; tensors are sent between their devices, if torch
+    can. Methods raise EnvironmentFailure if another rank is gone.
+    """
+
+    def __init__(self, rank: int, size: int, meeting: Rendezvous, local_size: int = 1):
+        assert size & (size - 1) == 0
+        self.rank, self.size, self.local_size = rank, size, local_size
+        self._meeting = meeting
+
+    def local_rank_zero_first(self) -> AbstractContextManager[None]:
+        return self._meeting.local_rank_zero_first()
+
+    def meet(self, record: Mapping[str, str], device: torch.device = CPU) -> None:
+        self._meeting.meet(record, device)
+
+    def all_reduce_max(self, *numbers: int) -> tuple[int, ...]:
+        agreed = torch.tensor(numbers, dtype=torch.int64)
+        with self._alive():
+            dist.all_reduce(agreed, dist.ReduceOp.MAX)
+        return tuple(agreed.tolist())
+
+    def broadcast(self, *numbers: float) -> tuple[float, ...]:
+        agreed = torch.tensor(numbers, dtype=torch.float64)
+        with self._alive():
+            dist.broadcast(agreed, src=0)
+        return tuple(agreed.tolist())
+
+    def on_rank_zero(self, work: Callable[[], object]) -> None:
+        raised: Exception | None = None
+        if self.is_first:
+            try:
+                work()
+            except Exception as error:
+                raised = error
+        message = self._text_of_first("" if raised is None else json.dumps(_described(raised)))
+        if raised is not None:
+            raise raised
+        if message:
+            raise _rebuilt(json.loads(message))
+
+    def any_differ(self, *numbers: float) -> bool:
+        bits = struct.unpack(f"{len(numbers)}q", struct.pack(f"{len(numbers)}d", *numbers))
+        largest = self.all_reduce_max(*bits, *(~bit for bit in bits))
+        return any(~low != high for high, low in zip(largest[: len(bits)], largest[len(bits) :], strict=True))
+
+    def all_reduce_exact(self, values: Tensor) -> Tensor:
+        carried = values if _is_joined(values) else values.cpu()
+        with self._alive():
+            dist.all_reduce(carried)
+        return carried.to(values.device)
+
+    def reduce_scatter(self, parts: Sequence[Tensor]) -> Tensor:
+        mine = dict(enumerate(parts))
+        for peer, bit in self._peers():
+            # the peer takes the parts of those owners whose number has this bit as its own has it
+            retained = [owner for owner in mine if owner & bit == self.rank & bit]
+            sent = [mine.pop(owner) for owner in list(mine) if owner & bit != self.rank & bit]
+            received = [torch.empty_like(mine[owner]) for owner in retained]
+            self._exchange(peer, sent, received)
+            for owner, other in zip(retained, received, strict=True):
+                mine[owner] = other.add_(mine[owner])  # a sum of two is the same in both orders
+        return mine[self.rank]
+
+    def all_gather(self, part: Tensor, lengths: Sequence[int]) -> list[Tensor]:
+        gathered = {self.rank: part}
+        for peer, bit in reversed(self._peers()):
+            owners = sorted(gathered)
+            received = [part.new_empty(lengths[owner ^ bit]) for owner in owners]
+            self._exchange(peer, [gathered[owner] for owner in owners], received)
+            gathered |= {owner ^ bit: other for owner, other in zip(owners, received, strict=True)}
+        return [gathered[owner] for owner in range(self.size)]
+
+    def gather(self, part: Tensor, lengths: Sequence[int]) -> list[Tensor] | None:
+        if not self.is_first:
+            self._transfer([dist.P2POp(dist.isend, part.contiguous(), 0)] if part.numel() else [])
+            return None
+        parts = [part, *(part.new_empty(length) for length in lengths[1:])]
+        self._transfer([dist.P2POp(dist.irecv, p, owner) for owner, p in enumerate(parts) if owner and p.numel()])
+        return parts
+
+    def _peers(self) -> list[tuple[int, int]]:
+        """Return (peer rank, bit in which both ranks differ) for each level of the sum tree, the lowest level first."""
+        bits = [1 << level for level in range(self.size.bit_length() - 1)]
+        return [(self.rank ^ bit, bit) for bit in bits]
+
+    def _exchange(self, peer: int, sent: Sequence[Tensor], received: Sequence[Tensor]) -> None:
+        # no empty message: it is not defined what the receiver of one sees
+        operations = [dist.P2POp(dist.isend, tensor, peer) for tensor in sent if tensor.numel()]
+        self._transfer(operations + [dist.P2POp(dist.irecv, tensor, peer) for tensor in received if tensor.numel()])
+
+    def _transfer(self, operations: list[dist.P2POp]) -> None:
+        carried = [o if _is_joined(o.tensor) else dist.P2POp(o.op, o.tensor.cpu(), o.peer) for o in operations]
+        with self._alive():
+            for request in dist.batch_isend_irecv(carried) if carried else []:
+                request.wait()
+        for operation, other in zip(operations, carried, strict=True):
+            if operation is not other and operation.op is dist.irecv:
+                operation.tensor.copy_(other.tensor)
+
+    def _text_of_first(self, text: str) -> str:
+        """Return, on every rank, the text that rank 0 passes."""
+        content = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8) if text else torch.empty(0).byte()
+        (length,) = self.all_reduce_max(len(content) if self.is_first else 0)
+        if not length:
+            return ""
+        content = content if self.is_first else torch.empty(length, dtype=torch.uint8)
+        with self._alive():
+            dist.broadcast(content, src=0)
+        return bytes(content.tolist()).decode()
+
+    @contextlib.contextmanager
+    def _alive(self) -> Iterator[None]:
+        """Run a block, and turn errors of torch.distributed, caused by the end of another rank, into LostProcess."""
+        try:
+            yield
+        except RuntimeError as error:
+            name = process_name(self.rank, self.size)
+            raise LostProcess(name, "it has lost another process of this training") from error
+
+
+def _is_joined(tensor: Tensor) -> bool:
+    """Return whether torch can send a tensor from its device; if not, callers send a copy in main memory."""
+    return f"{tensor.device.type}:" in dist.get_backend_config()
+
+
+def _described(error: Exception) -> dict[str, Any]:
+    """Return an exception as a JSON object; for another library's exception, the object has only its exit code."""
+    kind = type(error)
+    hint = error.hint if isinstance(error, GptError) else None
+    if not kind.__module__.startswith("gpt_cli."):
+        return {"exit_code": exit_code_of(error)}
+    return {"module": kind.__module__, "name": kind.__qualname__, "arguments": list(error.args), "hint": hint}
+
+
+def _rebuilt(described: Mapping[str, Any]) -> Exception:
+    """Decode the exception from `_described`; an exit code gives LeftToAnother: the failed rank reports the error."""
+    if "exit_code" in described:
+        return LeftToAnother(described["exit_code"])
+    kind = getattr(sys.modules[described["module"]], described["name"])
+    error = kind(*described["arguments"])
+    if isinstance(error, GptError):
+        error.hint = described["hint"]
+    return error

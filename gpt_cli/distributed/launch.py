@@ -17,8 +17,7 @@ from gpt_cli.common.machine.cpu_contention import cores
 from gpt_cli.common.machine.signals import STOPS, handling, held_back
 from gpt_cli.config import Config
 from gpt_cli.distributed.environment import LAUNCHER, LOOPBACK, MEETING, process_name
-from gpt_cli.distributed.failure_detector import Intact
-from gpt_cli.distributed.heartbeat import LAUNCHER_RANK, FolderHeartbeats
+from gpt_cli.distributed.failure_detector import LAUNCHER_RANK, FolderHeartbeats, Intact
 from gpt_cli.errors import EnvironmentFailure, UsageError, counted, shown
 
 # seconds

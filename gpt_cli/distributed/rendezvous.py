@@ -17,16 +17,18 @@ import torch
 import torch.distributed as dist
 from torch.distributed import FileStore, PrefixStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
-import gpt_cli
+from gpt_cli.common.file_signatures import LOCK
 from gpt_cli.common.machine.devices import CPU
 from gpt_cli.common.machine.failures import is_lack_of_files
 from gpt_cli.config.load import dotted_keys
 from gpt_cli.distributed.environment import LOOPBACK, RankEnvironment, process_name
-from gpt_cli.distributed.failure_detector import PATIENCE, FailureDetector, Intact
-from gpt_cli.distributed.heartbeat import (
+from gpt_cli.distributed.failure_detector import (
+    PATIENCE,
     STORE,
+    FailureDetector,
     FolderHeartbeats,
     Heartbeats,
+    Intact,
     LeftToAnother,
     LostProcess,
     StoreHeartbeats,
@@ -132,7 +134,7 @@ class Rendezvous:
 
     def _seen_in(self, run_directory: Path) -> str:
         """Return the text of the run's lock file, or "missing"; rank 0 takes the lock before it posts its record."""
-        path = run_directory / ".lock"
+        path = run_directory / LOCK
         if self.rank_env.rank:
             self._await("record/0")
         deadline = time.monotonic() + PROBE_SECONDS
@@ -236,7 +238,7 @@ def shared_gpus(abouts: Sequence[Mapping[str, str]], where: Sequence[str]) -> li
 
 def digest_of_code() -> str:
     """Return the sha256 of the source files of gpt_cli."""
-    package = Path(gpt_cli.__file__).parent
+    package = Path(__file__).parent.parent
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")

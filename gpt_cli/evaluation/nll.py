@@ -243,17 +243,11 @@ def score(nats: Iterable[np.ndarray], ids: Ids, byte_lengths: np.ndarray, where:
     Raises CheckpointError, naming `where`, if a surprisal is not finite.
     """
     num_bytes = _total(byte_lengths, ids) - round(byte_lengths[ids[:1]].sum().item())
-    return score_of(_sum(_finite(nats, where), len(ids) - 1), len(ids) - 1, num_bytes)
+    return score_of(_sum(iter(nats), len(ids) - 1, where), len(ids) - 1, num_bytes)
 
 
-def _finite(nats: Iterable[np.ndarray], where: str) -> Iterator[np.ndarray]:
-    for some in nats:
-        require_finite(torch.from_numpy(some), "surprisals", where)
-        yield some
-
-
-def _sum(arrays: Iterator[np.ndarray], count: int) -> float:
-    """Sum `count` numbers from consecutive arrays, bit-identical to numpy's pairwise sum of one joined array."""
+def _sum(arrays: Iterator[np.ndarray], count: int, where: str) -> float:
+    """Sum `count` finite numbers of consecutive arrays, bit-identical to numpy's pairwise sum of one joined array."""
     left = np.empty(0)
 
     def sum_of(count: int) -> float:
@@ -262,7 +256,9 @@ def _sum(arrays: Iterator[np.ndarray], count: int) -> float:
             half = count // 2 - count // 2 % 8
             return sum_of(half) + sum_of(count - half)
         while len(left) < count:
-            left = np.concatenate((left, next(arrays)))
+            more = next(arrays)
+            require_finite(torch.from_numpy(more), "surprisals", where)
+            left = np.concatenate((left, more))
         numbers, left = left[:count], left[count:]
         return float(numbers.sum())
 

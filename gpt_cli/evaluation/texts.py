@@ -96,7 +96,7 @@ def _gives_same_ids(training: Corpus, validation: Corpus, loaded: Loaded, host: 
             digest = digest_of(*ids)
     except DataError:  # it has characters that the run's vocabulary lacks
         return False
-    return digest == loaded.data_digest
+    return digest == loaded.header.progress.data_digest
 
 
 def training_share(name: str, corpus: SourceCorpus, loaded: Loaded, host: Host) -> float:

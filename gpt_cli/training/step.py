@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gpt_cli.checkpoints.metrics_files import smoothed
 from gpt_cli.common.machine.devices import autocast, to_device
-from gpt_cli.distributed.tree_sum import tree_sum
+from gpt_cli.distributed.collectives import tree_sum
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.model.dropout import DropMasks, drop_keys, key_halves
 from gpt_cli.training.lr_schedule import lr_multiplier
@@ -149,7 +149,7 @@ def compute_gradient(state: TrainingState, sent: StepInputs, watch: Callable[[],
     """Compute the gradient of a step for the parameters that this rank owns; return each micro-batch's loss [N].
 
     The loss of a micro-batch is its share of the batch's mean, or zero if another rank computes it. Gradients are
-    summed in the order of `distributed.tree_sum.tree_sum`, first within a rank, then between ranks.
+    summed in the order of `distributed.collectives.tree_sum`, first within a rank, then between ranks.
     """
     num_micro_batches = state.config.train.num_micro_batches
     losses = torch.zeros(num_micro_batches, device=state.device)

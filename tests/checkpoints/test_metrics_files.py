@@ -9,7 +9,7 @@ import pytest
 from gpt_cli.checkpoints.metrics_files import LoggedSample, sample_record, samples_of, without_later
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.checkpoints.run_paths import RunFiles
-from gpt_cli.tools.loggers.worker import LogReader
+from gpt_cli.tools.loggers.processes import LogReader
 from gpt_cli.tools.reports.run_record import read_record
 
 LIKE_HEADINGS = [

@@ -12,7 +12,7 @@ from gpt_cli.config import Config
 from gpt_cli.config.load import read_config
 from gpt_cli.sampling.fast.c_library import library
 from gpt_cli.tools.bench.baselines import needed_bytes
-from gpt_cli.tools.bench.device_checks import NATS, Figures
+from gpt_cli.tools.bench.device_check import NATS, Figures
 
 QUICK = ["--config", "smoke", "--rounds", "1", "--tokens", "3"]
 

@@ -16,8 +16,7 @@ from support.helpers import unread_pipe
 
 from gpt_cli.distributed import failure_detector
 from gpt_cli.distributed.environment import RankEnvironment
-from gpt_cli.distributed.failure_detector import PATIENCE, FailureDetector
-from gpt_cli.distributed.heartbeat import FolderHeartbeats
+from gpt_cli.distributed.failure_detector import PATIENCE, FailureDetector, FolderHeartbeats
 
 
 class Clock:
@@ -129,13 +128,13 @@ GIVES_UP = """
 import sys, time
 from pathlib import Path
 from gpt_cli.distributed import failure_detector
-from gpt_cli.distributed.heartbeat import FolderHeartbeats
 from gpt_cli.distributed.environment import RankEnvironment
 failure_detector.LOOK_EVERY, failure_detector.BEAT_EVERY = 0.02, 0.02
 folder, rank = sys.argv[1], int(sys.argv[2])
 intact = lambda: ("the checkpoint of step 40 is intact", "continue with gpt train --out r --resume")
 rank_env = RankEnvironment(rank, 3, rank, 3, "gpt", folder, launcher_pid=int(sys.argv[3]))
-watcher = failure_detector.FailureDetector(rank_env, FolderHeartbeats(Path(folder), rank, 3), intact)
+heartbeats = failure_detector.FolderHeartbeats(Path(folder), rank, 3)
+watcher = failure_detector.FailureDetector(rank_env, heartbeats, intact)
 watcher.patience = float(sys.argv[4])
 watcher.where = ["host a, pid 1", "host a, pid 2", "host a, pid 3"]
 watcher.start()

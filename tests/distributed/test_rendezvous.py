@@ -16,7 +16,7 @@ import pytest
 
 from gpt_cli.distributed import rendezvous as module
 from gpt_cli.distributed.environment import RankEnvironment
-from gpt_cli.distributed.heartbeat import LeftToAnother
+from gpt_cli.distributed.failure_detector import LeftToAnother
 from gpt_cli.distributed.rendezvous import Rendezvous, differences, digest_of_code, shared_gpus
 from gpt_cli.errors import EnvironmentFailure, GptError, UsageError
 

@@ -11,7 +11,7 @@ from support.documents import CHINESE, DOCS, ENGLISH, ROOT, WITH_OUTPUTS, Shell,
 from support.faults import SCALE
 from support.helpers import RunCommand
 
-from gpt_cli.tools.bench.device_checks import checks
+from gpt_cli.tools.bench.device_check import checks
 
 FLAG = r"(?<![\w-])--[a-z][a-z-]+"
 PAGES = [page for page in (*ENGLISH, *CHINESE) if page.name not in WITH_OUTPUTS and commands(page)]

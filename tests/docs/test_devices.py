@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from support.documents import DOCS, blocks, is_in_order
 
-from gpt_cli.tools.bench.device_check import Checked, Group
-from gpt_cli.tools.bench.device_checks import DeviceRuns, checks
+from gpt_cli.tools.bench.device_check import Checked, DeviceRuns, Group, checks
 
 
 @pytest.mark.parametrize("page", ["devices.md", "devices.zh-CN.md"])

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from gpt_cli.config import Config, ModelConfig, TrainConfig
 from gpt_cli.config.load import read_config
-from gpt_cli.distributed.process_group import ProcessGroup
+from gpt_cli.distributed.collectives import ProcessGroup
 from gpt_cli.model import GPT
 from gpt_cli.model.costs import cache_bytes_by_attention, estimate, gradients_waiting, parameters_by_part
 from gpt_cli.training.data_parallel import Replicated, owners

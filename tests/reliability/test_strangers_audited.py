@@ -23,7 +23,7 @@ from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
 from gpt_cli.cli.app import build
 from gpt_cli.config.load import write_config
 from gpt_cli.text.datasets import ENTRIES
-from gpt_cli.tools.exchange.export_model import write_for_transformers
+from gpt_cli.tools.exchange.export_hf import write_for_transformers
 
 TEXT = "ab今" * 60
 SETTINGS = ["data.source=text.txt", "tokenizer.kind=char", "model.num_blocks=1", "train.eval_tokens=16"]

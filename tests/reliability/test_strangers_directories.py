@@ -22,7 +22,7 @@ from support.helpers import RunCommand
 from support.strangers import ODD, TEXTS, behind_length, places
 
 from gpt_cli.errors import CheckpointError, DataError
-from gpt_cli.tools.exchange.export_model import write_for_transformers
+from gpt_cli.tools.exchange.export_hf import write_for_transformers
 from gpt_cli.tools.exchange.import_hf import read_foreign
 
 CASES = 3000

@@ -11,7 +11,7 @@ from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.model import GPT
 from gpt_cli.sampling.fast.int8 import to_int8
 from gpt_cli.tools.exchange.model_page import model_page
-from gpt_cli.tools.exchange.page_weights import Kind
+from gpt_cli.tools.exchange.page_data import Kind
 from gpt_cli.tools.pages.html_page import ENGINE
 from support.scripts import RunScript
 

@@ -17,7 +17,7 @@ import safetensors.numpy
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.text.tokenizers import byte_letters
-from gpt_cli.tools.exchange.export_model import write_for_transformers
+from gpt_cli.tools.exchange.export_hf import write_for_transformers
 from support.strangers import intact
 
 STRINGS = [

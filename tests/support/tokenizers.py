@@ -13,7 +13,7 @@ from tiktoken_ext.openai_public import r50k_pat_str
 from gpt_cli.text.split_patterns import GPT2_PATTERN, WORD_PATTERN
 from gpt_cli.text.tokenizers import BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer
 from gpt_cli.text.train_tokenizer import tokenizer_from_dict, train_byte_pairs
-from gpt_cli.tools.exchange.page_tokenizer import tokenizer_content
+from gpt_cli.tools.exchange.page_data import tokenizer_content
 
 # what splits, joins or hides characters, and what looks like something else
 HOSTILE = [

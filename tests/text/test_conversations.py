@@ -21,7 +21,7 @@ from gpt_cli.text.encode import encode_parts
 from gpt_cli.text.load import read_data, read_split
 from gpt_cli.text.sft_examples import Examples, gather, pack
 from gpt_cli.text.tokenizers import ByteTokenizer
-from gpt_cli.tools.exchange.import_tokenizer import read_tokenizer
+from gpt_cli.tools.exchange.tokenizer_json import read_tokenizer
 
 PAIR = {"prompt": "2+3", "response": "5"}
 CHAT = {

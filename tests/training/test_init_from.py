@@ -19,7 +19,7 @@ from gpt_cli.errors import CheckpointError
 from gpt_cli.text.split_patterns import GPT2_PATTERN
 from gpt_cli.text.tokenizers import ByteTokenizer, CharTokenizer
 from gpt_cli.text.train_tokenizer import train_byte_pairs
-from gpt_cli.tools.exchange.export_model import write_for_transformers
+from gpt_cli.tools.exchange.export_hf import write_for_transformers
 
 pytestmark = pytest.mark.slow
 

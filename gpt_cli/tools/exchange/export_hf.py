@@ -1,67 +1,230 @@
-"""Choose the transformers class, and its tensors, that give the same logits as a gpt_cli model. Needs no torch.
-
-| settings of the model, all with norm_position pre                           | class                 |
-| --------------------------------------------------------------------------- | --------------------- |
-| layernorm; positions learned, sinusoidal or none; any attention             | GPT2LMHeadModel       |
-| the same with attention windows                                             | GPTNeoForCausalLM     |
-| layernorm, rope                                                             | Starcoder2ForCausalLM |
-| layernorm, rope; parallel branches, or rope on a part of each head          | GPTNeoXForCausalLM    |
-| rmsnorm, rope                                                               | ArceeForCausalLM      |
-| rmsnorm, rope, a gate; all biases or none                                   | LlamaForCausalLM      |
-| rmsnorm, rope, a gate; no biases, one window for all blocks                 | MistralForCausalLM    |
-| rmsnorm, rope, a gate; biases of q, k and v, or windows in some blocks      | Qwen2ForCausalLM      |
-| rmsnorm, rope, a gate; norms of queries and keys                            | Qwen3ForCausalLM      |
-
-GPT-2 and GPT-Neo compute only multi-head attention, so an export writes other forms as multi-head: it repeats Wk and Wv
-of a group for each head of the group, and multiplies the low-rank matrices of latent attention.
-"""
+"""Write a model as a directory that transformers loads: its card, config, weights and tokenizer."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+import json
+import os
+from collections.abc import Collection, Iterable, Mapping
+from functools import reduce
+from itertools import chain
+from pathlib import Path
+from typing import Any
 
-from gpt_cli.config import ModelConfig
-from gpt_cli.config.model import unknown_form
-from gpt_cli.errors import UsageError, together
-from gpt_cli.tools.exchange.export_tensors import Fit
-from gpt_cli.tools.exchange.families import nearest_family
-from gpt_cli.tools.exchange.families.family import Family
+import torch
+from torch import Tensor
 
-_HINT = (
-    "‹format=safetensors› ‹out=model.safetensors› exports it for use with gpt, ‹format=html› ‹out=model.html› as a page"
-)
+from gpt_cli.checkpoints.checkpoint import Checkpoint, bytes_of, type_of
+from gpt_cli.checkpoints.header import Progress
+from gpt_cli.common import __version__
+from gpt_cli.common.files import Buffer, remove, write_directory, write_durably
+from gpt_cli.common.safetensors_header import header_bytes
+from gpt_cli.config import Config
+from gpt_cli.config.load import write_config
+from gpt_cli.errors import counted, visible
+from gpt_cli.text.datasets import ENTRIES, Dataset
+from gpt_cli.text.sources import source_names
+from gpt_cli.text.tokenizers import Tokenizer
+from gpt_cli.tools.exchange.export_tensors import Fit, Part, Recipe
+from gpt_cli.tools.exchange.families import fit
+from gpt_cli.tools.exchange.request import FILES
+from gpt_cli.tools.exchange.tokenizer_json import chat_template, json_bytes, padding_id, tokenizer_files
+
+FORMAT_VERSION = 1  # of the key gpt_cli in config.json and in GGUF
+_CARD = """\
+---
+library_name: transformers
+pipeline_tag: text-generation
+{language}tags:
+- gpt-cli
+- {kind}
+---
+
+# {title}
+
+{origin}
+{losses}
+In transformers its class is `{class_name}`, with {num_parameters:,} parameters:
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained({name})
+tokenizer = AutoTokenizer.from_pretrained({name})
+ids = tokenizer({prompt}, return_tensors="pt")
+written = model.generate(**ids, max_new_tokens={num_new}, do_sample=True)
+print(tokenizer.decode(written[0], skip_special_tokens=True))
+```
+
+Its context is {context_length:,} tokens long, so prompt and continuation together should have no more. To train
+it further, end each text with the token `tokenizer.eos_token_id`{padding}. The library peft takes all matrices with
+`LoraConfig(task_type="CAUSAL_LM", target_modules="all-linear")`.
+{characters}{notes}
+{licence}
+## Settings
+
+```yaml
+{settings}```
+"""
+_CHARACTERS = """
+Each token is a character of its training text. A prompt with any other character is an error of the tokenizer:
+`WordLevel error: Missing [UNK] token from the vocabulary`.
+"""
+_END_PADS = """, and take the collator
+`DataCollatorForSeq2Seq(tokenizer)` with `labels` equal to `input_ids`. No other token is spare, so this one fills
+batches too, and `DataCollatorForLanguageModeling` would never learn it: in a test, 0 of 8 answers then ended, not 8"""
+_LICENCE = "gpt-cli gives these weights no licence; whoever shares them may name one here."
 
 
-def fit(model: ModelConfig, vocab_size: int) -> Fit:
-    """Return the transformers class that computes `model`; raises UsageError that names every unsupported setting."""
-    family = nearest_family(model)
-    if model.attention not in ("multi_head", "grouped_query", "latent"):
-        raise unknown_form("transformers", model.attention, "‹format=safetensors› exports every model for use with gpt")
-    if wrong := list(_misfits(model, family)):
-        raise together([UsageError(f"model.{key}", sentence, hint=_HINT) for key, sentence in wrong])
-    config = family.common_keys(model, vocab_size) | family.config(model)
-    tensors, notes = family.tensors(model, vocab_size), [*family.notes(model)]
-    zeros = [re.sub(r".*\.\d+\.", "", name) for name, recipe in tensors.items() if not recipe.parts]
-    if names := ", ".join(dict.fromkeys(zeros)):
-        notes.append(f"this model has none of {names}: they are zeros, which further training there may change")
-    return Fit(family.class_name, config, tensors, notes)
+def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str = "The") -> Fit:
+    """Write a directory that AutoModelForCausalLM and AutoTokenizer load; return its class and tensors as a `Fit`.
+
+    The model card's example continues `prompt`. The key `gpt_cli` of config.json holds the gpt_cli config, and the
+    tokenizer's kind and pattern. Raises UsageError if no class fits, CheckpointError for weights that do not fit their
+    config, EnvironmentFailure if a file cannot be written.
+    """
+    tokenizer, progress, config = checkpoint.tokenizer, checkpoint.progress, shareable(checkpoint.config)
+    stock = fit(config.model, tokenizer.vocab_size)
+    ours = dict(checkpoint.weights) | dict(checkpoint.build_model().named_buffers())
+    stored = {name: (type_of(dtype_of(recipe, ours)), recipe.shape) for name, recipe in stock.tensors.items()}
+    number_type = str(ours["token_embedding.weight"].dtype).removeprefix("torch.")
+    ends, pad = {"bos_token_id": tokenizer.begin([])[0], "eos_token_id": tokenizer.end_of_text}, padding_id(tokenizer)
+    # the embedding of what pads has no gradient there, so end-of-text is not named
+    padding = {} if pad == tokenizer.end_of_text else {"pad_token_id": pad}
+    # generation begins where padding on the left ends, but training counts learned positions from the very first token
+    padding_side = "left" if config.model.positions in ("rope", "none") else "right"
+    template = chat_template(config, tokenizer)
+    card = model_card(
+        os.path.basename(os.path.realpath(out)),
+        config,
+        stock,
+        progress,
+        prompt=prompt,
+        end_pads=pad == tokenizer.end_of_text,
+    )
+    contents = (
+        [card.encode("utf-8")],
+        [json_bytes({**stock.config, **ends, **padding, "dtype": number_type, "gpt_cli": own_keys(config, tokenizer)})],
+        [json_bytes({**ends, "pad_token_id": pad})],
+        # several libraries look for this key; one tensor at a time is in memory beside the model
+        chain(
+            [header_bytes(stored, {"format": "pt"})],
+            (bytes_of(computed(recipe, ours)) for recipe in stock.tensors.values()),
+        ),
+        *([content] for content in tokenizer_files(tokenizer, config.model.context_length, template, padding_side)),
+    )
+    write_export(out, dict(zip(FILES, contents, strict=True)), FILES)
+    return stock
 
 
-def _misfits(model: ModelConfig, family: Family) -> Iterator[tuple[str, str]]:
-    """Yield (setting, sentence) for each setting that prevents the export; the sentence names a value that works."""
-    if model.norm_position != "pre":
-        yield "norm_position", "transformers has no such post-norm model; norm_position=pre can be exported"
-    if model.ngram_embedding is not None:
-        how = "train with ‹model.ngram_embedding=null› to export"
-        yield "ngram_embedding", f"no class of transformers has embeddings of n-grams; {how}"
-    if model.attention == "latent" and model.positions == "rope":
-        others = "multi_head and grouped_query export"
-        if model.norm == "layernorm":
-            others += ", and so does latent with positions learned, sinusoidal or none"
-        yield "attention", f"no class of transformers has this form of latent attention with rope; {others}"
-        return
-    if model.norm == "rmsnorm" and model.positions != "rope":
-        sentence = f"no class of transformers has rmsnorm with positions {model.positions}"
-        yield "norm", f"{sentence} and this feed-forward part; layernorm exports"
-    yield from family.misfits(model)
+def write_export(out: Path, files: Mapping[str, Iterable[Buffer]], ours: Collection[str]) -> None:
+    """Write `files` as the directory `out`; if it has names beyond `ours`, replace the files in `ours` one by one."""
+    if not out.is_dir() or set(os.listdir(out)) <= set(ours):
+        write_directory(out, files)
+    else:
+        for name in ours:
+            write_durably(out / name, files[name]) if name in files else remove(out / name)
+
+
+def model_card(
+    name: str, config: Config, fit: Fit, progress: Progress, *, prompt: str = "The", end_pads: bool = False
+) -> str:
+    """Return the README.md of an export, with code that continues `prompt`; `end_pads`: end-of-text also pads."""
+    figures = {"Loss of the last step": progress.loss, "Lowest validation loss until then": progress.best_loss}
+    losses = [f"{name}: {loss:.4f} nats/token.\n" for name, loss in figures.items() if loss is not None]
+    num_steps, num_tokens = progress.step, progress.num_training_tokens
+    sources = ", ".join(f"`{visible(source)}`" for source in source_names(config.data.source))
+    origin = f"A GPT, trained with gpt-cli {__version__} on {sources} ({counted(num_tokens, 'token')}) for "
+    origin += f"{counted(num_steps, 'step')}."
+    imported = num_steps == 0 or num_tokens == 0
+    if imported:  # its sources are a default
+        origin = f"A GPT, written by gpt-cli {__version__}, which did not train it."
+        origin += f" Its step is {num_steps:,}." if num_steps else ""
+    if progress.began_from is not None:
+        origin += f" It began with the weights of `{visible(progress.began_from)}`."
+    half = max(1, config.model.context_length // 2)
+    lines = "".join(f"- {note}\n" for note in fit.notes)
+    datasets = [] if imported else _catalogued(config)
+    is_complete = datasets and len(datasets) == len(source_names(config.data.source))
+    languages = {entry.language for entry in datasets} if is_complete else set()
+    return _CARD.format(
+        language=f"language: {languages.pop()}\n" if len(languages) == 1 and None not in languages else "",
+        kind=config.tokenizer.kind,
+        padding=_END_PADS if end_pads else "",
+        characters=_CHARACTERS if config.tokenizer.kind == "char" else "",
+        licence=_LICENCE + (f" Licences of its texts: {licences(config)}.\n" if datasets else "\n"),
+        title=visible(name),
+        origin=origin,
+        losses="".join(losses),
+        class_name=fit.class_name,
+        num_parameters=fit.num_parameters,
+        name=json.dumps(name, ensure_ascii=False),
+        prompt=json.dumps(prompt[:half], ensure_ascii=False),
+        num_new=min(60, half),
+        context_length=config.model.context_length,
+        notes=f"\nIt computes what it computed in gpt, some of it in another way:\n\n{lines}" if lines else "",
+        settings=write_config(config),
+    )
+
+
+def licences(config: Config) -> str:
+    """Return the licences of the training texts that are in the dataset catalogue; an empty text if none is."""
+    return "; ".join(f"`{entry.name}`: {entry.licence}" for entry in _catalogued(config))
+
+
+def _catalogued(config: Config) -> list[Dataset]:
+    return [ENTRIES[source] for source in source_names(config.data.source) if source in ENTRIES]
+
+
+def shareable(config: Config) -> Config:
+    """Return a copy of a config with only file names as paths of texts, since folder names are private."""
+    data = config.data
+    names = {
+        key: [_name(source) for source in value] if isinstance(value, list) else value and _name(value)
+        for key, value in (("source", data.source), ("validation_source", data.validation_source))
+    }
+    return config.model_copy(update={"data": data.model_copy(update=names)})
+
+
+def _name(source: str) -> str:
+    """Return the file name of a path, with ./ in front if the dataset catalogue has a text of that name."""
+    name = Path(source).name or source
+    return f"./{name}" if name in ENTRIES and source not in ENTRIES else name
+
+
+def own_keys(config: Config, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return the content of an export's key `gpt_cli`: config, and the tokenizer's kind and pattern, without tokens."""
+    about_tokenizer = {key: value for key, value in tokenizer.to_dict().items() if key in ("kind", "pattern")}
+    return {"format": FORMAT_VERSION, "config": config.model_dump(mode="json"), "tokenizer": about_tokenizer}
+
+
+@torch.no_grad()
+def computed(recipe: Recipe, ours: Mapping[str, Tensor]) -> Tensor:
+    """Compute the tensor that a recipe describes from `ours`, the gpt_cli parameters and buffers by name."""
+    dtype = dtype_of(recipe, ours)
+    if not recipe.parts:
+        return torch.zeros(recipe.shape, dtype=dtype)
+    rows = torch.cat([_rows(part, ours) for part in recipe.parts])
+    tensor = (rows.T if recipe.transposed else rows).contiguous()
+    assert (tensor.shape, tensor.dtype) == (recipe.shape, dtype)
+    return tensor
+
+
+def dtype_of(recipe: Recipe, ours: Mapping[str, Tensor]) -> torch.dtype:
+    """Return the dtype of an exported tensor: that of copied weights, or float32 for products and scaled weights."""
+    copies = [ours[part.names[0]].dtype if _is_copy(part) else torch.float32 for part in recipe.parts]
+    return reduce(torch.promote_types, copies) if copies else next(iter(ours.values())).dtype
+
+
+def _is_copy(part: Part) -> bool:
+    return len(part.names) == 1 and part.factor == 1
+
+
+def _rows(part: Part, ours: Mapping[str, Tensor]) -> Tensor:
+    """Return the rows of a part; products are computed in float64 and rounded once, to float32."""
+    first, *others = (ours[name] for name in part.names)
+    if _is_copy(part):
+        return first
+    product = first.double()
+    for other in others:
+        product = product @ other.double()
+    return (product * part.factor).float()

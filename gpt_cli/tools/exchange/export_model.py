@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
 from gpt_cli.attention_maps.patterns import AttentionDump, Origin, dump_attention, require_room_for_dump
-from gpt_cli.checkpoints.checkpoint import Checkpoint, bytes_of, parse_checkpoint, save_checkpoint, type_of
+from gpt_cli.checkpoints.checkpoint import Checkpoint, parse_checkpoint, save_checkpoint
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.checkpoints.select import first_usable
 from gpt_cli.checkpoints.training_text import opening, readable_prompt
 from gpt_cli.checkpoints.verify import read_verified
-from gpt_cli.common.files import Buffer, remove, write_directory, write_durably
+from gpt_cli.common.files import write_durably
 from gpt_cli.common.host import Host
 from gpt_cli.common.machine.memory import reuse_memory
 from gpt_cli.common.results import WIDTH, Result
-from gpt_cli.common.safetensors_header import header_bytes
 from gpt_cli.common.units import size
 from gpt_cli.errors import visible
 from gpt_cli.sampling.prompts import encode_prompt
-from gpt_cli.tools.exchange.export_hf import fit
-from gpt_cli.tools.exchange.export_tensors import Fit
-from gpt_cli.tools.exchange.export_tokenizer import chat_template, json_bytes, padding_id, tokenizer_files
+from gpt_cli.tools.exchange.export_hf import shareable, write_export, write_for_transformers
 from gpt_cli.tools.exchange.gguf.export_gguf import write_gguf
-from gpt_cli.tools.exchange.model_card import model_card, shareable
-from gpt_cli.tools.exchange.model_card_figures import computed, dtype_of, own_keys
 from gpt_cli.tools.exchange.model_page import ModelPage, first_prompt, model_page
-from gpt_cli.tools.exchange.page_weights import Kind
+from gpt_cli.tools.exchange.page_data import Kind
 from gpt_cli.tools.exchange.request import FILES, PAGES, ExportRequest
 from gpt_cli.tools.interpret.attention import with_heads
 from gpt_cli.tools.interpret.attention_files import attention_page, prompt_content
@@ -139,47 +131,6 @@ def write_file(out: Path, checkpoint: Checkpoint) -> None:
     save_checkpoint(out, replace(checkpoint, config=config, progress=progress, optimizer_state={}))
 
 
-def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str | None = None) -> Fit:
-    """Write a directory that AutoModelForCausalLM and AutoTokenizer load; return its class and tensors as a `Fit`.
-
-    The model card's example continues `prompt`, or, if None, a short text that the model can encode. The key `gpt_cli`
-    of config.json holds the gpt_cli config, and the tokenizer's kind and pattern. Raises UsageError if no class fits,
-    CheckpointError for weights that do not fit their config, EnvironmentFailure if a file cannot be written.
-    """
-    tokenizer, progress, config = checkpoint.tokenizer, checkpoint.progress, shareable(checkpoint.config)
-    stock = fit(config.model, tokenizer.vocab_size)
-    ours = dict(checkpoint.weights) | dict(checkpoint.build_model().named_buffers())
-    stored = {name: (type_of(dtype_of(recipe, ours)), recipe.shape) for name, recipe in stock.tensors.items()}
-    number_type = str(ours["token_embedding.weight"].dtype).removeprefix("torch.")
-    ends, pad = {"bos_token_id": tokenizer.begin([])[0], "eos_token_id": tokenizer.end_of_text}, padding_id(tokenizer)
-    # the embedding of what pads has no gradient there, so end-of-text is not named
-    padding = {} if pad == tokenizer.end_of_text else {"pad_token_id": pad}
-    # generation begins where padding on the left ends, but training counts learned positions from the very first token
-    padding_side = "left" if config.model.positions in ("rope", "none") else "right"
-    template = chat_template(config, tokenizer)
-    card = model_card(
-        os.path.basename(os.path.realpath(out)),
-        config,
-        stock,
-        progress,
-        prompt=first_prompt(config, tokenizer) if prompt is None else prompt,
-        end_pads=pad == tokenizer.end_of_text,
-    )
-    contents = (
-        [card.encode("utf-8")],
-        [json_bytes({**stock.config, **ends, **padding, "dtype": number_type, "gpt_cli": own_keys(config, tokenizer)})],
-        [json_bytes({**ends, "pad_token_id": pad})],
-        # several libraries look for this key; one tensor at a time is in memory beside the model
-        chain(
-            [header_bytes(stored, {"format": "pt"})],
-            (bytes_of(computed(recipe, ours)) for recipe in stock.tensors.values()),
-        ),
-        *([content] for content in tokenizer_files(tokenizer, config.model.context_length, template, padding_side)),
-    )
-    _write(out, dict(zip(FILES, contents, strict=True)), FILES)
-    return stock
-
-
 def write_handout(out: Path, model: ModelPage, dump: AttentionDump, film: Film | None) -> None:
     """Write a folder of pages for a class: an index, the model, its attention, and the training's `film`, if given.
 
@@ -191,13 +142,4 @@ def write_handout(out: Path, model: ModelPage, dump: AttentionDump, film: Film |
         pages["film"] = film.page
     about = {"title": title, "prompt": prompt_content(prompt), "origin": origin, "pages": list(pages)}
     first = build_page(HANDOUT, {"handout": about})
-    _write(out, {"index.html": [first], **{f"{name}.html": [page] for name, page in pages.items()}}, PAGES)
-
-
-def _write(out: Path, files: Mapping[str, Iterable[Buffer]], ours: Collection[str]) -> None:
-    """Write `files` as the directory `out`; if it has names beyond `ours`, replace the files in `ours` one by one."""
-    if not out.is_dir() or set(os.listdir(out)) <= set(ours):
-        write_directory(out, files)
-    else:
-        for name in ours:
-            write_durably(out / name, files[name]) if name in files else remove(out / name)
+    write_export(out, {"index.html": [first], **{f"{name}.html": [page] for name, page in pages.items()}}, PAGES)

@@ -1,9 +1,13 @@
-"""Read a transformers directory or a GGUF file, published or from `gpt export`, as a gpt_cli model. Needs no torch."""
+"""Read a transformers directory or a GGUF file, published or from `gpt export`, as a gpt_cli model. Needs no torch.
+
+Directories can also be one model at several steps of its training, as Pythia publishes them.
+"""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -11,13 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gpt_cli.common.host import Host
+from gpt_cli.common.limits import STEPS
 from gpt_cli.common.safetensors_numbers import READABLE
 from gpt_cli.config import Config, ModelConfig
 from gpt_cli.config.load import validate, without_retired, without_untrusted_settings
-from gpt_cli.errors import CheckpointError, GptError, UsageError, counted, shown, together
+from gpt_cli.errors import CheckpointError, GptError, UsageError, collecting, counted, shown, together, visible
 from gpt_cli.text.tokenizers import Tokenizer
-from gpt_cli.tools.exchange.export_hf import fit
-from gpt_cli.tools.exchange.families import FAMILIES
+from gpt_cli.tools.exchange.families import FAMILIES, fit
 from gpt_cli.tools.exchange.families.config_fields import ConfigFields, brief
 from gpt_cli.tools.exchange.families.family import Family
 from gpt_cli.tools.exchange.gguf.import_gguf import GGUF, read_gguf
@@ -25,7 +30,7 @@ from gpt_cli.tools.exchange.gguf.reader import is_gguf
 from gpt_cli.tools.exchange.gguf.tokenizer import tokenizer_from
 from gpt_cli.tools.exchange.hf_directory import Directory, HFTensor, read_directory
 from gpt_cli.tools.exchange.import_tensors import Rows, Weights, tensor_mismatches, weight_locations
-from gpt_cli.tools.exchange.import_tokenizer import read_tokenizer
+from gpt_cli.tools.exchange.tokenizer_json import read_tokenizer
 
 LONGEST = 8192  # tokens of a context that nobody asked for; more take more memory than most have
 _HINT = f"gpt imports models of type {', '.join(FAMILIES)}"
@@ -34,6 +39,9 @@ _AS_IT_IS = "look for another version of the model: gpt never loads one approxim
 _BUFFERS = re.compile(r"\.(attn|attention)\.(masked_)?bias$|(^|\.)rotary_emb\.\w+$")
 _MOST_NAMED = 5  # tensors that do not fit
 _PIECE = 2**22  # numbers of two tensors that are compared at once
+# step1000, checkpoint-2000, pythia-14m-step3000, step1000-tokens2B; nothing of TinyStories-33M
+_STEP = re.compile(r"step[-_]?([0-9]+)(?![0-9])|([0-9]+)$", re.IGNORECASE)
+_DIGITS = len(str(STEPS))
 
 
 class Foreign(NamedTuple):
@@ -235,3 +243,76 @@ def _places_of_export(
     ):
         return None
     return weight_locations(fitted.tensors, directory)
+
+
+def directories_by_step(directories: Sequence[Path]) -> dict[int, Path]:
+    """Return the directories by the training step that each name contains, the earliest first.
+
+    The step is the number after the word step, else the number at the end of the name. Raises UsageError that lists all
+    names without a step, and all names that repeat a step.
+    """
+    directories_of: dict[int, Path] = {}
+    wrong: list[GptError] = []
+    for directory in directories:
+        match = _place_of_step(directory)
+        digits = "" if match is None else (match[1] or match[2]).lstrip("0") or "0"
+        if match is None or len(digits) > _DIGITS or int(digits) > STEPS:
+            sentence = f"its name tells no step, as step1000 does; the largest is {STEPS:,}"
+            wrong.append(UsageError(shown(directory), sentence, hint="rename it, or make a link with such a name"))
+        elif (other := directories_of.setdefault(int(digits), directory)) is not directory:
+            sentence = f"its name tells step {int(digits):,}, as that of {shown(other)} does"
+            wrong.append(UsageError(shown(directory), sentence, hint="name one directory for each step"))
+    if wrong:
+        raise together(wrong)
+    return dict(sorted(directories_of.items()))
+
+
+def shared_name(directory: Path) -> str:
+    """Return the directory's name without its step; if nothing is left, the name of its parent directory."""
+    match = _place_of_step(directory)
+    name = "" if match is None else match.string[: match.start()].rstrip("-_. ")
+    return name or Path(os.path.abspath(directory)).parent.name or "steps"
+
+
+def read_steps(steps: Mapping[int, Path], context_length: int | None, host: Host) -> tuple[Foreign, dict[int, Weights]]:
+    """Return the model of the last step, and each step's weights, which are read on request.
+
+    Raises the errors of all directories together, also for models that differ from the model of the last step.
+    """
+    wrong: list[GptError] = []
+    weights: dict[int, Weights] = {}
+    last: tuple[Path, Foreign] | None = None
+    with host.counting("comparing", len(steps), "models") as count:
+        count(0)
+        for step, path in reversed([*steps.items()]):
+            with collecting(wrong):
+                foreign = read_foreign(path, context_length)
+                if last is None:
+                    last = path, foreign
+                weights[step] = foreign.weights
+                wrong += _differences(path, foreign, *last)
+            count(1)
+    if wrong:
+        raise together(wrong)
+    assert last is not None, "a request names at least one"
+    return last[1], dict(sorted(weights.items()))
+
+
+def _place_of_step(directory: Path) -> re.Match[str] | None:
+    """Match the training step in the name of `directory`, for a link in the link's own name; None without a step."""
+    matches = list(_STEP.finditer(os.path.basename(os.path.abspath(directory))))
+    named = [match for match in matches if match[1]]
+    return (named or matches or [None])[-1]
+
+
+def _differences(path: Path, foreign: Foreign, last_path: Path, last: Foreign) -> list[GptError]:
+    """Return an error for each setting, and for a tokenizer, that differs from the model of the last step."""
+    ours = foreign.config.model.model_dump()
+    wrong: list[GptError] = [
+        UsageError(shown(path), f"{key} is {visible(ours[key])}, but in {shown(last_path)} it is {visible(value)}")
+        for key, value in last.config.model.model_dump().items()
+        if ours[key] != value
+    ]
+    if foreign.tokenizer.digest != last.tokenizer.digest:
+        wrong.append(UsageError(shown(path), f"its tokenizer is not that of {shown(last_path)}"))
+    return wrong

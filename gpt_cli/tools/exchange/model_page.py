@@ -19,8 +19,7 @@ from gpt_cli.config import Config
 from gpt_cli.errors import DataError, UsageError
 from gpt_cli.sampling.fast.int8 import to_int8
 from gpt_cli.text.tokenizers import CharTokenizer, Tokenizer
-from gpt_cli.tools.exchange.page_tokenizer import tokenizer_content
-from gpt_cli.tools.exchange.page_weights import Kind, Layout, chosen_layout, page_context
+from gpt_cli.tools.exchange.page_data import Kind, Layout, chosen_layout, page_context, tokenizer_content
 from gpt_cli.tools.explain.explanation import HEAD_STEPS, title_of
 from gpt_cli.tools.interpret.attention_files import scored_content
 

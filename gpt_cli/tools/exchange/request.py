@@ -34,12 +34,12 @@ from gpt_cli.config.request import (
     read_texts,
 )
 from gpt_cli.errors import CheckpointError, EnvironmentFailure, GptError, UsageError, shown
-from gpt_cli.tools.exchange.export_hf import fit
-from gpt_cli.tools.exchange.page_weights import Kind, chosen_layout, page_context, require_known_form
+from gpt_cli.tools.exchange.families import fit
 
 if TYPE_CHECKING:
     from gpt_cli.tools.exchange.import_hf import Foreign
     from gpt_cli.tools.exchange.import_tensors import Weights
+    from gpt_cli.tools.exchange.page_data import Kind
 
 _MOST = ("the config of a model", FOREIGN_CONFIG_BYTES)
 Directories = Annotated[Coerced[Sequence[ReadPath], str | Path | Sequence[str | Path]], BeforeValidator(read_texts)]
@@ -103,8 +103,7 @@ class ImportRequest(Request):
         """
         from gpt_cli.tools.exchange.gguf.reader import is_gguf
         from gpt_cli.tools.exchange.hf_directory import require_model
-        from gpt_cli.tools.exchange.import_hf import read_foreign
-        from gpt_cli.tools.exchange.revisions import directories_by_step, read_steps, shared_name
+        from gpt_cli.tools.exchange.import_hf import directories_by_step, read_foreign, read_steps, shared_name
 
         first, *_ = self.directory
         of_file = is_gguf(first)
@@ -198,12 +197,17 @@ class ExportRequest(Request):
             fit(header.config.model, vocab_size)  # refuses
         elif self.format != "safetensors":
             from gpt_cli.sampling.prompts import encode_text, read_prompt
-            from gpt_cli.tools.exchange.page_tokenizer import tokenizer_content
+            from gpt_cli.tools.exchange.page_data import (
+                chosen_layout,
+                page_context,
+                require_known_form,
+                tokenizer_content,
+            )
 
             if prompt is not None:
                 prompt, _ = read_prompt(prompt, None, header, stdin=host.stdin)
                 encode_text(header.tokenizer, prompt, "‹prompt›")  # refuses
-            tokenizer, kind = tokenizer_content(header.tokenizer), cast(Kind | None, self.quantize)
+            tokenizer, kind = tokenizer_content(header.tokenizer), cast("Kind | None", self.quantize)
             page_layout, num_bytes = chosen_layout(header.shapes, tokenizer, kind)
             require_known_form(header.config.model)
             host.notice(f"the page will have about {size(num_bytes)}, with weights in {page_layout.kind}")

@@ -2,35 +2,53 @@
 
 A logging package may hang, fail, print, catch signals, or wait when Python ends. In a process of its own, none of that
 reaches the training, which only starts the process, checks if it has ended, and at last waits a while for its end.
-Metrics that a logger has not read yet are in the files of the run, so no queue grows in memory.
+Metrics that a logger has not read yet are in the files of the run, so no queue grows in memory. `Followers` is the
+training's side; `main` runs the process of one logger, whose stdin closes when the training ends, even by `kill -9`,
+and whose stdout says why it failed.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import json
 import os
+import secrets
+import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
+import yaml
+
+from gpt_cli.checkpoints.metrics_files import numbers_of_line, read_log, samples_of
 from gpt_cli.checkpoints.run_paths import RunFiles
+from gpt_cli.common.files import append, make_directory
 from gpt_cli.common.host import Notify
 from gpt_cli.common.machine.failures import reason
-from gpt_cli.errors import visible
+from gpt_cli.errors import CheckpointError, visible
+from gpt_cli.tools.loggers.adapters import LOGGERS, Destination
 
 # seconds
 CALL_SECONDS = 60.0  # that a call of a package may take; then its process ends
 FINISH_SECONDS = 30.0  # that all loggers together have once the training has ended
 PATIENCE = 2.0  # after which the user hears what is waited for
+LOOK_EVERY = 1.0  # between looks of a logger at the files
 _POLL_EVERY = 0.02
 
+NICENESS = 10  # of a logger: the training comes first where cores are scarce
+
 # with the modules of this process, and none from the working directory
-_BEGIN = "import sys; sys.path[:] = sys.argv.pop(1).split(':'); from gpt_cli.tools.loggers.worker import main; main()"
+_BEGIN = (
+    "import sys; sys.path[:] = sys.argv.pop(1).split(':'); from gpt_cli.tools.loggers.processes import main; main()"
+)
 
 
-class Followers(AbstractContextManager["Followers"]):
+class Followers(contextlib.AbstractContextManager["Followers"]):
     """Processes of a run's loggers; a logger that fails is dropped, and `warn` receives a line about the failure."""
 
     def __init__(self, names: Sequence[str], run: RunFiles, *, notice: Notify, warn: Notify):
@@ -94,3 +112,121 @@ def _last_words(process: subprocess.Popen[bytes]) -> str:
     if process.returncode == -signal.SIGALRM:
         return f"it did not answer for {CALL_SECONDS:g} s"
     return visible(said) or f"its process ended with code {process.returncode}"
+
+
+def main() -> None:
+    """Run the process of a logger; sys.argv has the logger's name, the run directory, and the seconds for a call."""
+    name, path, seconds = sys.argv[1:]
+    ended, failures = os.dup(0), os.dup(1)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):  # packages ask, and print
+        os.dup2(nowhere, stream)
+    os.nice(NICENESS)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)  # Slurm sends them to every process of a job; the training answers them
+    try:
+        follow(name, RunFiles(Path(path)), float(seconds), lambda: bool(select.select([ended], [], [], LOOK_EVERY)[0]))
+    except Exception as error:
+        lines = str(error).strip().splitlines() or ["it gave no reason"]
+        os.write(failures, f"{type(error).__name__}: {lines[0]}\n".encode())
+        sys.exit(1)
+
+
+def follow(name: str, run: RunFiles, seconds: float, ended: Callable[[], bool]) -> None:
+    """Pass the metrics of `run`, each step once, to the logger `name` until the training ends.
+
+    `ended` waits, then returns whether the training is over. SIGALRM ends this process if a call takes over `seconds`.
+    """
+
+    def allow_time() -> None:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    allow_time()
+    folder = run.sent(name).parent
+    make_directory(folder)
+    # what an earlier training has started may still be at work here; the lock lasts as long as the process
+    fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX)
+    os.chdir(folder)
+    sent = SentLog(run.sent(name))
+    config: dict[str, Any] = yaml.safe_load(run.config.read_text(encoding="utf-8"))
+    logger = LOGGERS[name](Destination(folder, sent.run, run.path.name, continued=sent.step > 0), config)
+    reader, over = LogReader(run, sent.step), False
+    while not over:
+        over = ended()
+        allow_time()
+        for step, figures, sample in reader.read_new(over=over):
+            allow_time()
+            logger.log(step, figures, sample)
+            sent.add(step)
+    allow_time()  # what packages do when Python ends is included
+    logger.close()
+
+
+class LogReader:
+    """Read the metrics and samples of a run that is being trained, in the order of steps, beginning after `step`."""
+
+    def __init__(self, run: RunFiles, step: int):
+        self._run = run
+        self._returned = step
+        self._figures: dict[int, dict[str, int | float]] = {}  # of steps that wait
+        self._samples: dict[int, str] = {}
+        self._read = 0  # bytes of metrics
+        self._samples_seen: tuple[int, int] | None = None
+
+    def read_new(self, *, over: bool) -> Iterator[tuple[int, dict[str, int | float], str | None]]:
+        """Yield each complete step, its metrics and its sample, if any; when the training is `over`, all that remain.
+
+        During training, a step is complete one call after its metrics appear, since its sample is written after them.
+        """
+        settled = max(self._figures, default=0)
+        self._read_lines()
+        self._read_samples()
+        for step in sorted(self._figures.keys() | self._samples.keys()):
+            if over or step <= settled:
+                self._returned = step
+                yield step, self._figures.pop(step, {}), self._samples.pop(step, None)
+
+    def _read_lines(self) -> None:
+        if not self._run.metrics.exists():
+            return
+        with self._run.metrics.open("rb") as file:
+            file.seek(self._read)
+            for line in file:
+                if not line.endswith(b"\n"):  # it is being written
+                    break
+                self._read += len(line)
+                figures = numbers_of_line(line.decode("utf-8", "replace"))
+                step = int(figures.pop("step", 0))
+                if step > self._returned:
+                    self._figures[step] = figures
+
+    def _read_samples(self) -> None:
+        if not self._run.samples.exists():
+            return
+        status = self._run.samples.stat()
+        if (seen := (status.st_mtime_ns, status.st_size)) == self._samples_seen:
+            return
+        self._samples_seen = seen
+        for step, text in samples_of(read_log(self._run.samples, CheckpointError)):
+            if step > self._returned:
+                self._samples[step] = text
+
+
+class SentLog:
+    """The file that records what a logger has received: its last valid line has the run's id and the last step."""
+
+    def __init__(self, path: Path):
+        self._path = path
+        self.run, self.step = "", 0
+        for line in path.read_bytes().split(b"\n") if path.exists() else []:
+            with contextlib.suppress(KeyError, RecursionError, TypeError, ValueError):  # of a damaged line
+                values = json.loads(line)
+                self.run, self.step = values["run"], values["step"]
+        if not self.run:
+            self.run = secrets.token_hex(8)
+            self.add(0)
+
+    def add(self, step: int) -> None:
+        """Record a step that the logger has received."""
+        self.step = step
+        append(self._path, json.dumps({"run": self.run, "step": step}) + "\n")

@@ -30,9 +30,9 @@ from gpt_cli.model.positions import RotaryPositions
 from gpt_cli.sampling.decoder import Decoder, cache_bytes
 from gpt_cli.sampling.head_ablation import remove_heads
 from gpt_cli.text.tokenizers import ByteTokenizer
-from gpt_cli.tools.exchange.export_hf import fit
-from gpt_cli.tools.exchange.page_weights import FORMS as ON_PAGES
-from gpt_cli.tools.exchange.page_weights import require_known_form
+from gpt_cli.tools.exchange.families import fit
+from gpt_cli.tools.exchange.page_data import FORMS as ON_PAGES
+from gpt_cli.tools.exchange.page_data import require_known_form
 from gpt_cli.tools.explain.head import explain_head
 from gpt_cli.tools.interpret.heads.ablation import ablate
 

@@ -16,9 +16,19 @@ from support.faults import SCALE
 from gpt_cli.common.host import NOBODY
 from gpt_cli.config import Config
 from gpt_cli.model import GPT
-from gpt_cli.tools.bench import device_check, device_checks
-from gpt_cli.tools.bench.device_check import Checked, DeviceCheck, check_device
-from gpt_cli.tools.bench.device_checks import GRADIENT, NATS, Bound, DeviceRuns, Figures, Pair, checks
+from gpt_cli.tools.bench import device_check
+from gpt_cli.tools.bench.device_check import (
+    GRADIENT,
+    NATS,
+    Bound,
+    Checked,
+    DeviceCheck,
+    DeviceRuns,
+    Figures,
+    Pair,
+    check_device,
+    checks,
+)
 from gpt_cli.tools.bench.request import BenchRequest
 
 Only = Callable[..., None]
@@ -51,8 +61,8 @@ def verdicts(found: DeviceCheck) -> dict[str, str]:
 def test_the_simulated_device_passes(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
     if SCALE < 1:  # trainings of four steps in place of twelve
         fewer = "data.validation_fraction=0.01", "model.context_length=32"
-        monkeypatch.setattr(device_checks, "SIZES", (*device_checks.SIZES, *fewer))
-        monkeypatch.setattr(device_checks, "STEPS", 4)
+        monkeypatch.setattr(device_check, "SIZES", (*device_check.SIZES, *fewer))
+        monkeypatch.setattr(device_check, "STEPS", 4)
     found = found_on("sim")
     assert found.failure() is None
     assert set(verdicts(found).values()) <= {"equal", "within"}, found.as_text()

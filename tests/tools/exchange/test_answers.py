@@ -17,8 +17,8 @@ from gpt_cli.evaluation.answers import answer_costs
 from gpt_cli.text.chat_templates import template_for
 from gpt_cli.text.conversations import Conversation, Turn
 from gpt_cli.text.sft_examples import gather
-from gpt_cli.tools.exchange.export_model import write_for_transformers
-from gpt_cli.tools.exchange.import_tokenizer import read_tokenizer
+from gpt_cli.tools.exchange.export_hf import write_for_transformers
+from gpt_cli.tools.exchange.tokenizer_json import read_tokenizer
 
 TURNS = (
     Turn("system", "Add the numbers."),

@@ -14,8 +14,8 @@ from support.helpers import small_config
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.errors import UsageError
-from gpt_cli.tools.exchange.export_hf import fit
-from gpt_cli.tools.exchange.export_model import write_for_transformers
+from gpt_cli.tools.exchange.export_hf import write_for_transformers
+from gpt_cli.tools.exchange.families import fit
 
 GPT2, STARCODER2, ARCEE = "GPT2LMHeadModel", "Starcoder2ForCausalLM", "ArceeForCausalLM"
 NEO, NEOX, LLAMA = "GPTNeoForCausalLM", "GPTNeoXForCausalLM", "LlamaForCausalLM"

@@ -17,7 +17,7 @@ from support.helpers import RunCommand
 
 from gpt_cli import load
 from gpt_cli.checkpoints.checkpoint import Checkpoint
-from gpt_cli.tools.exchange.export_model import write_for_transformers
+from gpt_cli.tools.exchange.export_hf import write_for_transformers
 from gpt_cli.tools.exchange.import_hf import read_foreign
 
 # of each family the shape that is best known

@@ -8,8 +8,7 @@ import pytest
 
 from gpt_cli.config.load import validate
 from gpt_cli.errors import together
-from gpt_cli.tools.exchange.export_hf import fit
-from gpt_cli.tools.exchange.families import FAMILIES
+from gpt_cli.tools.exchange.families import FAMILIES, fit
 from gpt_cli.tools.exchange.families.config_fields import ConfigFields
 
 SIZES = {

@@ -18,8 +18,8 @@ from support.tokenizers import learned
 from gpt_cli.config import ModelConfig
 from gpt_cli.model import GPT
 from gpt_cli.text.tokenizers import ByteTokenizer, CharTokenizer
-from gpt_cli.tools.exchange.export_hf import fit
-from gpt_cli.tools.exchange.export_model import write_for_transformers
+from gpt_cli.tools.exchange.export_hf import write_for_transformers
+from gpt_cli.tools.exchange.families import fit
 from gpt_cli.tools.exchange.import_hf import read_foreign
 
 TOKENIZERS = [ByteTokenizer(), CharTokenizer(sorted(set(TEXT))), learned([TEXT] * 20, 290)]

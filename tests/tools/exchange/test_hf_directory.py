@@ -18,7 +18,7 @@ from support.exchange import sharp_checkpoint
 from support.helpers import RunCommand
 
 from gpt_cli.errors import CheckpointError
-from gpt_cli.tools.exchange.export_model import write_for_transformers
+from gpt_cli.tools.exchange.export_hf import write_for_transformers
 from gpt_cli.tools.exchange.hf_directory import read_directory
 from gpt_cli.tools.exchange.import_hf import read_foreign
 

@@ -19,7 +19,8 @@ from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.common.host import NOBODY
 from gpt_cli.config.load import read_config
 from gpt_cli.errors import UsageError
-from gpt_cli.tools.exchange.export_model import write_file, write_for_transformers
+from gpt_cli.tools.exchange.export_hf import write_for_transformers
+from gpt_cli.tools.exchange.export_model import write_file
 from gpt_cli.tools.exchange.import_model import adopt
 from gpt_cli.tools.exchange.request import ImportRequest
 

@@ -12,9 +12,9 @@ from support.helpers import small_config
 
 from gpt_cli.checkpoints.header import Progress
 from gpt_cli.text.tokenizers import ByteTokenizer, CharTokenizer, Tokenizer
-from gpt_cli.tools.exchange.export_hf import fit
-from gpt_cli.tools.exchange.export_model import write_for_transformers
-from gpt_cli.tools.exchange.model_card import model_card, shareable
+from gpt_cli.tools.exchange.export_hf import model_card, shareable, write_for_transformers
+from gpt_cli.tools.exchange.families import fit
+from gpt_cli.tools.exchange.model_page import first_prompt
 
 
 def progress(num_steps: int, num_tokens: int, **losses: float) -> Progress:
@@ -72,7 +72,8 @@ def test_the_python_of_the_card_runs(
     here: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    write_for_transformers(here / "mine", sharp_checkpoint("model.num_blocks=1", tokenizer=tokenizer), prompt)
+    checkpoint = sharp_checkpoint("model.num_blocks=1", tokenizer=tokenizer)
+    write_for_transformers(here / "mine", checkpoint, prompt or first_prompt(checkpoint.config, tokenizer))
     (code,) = re.findall(r"```python\n(.*?)```", (here / "mine" / "README.md").read_text("utf-8"), re.DOTALL)
     torch.manual_seed(0)  # it samples, and transformers warns where the last token happens to be the one that pads
     exec(code, {})  # what a reader of the card types

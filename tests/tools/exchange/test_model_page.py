@@ -17,7 +17,7 @@ from gpt_cli.errors import UsageError
 from gpt_cli.sampling.fast.int8 import to_int8
 from gpt_cli.text.tokenizers import ByteTokenizer, CharTokenizer
 from gpt_cli.tools.exchange.model_page import first_prompt, model_page, stored
-from gpt_cli.tools.exchange.page_weights import Kind, layout, model_page_bytes
+from gpt_cli.tools.exchange.page_data import Kind, layout, model_page_bytes
 from gpt_cli.tools.pages.html_page import MODEL, build_page, hash_of_source
 
 

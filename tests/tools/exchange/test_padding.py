@@ -14,9 +14,8 @@ from support.kept import save
 from support.tokenizers import TOKENIZERS
 
 from gpt_cli.text.tokenizers import CharTokenizer
-from gpt_cli.tools.exchange.export_model import write_for_transformers
-from gpt_cli.tools.exchange.export_tokenizer import json_bytes, padding_id, tokenizer_json
-from gpt_cli.tools.exchange.import_tokenizer import read_tokenizer
+from gpt_cli.tools.exchange.export_hf import write_for_transformers
+from gpt_cli.tools.exchange.tokenizer_json import json_bytes, padding_id, read_tokenizer, tokenizer_json
 
 _ROPE = "model.positions=rope"
 ANSWERS = {

@@ -16,9 +16,9 @@ import gpt_cli
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
 from gpt_cli.common import files
 from gpt_cli.errors import EnvironmentFailure, UsageError
-from gpt_cli.tools.exchange.export_model import write_file, write_for_transformers
+from gpt_cli.tools.exchange.export_hf import computed, write_for_transformers
+from gpt_cli.tools.exchange.export_model import write_file
 from gpt_cli.tools.exchange.export_tensors import Part, Recipe
-from gpt_cli.tools.exchange.model_card_figures import computed
 from gpt_cli.tools.exchange.request import FILES, require_directory
 
 

@@ -9,8 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from gpt_cli.config import ModelConfig
 from gpt_cli.tools.exchange.export_tensors import Part, Recipe, copy, norm, unscaled
-from gpt_cli.tools.exchange.families.config_fields import ConfigFields
-from gpt_cli.tools.exchange.families.rope import LLAMA3
+from gpt_cli.tools.exchange.families.config_fields import LLAMA3, ConfigFields
 
 _T = TypeVar("_T")
 USUAL_NAMES = {

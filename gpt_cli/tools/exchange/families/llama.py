@@ -8,9 +8,8 @@ from typing import Any
 
 from gpt_cli.config import ModelConfig
 from gpt_cli.tools.exchange.export_tensors import Part, Recipe, attention_output, copy, projection_recipes, unscaled
-from gpt_cli.tools.exchange.families.config_fields import ConfigFields, brief
+from gpt_cli.tools.exchange.families.config_fields import ConfigFields, brief, read_rope, rope_keys
 from gpt_cli.tools.exchange.families.family import ACTIVATIONS, PLAIN_LAYERS, USUAL_NAMES, Family, pattern
-from gpt_cli.tools.exchange.families.rope import read_rope, rope_keys
 
 # the names of the layers of the feed-forward part, with those of ours
 _WITH_GATE = {"gate_proj": "gate", "up_proj": "expand", "down_proj": "contract"}

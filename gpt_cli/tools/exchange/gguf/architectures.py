@@ -15,9 +15,8 @@ import numpy as np
 
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import GptError, UsageError, together
-from gpt_cli.tools.exchange.export_hf import fit
 from gpt_cli.tools.exchange.export_tensors import Fit, Recipe
-from gpt_cli.tools.exchange.families import FAMILIES
+from gpt_cli.tools.exchange.families import FAMILIES, fit
 from gpt_cli.tools.exchange.families.family import Family
 
 _HINT = "‹format=hf›, or safetensors for use with gpt, exports other models"

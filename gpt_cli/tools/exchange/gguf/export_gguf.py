@@ -18,8 +18,8 @@ from gpt_cli.common.files import Buffer, write_durably
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import UsageError, visible
 from gpt_cli.text.chat_templates import builtin_template
+from gpt_cli.tools.exchange.export_hf import computed, dtype_of, licences, own_keys, shareable
 from gpt_cli.tools.exchange.export_tensors import Fit, Recipe
-from gpt_cli.tools.exchange.export_tokenizer import chat_template
 from gpt_cli.tools.exchange.gguf.architectures import (
     ROPE_FACTORS,
     SIZES,
@@ -30,13 +30,11 @@ from gpt_cli.tools.exchange.gguf.architectures import (
     tensors_there,
 )
 from gpt_cli.tools.exchange.gguf.tokenizer import CHAT_TEMPLATE, metadata_of
-from gpt_cli.tools.exchange.model_card import licences, shareable
-from gpt_cli.tools.exchange.model_card_figures import computed, dtype_of, own_keys
+from gpt_cli.tools.exchange.hf_directory import IN_BLOCK
 from gpt_cli.tools.exchange.request import MODELFILE
+from gpt_cli.tools.exchange.tokenizer_json import chat_template
 
 _ALIGNMENT = 32
-_BLOCK = 32  # numbers of q8_0 that have a scale together
-_BITS = {"F32": 32, "F16": 16, "BF16": 16, "Q8_0": 8.5}  # of a number
 _FILE_TYPES = {"F32": 0, "F16": 1, "Q8_0": 7, "BF16": 32}  # for whoever lists files
 _GELU = "llama.cpp takes GELU from a table of half floats, so log-probabilities may differ in the third decimal"
 _MODELFILE = """\
@@ -130,13 +128,13 @@ def _info(there: str, order: str, recipe: Recipe, ours: Mapping[str, Tensor], ki
     if len(shape) == 1 or there == "position_embd.weight":
         return _Info(shape, "F32")
     if kind == "q8_0":  # rows of other widths have no blocks
-        return _Info(shape, "Q8_0" if shape[-1] % _BLOCK == 0 else "F16")
+        return _Info(shape, "Q8_0" if shape[-1] % IN_BLOCK == 0 else "F16")
     return _Info(shape, kind.upper() if kind else type_of(dtype_of(recipe, ours)))
 
 
 def _header(architecture: str, keys: Mapping[str, Any], infos: Mapping[str, _Info]) -> bytes:
     """Return the bytes of a GGUF file before its tensors, encoded by the package gguf."""
-    from gguf import GGMLQuantizationType, GGUFWriter
+    from gguf import GGMLQuantizationType, GGUFWriter, quant_shape_to_byte_shape
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "header"
@@ -151,8 +149,9 @@ def _header(architecture: str, keys: Mapping[str, Any], infos: Mapping[str, _Inf
         for key, value in keys.items():
             adding[type(value)](key, value)
         for name, (shape, kind) in infos.items():
-            size = int(math.prod(shape) * _BITS[kind] / 8)
-            writer.add_tensor_info(name, shape, np.dtype(np.float32), size, GGMLQuantizationType[kind])
+            number_type = GGMLQuantizationType[kind]
+            size = math.prod(quant_shape_to_byte_shape(shape, number_type))
+            writer.add_tensor_info(name, shape, np.dtype(np.float32), size, number_type)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()

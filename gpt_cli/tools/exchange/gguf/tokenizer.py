@@ -28,8 +28,7 @@ from gpt_cli.text.split_patterns import (
     as_oniguruma,
 )
 from gpt_cli.text.tokenizers import END_OF_TEXT, BytePairTokenizer, CharTokenizer, Tokenizer, byte_letters
-from gpt_cli.tools.exchange.export_tokenizer import BYTE_LEVEL, merges, pipeline, rebuilt, split
-from gpt_cli.tools.exchange.import_tokenizer import checked
+from gpt_cli.tools.exchange.tokenizer_json import BYTE_LEVEL, checked, merges, pipeline, rebuilt, split
 
 _KEY = "tokenizer.ggml."
 CHAT_TEMPLATE = "tokenizer.chat_template"

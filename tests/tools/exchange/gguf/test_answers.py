@@ -14,11 +14,10 @@ from gpt_cli.text.chat_templates import template_for
 from gpt_cli.text.conversations import Turn
 from gpt_cli.text.split_patterns import GPT2_PATTERN
 from gpt_cli.text.tokenizers import BytePairTokenizer
-from gpt_cli.tools.exchange.export_tokenizer import tokenizer_files
 from gpt_cli.tools.exchange.gguf.export_gguf import write_gguf
 from gpt_cli.tools.exchange.gguf.reader import read_gguf_header
 from gpt_cli.tools.exchange.gguf.tokenizer import tokenizer_from
-from gpt_cli.tools.exchange.import_tokenizer import read_tokenizer
+from gpt_cli.tools.exchange.tokenizer_json import read_tokenizer, tokenizer_files
 
 TURNS = [Turn("system", "Add."), Turn("user", "What is 1+1?"), Turn("assistant", "It is 2."), Turn("user", "And 2+2?")]
 

@@ -19,7 +19,7 @@ from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer
 from gpt_cli.text.split_patterns import CL100K_PATTERN, GPT2_PATTERN, OLD_CL100K_PATTERN, QWEN2_PATTERN, R50K_PATTERN
 from gpt_cli.text.tokenizers import END_OF_TEXT, BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer
 from gpt_cli.tools.exchange.gguf.tokenizer import metadata_of, tokenizer_from
-from gpt_cli.tools.exchange.import_tokenizer import read_tokenizer
+from gpt_cli.tools.exchange.tokenizer_json import read_tokenizer
 
 # words with marks before and after, long numbers, runs of spaces and lines: what patterns cut apart
 _CORPUS = [*HOSTILE, *texts(500), "for i in range(1234):\n\n    x.append(i % 10_000)  # it's 5.25, don't\r\n" * 30]

@@ -11,8 +11,8 @@ from support.scripts import RunScript
 from support.tokenizers import characters, texts
 
 from gpt_cli.errors import CheckpointError
-from gpt_cli.tools.exchange.import_tokenizer import read_tokenizer
-from gpt_cli.tools.exchange.page_tokenizer import tokenizer_content
+from gpt_cli.tools.exchange.page_data import tokenizer_content
+from gpt_cli.tools.exchange.tokenizer_json import read_tokenizer
 
 SCRIPTS = [f"model/engine/{name}.js" for name in ("refusal", "tokenizer", "byte_pairs", "kept", "streaming")]
 BOTH_WAYS = """({ content, texts }) => {

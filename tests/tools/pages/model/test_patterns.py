@@ -11,7 +11,7 @@ from support.scripts import RunScript
 
 from gpt_cli.text.split_patterns import CL100K_PATTERN, GPT2_PATTERN, O200K_PATTERN, PATTERNS, WORD_PATTERN
 from gpt_cli.text.tokenizers import BytePairTokenizer
-from gpt_cli.tools.exchange.page_tokenizer import javascript_pattern, tokenizer_content
+from gpt_cli.tools.exchange.page_data import javascript_pattern, tokenizer_content
 
 SCRIPTS = ["model/engine/tokenizer.js", "model/engine/byte_pairs.js", "model/engine/kept.js"]
 # of each class of the patterns two: letters of both cases, digits, marks, quotes, white space, line ends

@@ -18,7 +18,7 @@ from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.text.split_patterns import WORD_PATTERN
 from gpt_cli.text.tokenizers import BytePairTokenizer, CharTokenizer
 from gpt_cli.text.train_tokenizer import make_tokenizer
-from gpt_cli.tools.exchange.page_tokenizer import tokenizer_content
+from gpt_cli.tools.exchange.page_data import tokenizer_content
 
 SCRIPTS = [f"model/engine/{name}.js" for name in ("refusal", "tokenizer", "byte_pairs", "kept")]
 ENCODE = """({ content, texts }) => {

@@ -73,7 +73,7 @@ class CharTokenizer extends Tokenizer {
   }
 }
 
-// The tokenizer that `tokenizer_content` of gpt_cli/tools/exchange/page_tokenizer.py described.
+// The tokenizer that `tokenizer_content` of gpt_cli/tools/exchange/page_data.py described.
 function openTokenizer(content) {
   if (content.kind === "byte") return new ByteTokenizer();
   const kind = { char: CharTokenizer, kept: KeptTokenizer }[content.kind] ?? BytePairTokenizer;

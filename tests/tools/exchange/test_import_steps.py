@@ -22,8 +22,8 @@ from torch.nn.functional import cross_entropy
 import gpt_cli
 from gpt_cli.errors import UsageError
 from gpt_cli.tools.exchange import import_model as module
-from gpt_cli.tools.exchange.export_model import write_for_transformers
-from gpt_cli.tools.exchange.revisions import directories_by_step, shared_name
+from gpt_cli.tools.exchange.export_hf import write_for_transformers
+from gpt_cli.tools.exchange.import_hf import directories_by_step, shared_name
 
 STEPS = (0, 1000, 2000)
 NAMES = [f"toy/step{step}" for step in STEPS]
