@@ -192,7 +192,7 @@ class Console:
             progress.close()
 
     def host(self, writing: Callable[[], AbstractContextManager[None]] = nullcontext) -> Host:
-        """Return a Host that prints here; a task writes long files in the context `writing`."""
+        """Return the Host by which tasks print to this console; `writing` surrounds the writing of a long file."""
         return Host(self.notice, self.warn, self.counting, importing_torch, writing, sys.stdin)
 
     def _line(self, text: str) -> None:

@@ -94,7 +94,7 @@ def write_directory(directory: Path, files: Mapping[str, Iterable[Buffer]]) -> N
 
 
 def append(path: Path, text: str) -> None:
-    """Append text to a file; the text survives a power cut only after `make_durable`. Raises EnvironmentFailure."""
+    """Append text to a file, or raise EnvironmentFailure; the text survives a power cut only after `make_durable`."""
     try:
         with _opened(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC) as descriptor:
             _write_all(descriptor, text.encode())

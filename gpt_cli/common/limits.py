@@ -1,4 +1,4 @@
-"""Limits on untrusted input: on files and flags, which strangers may have made.
+"""Limits on files and flags that may come from strangers.
 
 Each limit bounds the memory or the time that an input can cost. Input beyond a limit is refused with a sentence that
 names the limit; docs/reliability.md lists all limits.

@@ -48,7 +48,7 @@ def misfits(
 ) -> Iterator[GptError]:
     """Yield an error for each group of values that do not fit together, unless a key of the group is wrong by itself.
 
-    With `to_choose`, `gpt` chooses unset keys of model and train later, so a group with such a key yields no error.
+    With `to_choose`, `gpt` will choose the unset keys of model and train, so a group with such a key yields no error.
     """
     # a mistyped key is one that is missing, too
     meant = (setting_meant(key_path) for key_path in islice(wrong, CONFIG_PROBLEMS))

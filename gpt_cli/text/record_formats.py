@@ -68,7 +68,7 @@ def json_items(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Rec
     rest, at, closed = "", 0, False
 
     def more() -> bool:
-        """Drop parsed text, and read over twice as much as the unparsed text; return whether there was more text."""
+        """Drop the parsed text, and read on to over twice the unparsed text; return whether there was more text."""
         nonlocal rest, at
         added = [rest[at:]]
         goal, num_characters, at = 2 * len(added[0]), 0, 0

@@ -64,7 +64,7 @@ def used_by_others(before: Usage, after: Usage) -> float:
 
 
 def is_busy(num_threads: int, num_cores: int, by_others: float, *, was: bool) -> bool:
-    """Return whether threads lack cores as others use `by_others` of them; `was`, the last answer, adds hysteresis."""
+    """Return whether threads lack cores because other processes use `by_others` of them; `was` is the last answer."""
     lacking = min(num_threads, num_cores) + by_others - num_cores
     return num_threads > 1 and lacking > (QUIET_BELOW if was else BUSY_FROM)
 

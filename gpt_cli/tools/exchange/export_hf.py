@@ -128,7 +128,10 @@ def write_export(out: Path, files: Mapping[str, Iterable[Buffer]], ours: Collect
 def model_card(
     name: str, config: Config, fit: Fit, progress: Progress, *, prompt: str = "The", end_pads: bool = False
 ) -> str:
-    """Return the README.md of an export, with code that continues `prompt`; `end_pads`: end-of-text also pads."""
+    """Return the README.md of an export, with code that continues `prompt`.
+
+    With `end_pads`, the card calls end-of-text the padding token too.
+    """
     figures = {"Loss of the last step": progress.loss, "Lowest validation loss until then": progress.best_loss}
     losses = [f"{name}: {loss:.4f} nats/token.\n" for name, loss in figures.items() if loss is not None]
     num_steps, num_tokens = progress.step, progress.num_training_tokens

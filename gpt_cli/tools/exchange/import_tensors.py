@@ -53,7 +53,7 @@ class Weights:
         return "F32" if rows is None or rows.factor != 1 else self._directory.tensors[rows.source].dtype
 
     def stored(self, name: str) -> np.ndarray:
-        """Return a weight in the dtype that `kind` returns; raises CheckpointError for NaN or infinity."""
+        """Return a weight in its stored dtype, as `kind` does; raises CheckpointError for NaN or infinity."""
         if name in self.zeros:
             return np.zeros(self.zeros[name], np.float32)
         rows = self.places[name]

@@ -114,7 +114,9 @@ class AttentionResult(AttentionDump, Result):
             screen.pieces(piece.decode() for piece in encode_dump(self, self.ending or ".json"))
 
     def as_page(self) -> str:
-        """Return a page of weights, head scores and promoted tokens; raises EnvironmentFailure if memory is short."""
+        """Return an HTML page of attention weights, head scores and promoted tokens.
+
+        Raises EnvironmentFailure if memory is short."""
         self._require_room(".html")
         dump = self if self.scores else with_heads(self, self.loaded.model, self.loaded.tokenizer)
         return attention_page(dump).decode()
@@ -124,7 +126,9 @@ class AttentionResult(AttentionDump, Result):
         return page_bytes(len(self.layers) * len(self.heads), len(self.tokens))
 
     def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes:
-        """Return a picture, a grid of maps with a row for each layer; raises EnvironmentFailure if memory is short."""
+        """Return a picture of attention maps, a row for each layer and a column for each head.
+
+        Raises EnvironmentFailure if memory is short."""
         self._require_room(ending := f".{kind}")
         (picture,) = encode_dump(self, ending, notice)
         return picture

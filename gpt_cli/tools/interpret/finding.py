@@ -1,4 +1,4 @@
-"""Result of `gpt heads`, `lens`, `patch`, `compare`: a Finding of figures, and a View that shows it. Needs no torch."""
+"""Result of `gpt heads`, `lens`, `patch`, `compare`: a Finding of Figures and the View that shows it. Needs no torch."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class View(ABC):
         return {**finding.about, **finding.lists, "steps": steps}
 
     def measured(self, finding: Finding) -> dict[str, Any]:
-        """Return what --json prints of a finding or step: single numbers, lists, rows for each key of `tabled`."""
+        """Return the measured part of the --json object: numbers and lists, and each key of `tabled` as rows."""
         numbers = {name: number for name, number in finding.numbers.items() if number is not None}
         rows = {key: self.rows(finding, *axes) for key, axes in self.tabled.items()}
         return numbers | {**finding.lists} | {key: table_rows for key, table_rows in rows.items() if table_rows}
@@ -204,7 +204,7 @@ class View(ABC):
         return Origin(about["run"] if finding.stacked else about["checkpoint"], step, text)
 
     def page(self, report: dict[str, Any]) -> bytes | None:
-        """Return a page of `report`, the object that `--json` prints, or None if the view has no page."""
+        """Return an HTML page of `report`, the object that `--json` prints, or None if this view has no page."""
         return None
 
 

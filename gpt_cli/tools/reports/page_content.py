@@ -154,7 +154,10 @@ def _corpus(record: RunRecord) -> dict[str, Any]:
 
 
 def _attention_content(records: Sequence[RunRecord], dumps: Mapping[str, AttentionDump]) -> list[dict[str, object]]:
-    """Return the attention of each run with snapshots or a dump; `weights` are None if too large or damaged."""
+    """Return the attention that the page shows of each run with snapshots or a dump.
+
+    `weights` are None if they are too large or damaged.
+    """
     content = []
     most_bytes = _MOST_ATTENTION // len(records)
     for index, record in enumerate(records):

@@ -42,7 +42,7 @@ def train_points(
     hearing: Hearing,
     flags: Sequence[str] | None,
 ) -> Jobs:
-    """Train points in order, as many at once as there are `environments`; return the Jobs with failures and signal.
+    """Train points in order, as many at once as there are `environments`; return the failures and the signal, as Jobs.
 
     A stopped run continues from its checkpoint. Each environment has the variables of one process. `flags` go to each
     training, which writes to this process's stderr; with None, trainings are quiet, and `host.warn` receives their

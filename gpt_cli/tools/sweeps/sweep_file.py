@@ -161,7 +161,7 @@ class _File:
         return [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
 
     def _drawn(self) -> list[Settings]:
-        """Draw different points at random, with the seed of the file; raise UsageError if that is impossible."""
+        """Draw distinct points at random, with the seed of the file; raise UsageError if there are too few."""
         wrong, count, seed = list[GptError](), 0, 0
         draws = dict[str, Callable[[float], Any]]()
         with collecting(wrong):

@@ -96,7 +96,7 @@ class ConfigFields:
         return value if isinstance(value, bool) else default
 
     def choice(self, key: str, names: Mapping[str, str], default: str) -> str:
-        """Return `names[value]`, the gpt_cli name of a value (absent: `default`); record a problem for other values."""
+        """Return `names[value]` for the value of `key`, `default` without one; record a problem if `names` lacks it."""
         name = self.get(key, default)
         if not isinstance(name, str) or name not in names:
             self.refuse(f"{key} is {brief(name)}, but gpt has {', '.join(names)}")

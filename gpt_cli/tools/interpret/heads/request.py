@@ -79,7 +79,7 @@ class HeadsRequest(ReadingRequest):
             yield Misfit(("sort",), wrong, None if self.over_training else "‹ablate=zero›")
 
     def find(self, host: Host) -> ToInspect:
-        """Return the heads and the prompt or text to read; scores by step without a prompt come from snapshots.
+        """Return the heads to measure and the prompt or text to measure them on.
 
         Raises UsageError for heads that the model does not have, for files that cannot be written and, without --data,
         for a model whose training text gpt may not read, such as an imported one.

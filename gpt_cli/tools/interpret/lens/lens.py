@@ -152,7 +152,9 @@ def _predictions(model: GPT, stream: Tensor, where: str, maps: Maps | None = Non
 def lens_figures(
     layers: Sequence[int], seen: Sequence[Seen], mapped: Sequence[Seen] = (), *, of_prompt: bool = False
 ) -> tuple[Figure, ...]:
-    """Return figures of means over tokens [layer] and their errors over windows; for a prompt also [layer, position].
+    """Return each measure of the predictions as a mean over tokens with its standard error over windows: [layer].
+
+    For a prompt, return the values by position too: [layer, position].
 
     `mapped`, the predictions with a tuned lens, adds the same figures, and the gains: how much the maps lower loss and
     divergence. The standard error of a gain is that of the differences in each window.
@@ -178,7 +180,7 @@ def lens_figures(
 
 
 def _mean(name: str, layers: Sequence[int], windows: Sequence[np.ndarray]) -> Figure:
-    """Figure [layer] of a measure's mean over all tokens of `windows`, [L, N] each; the error of one window is NaN."""
+    """Figure [layer] of a measure's mean over the tokens of `windows`, [L, N] each; one window has the error NaN."""
     sums = np.array([each.sum(axis=1) for each in windows], float).T.copy()  # [layers, windows]
     sizes = np.array([each.shape[1] for each in windows], float)
     means = [of_layer.sum() / sizes.sum() if sizes.sum() else np.nan for of_layer in sums]

@@ -103,7 +103,7 @@ class LensView(View):
         yield from steps_shown(finding, "checkpoint")
 
     def panels(self, finding: Finding) -> Iterator[Panel]:
-        """Yield a map of a prompt's likeliest next tokens, or curves of each measure by layer, or of layers by step."""
+        """Yield a map of a prompt's likeliest next tokens, or curves of each measure by layer, or by training step."""
         tuned = "tuned_" if "tuned_loss" in finding else ""
         if positions := finding.lists.get("positions", [])[-MOST_TOKENS:]:
             title = "the likeliest next token after each layer, and its probability"
