@@ -1,4 +1,4 @@
-"""Result of `gpt heads`, `lens`, `patch`, `compare`: a Finding of Figures and the View that shows it. Needs no torch."""
+"""Results of `gpt heads`, `lens`, `patch`, `compare`: a Finding of Figures, and its View. Needs no torch."""
 
 from __future__ import annotations
 
