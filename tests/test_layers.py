@@ -136,8 +136,9 @@ def test_no_public_name_is_given_twice() -> None:
     """Python's functions have the names of commands, as what does their work has; `drive` and `main` are protocols."""
     modules = dict[str, list[str]]()
     for name, tree in trees().items():
-        for node in tree.body if name not in {"__init__.py", "api.py", "configs.py", "data.py"} else ():
-            if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
+        functions = () if name in {"__init__.py", "api.py", "configs.py", "data.py"} else (ast.FunctionDef,)
+        for node in tree.body:
+            if isinstance(node, (ast.ClassDef, *functions)) and not node.name.startswith("_"):
                 modules.setdefault(node.name, []).append(name)
     twice = {name: where for name, where in modules.items() if len(where) > 1}
     assert twice.keys() == {"drive", "main"}
