@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +18,9 @@ from gpt_cli.common.rng import MULTIPLIERS
 from gpt_cli.model.dropout import ToDraw
 
 _FIRST, _SECOND = (tl.constexpr(multiplier) for multiplier in MULTIPLIERS)
+
+_PRECISION = tl.constexpr("ieee" if torch.version.hip else "tf32x3")  # of float32; AMD's compiler has no tf32x3
+_SPECIAL: Any = {"do_not_specialize": ["least"], "do_not_specialize_on_alignment": ["keys"]}
 
 
 @triton.jit
@@ -42,7 +47,7 @@ def _kept(keys, first, least, head, rows, columns, H, T):
 
 @triton.jit
 def _dot(a, b):
-    return tl.dot(a, b, input_precision="tf32x3" if a.dtype == tl.float32 else "ieee")
+    return tl.dot(a, b, input_precision=_PRECISION)
 
 
 @triton.jit
@@ -66,7 +71,7 @@ def _scores(q, k, rows, columns, scale):
     return tl.where(columns[None, :] <= rows[:, None], scores, float("-inf"))
 
 
-@triton.jit(do_not_specialize=["least"])
+@triton.jit(**_SPECIAL)
 def _forward(
     Q, K, V, OUT, LSE, keys, first, least, inverse, scale, H, T, D: tl.constexpr, PAD: tl.constexpr, N: tl.constexpr
 ):
@@ -89,7 +94,7 @@ def _forward(
     tl.store(LSE + head * T + rows, best + tl.log(total), mask=rows < T)
 
 
-@triton.jit(do_not_specialize=["least"])
+@triton.jit(**_SPECIAL)
 def _backward(
     Q, K, V, G, LSE, DELTA, DQ, DK, DV, keys, first, least, inverse, scale, H, T,
     D: tl.constexpr, PAD: tl.constexpr, N: tl.constexpr, OF_KEYS: tl.constexpr,
@@ -135,54 +140,68 @@ def _launch(queries: Tensor, masks: tuple[Tensor, Tensor], rate: float) -> tuple
     return (triton.cdiv(T, rows), B * H), [*masks, round(rate * 2**16), 1 / (1 - rate)], sizes
 
 
-_STRIDES = (torch.Tag.needs_exact_strides,)  # compiled blocks keep the operators whole, and their inputs contiguous
-
-
-@torch.library.custom_op("gpt_cli::dropout_attention", mutates_args=(), tags=_STRIDES)
-def _attention(
+def _run(
     queries: Tensor, keys: Tensor, values: Tensor, halves: Tensor, first: Tensor, rate: float, scale: float
 ) -> tuple[Tensor, Tensor]:
     grid, rest, sizes = _launch(queries, (halves, first), rate)
     out, lse = torch.empty_like(queries), queries.new_empty(queries.shape[:3], dtype=torch.float32)
-    _forward[grid](queries, keys, values, out, lse, *rest, scale, *queries.shape[1:3], **sizes)  # type: ignore[index]
+    with torch.accelerator.device_index(queries.device.index):
+        _forward[grid](queries, keys, values, out, lse, *rest, scale, *queries.shape[1:3], **sizes)  # type: ignore[index]
     return out, lse
 
 
-@_attention.register_fake
-def _(queries: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(queries), queries.new_empty(queries.shape[:3], dtype=torch.float32)
-
-
-@torch.library.custom_op("gpt_cli::dropout_attention_backward", mutates_args=(), tags=_STRIDES)
-def _gradients(
+def _run_backward(
     queries: Tensor, keys: Tensor, values: Tensor, halves: Tensor, first: Tensor, gradient: Tensor, lse: Tensor,
     delta: Tensor, rate: float, scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     grid, rest, sizes = _launch(queries, (halves, first), rate)
     results = torch.empty_like(queries), torch.empty_like(keys), torch.empty_like(values)
-    for of_keys in (True, False):
-        tensors = (queries, keys, values, gradient, lse, delta, *results)
-        _backward[grid](*tensors, *rest, scale, *queries.shape[1:3], **sizes, OF_KEYS=of_keys)  # type: ignore[index]
+    arguments = (queries, keys, values, gradient, lse, delta, *results, *rest, scale, *queries.shape[1:3])
+    with torch.accelerator.device_index(queries.device.index):
+        for of_keys in (True, False):
+            _backward[grid](*arguments, **sizes, OF_KEYS=of_keys)  # type: ignore[index]
     return results
 
 
-@_gradients.register_fake
-def _(queries: Tensor, keys: Tensor, values: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return torch.empty_like(queries), torch.empty_like(keys), torch.empty_like(values)
-
-
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.set_materialize_grads(False)
     ctx.save_for_backward(*inputs[:5], *output)
     ctx.rate_and_scale = inputs[5:]
 
 
-def _propagate(ctx: Any, gradient: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
+def _propagate(run: Callable[..., Any], ctx: Any, *gradients: Any) -> tuple[Tensor | None, ...]:
+    gradient: Tensor = gradients[0].contiguous()
     *five, out, lse = ctx.saved_tensors
     delta = (gradient.float() * out.float()).sum(dim=-1)
-    return *_gradients(*five, gradient.contiguous(), lse, delta, *ctx.rate_and_scale), None, None, None, None
+    return *run(*five, gradient, lse, delta, *ctx.rate_and_scale), None, None, None, None
 
 
-_attention.register_autograd(_propagate, setup_context=_remember)
+class _Plain(torch.autograd.Function):
+    """The kernels for blocks that are not compiled, where the first call of an operator imports torch's compiler."""
+
+    forward = staticmethod(_run)
+    setup_context = staticmethod(_remember)
+    backward = staticmethod(partial(_propagate, _run_backward))
+
+
+# compiled blocks keep operators whole, and make their inputs contiguous
+_operator = torch.library.custom_op(
+    "gpt_cli::dropout_attention", _run, mutates_args=(), tags=(torch.Tag.needs_exact_strides,)
+)
+_backward_operator = torch.library.custom_op(
+    "gpt_cli::dropout_attention_backward", _run_backward, mutates_args=(), tags=(torch.Tag.needs_exact_strides,)
+)
+_operator.register_autograd(partial(_propagate, _backward_operator), setup_context=_remember)
+
+
+@_operator.register_fake
+def _(queries: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(queries), queries.new_empty(queries.shape[:3], dtype=torch.float32)
+
+
+@_backward_operator.register_fake
+def _(queries: Tensor, keys: Tensor, values: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(queries), torch.empty_like(keys), torch.empty_like(values)
 
 
 def dropout_attention(queries: Tensor, keys: Tensor, values: Tensor, masks: ToDraw, scale: float) -> Tensor:
@@ -195,4 +214,5 @@ def dropout_attention(queries: Tensor, keys: Tensor, values: Tensor, masks: ToDr
     first = masks.first_sequence
     if not isinstance(first, Tensor):  # filled on the device, because a recorded step may not copy from the host
         first = torch.full((), first, dtype=torch.int32, device=values.device)
-    return _attention(*three, masks.keys[0], first, masks.rate, scale)[0]
+    compute = _operator if torch.compiler.is_compiling() else _Plain.apply
+    return compute(*three, masks.keys[0], first, masks.rate, scale)[0]

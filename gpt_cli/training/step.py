@@ -153,7 +153,8 @@ def compute_gradient(state: TrainingState, sent: StepInputs, watch: Callable[[],
     """
     num_micro_batches = state.config.train.num_micro_batches
     losses = torch.zeros(num_micro_batches, device=state.device)
-    with autocast(state.device, state.config.train.dtype, enabled=False):  # weights are cast for all micro-batches once
+    # weights are cast for all micro-batches once; a cast that torch 2.10 makes without gradients would have none later
+    with autocast(state.device, state.config.train.dtype, enabled=False):
         _add_up(state, sent, losses, state.layout.micro_batches(num_micro_batches), watch)
     state.layout.sum_gradients()
     return losses
