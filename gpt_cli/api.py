@@ -251,7 +251,7 @@ def train(request: TrainRequest, plan: Plan, host: Host) -> Training:
 
     if request.dry_run:
         with host.importing():
-            from gpt_cli.training.dry_run import dry_run
+            from gpt_cli.training.setup import dry_run
         return dry_run(plan, host)  # pyright: ignore[reportReturnType] - its type is that of most calls
     with host.importing():
         from gpt_cli.training.events import Training

@@ -53,7 +53,7 @@ def drive(request: TrainRequest, console: Console, *, json: bool, words: Sequenc
     if request.dry_run:
         with importing_torch():
             from gpt_cli.cli.train_output import announce
-            from gpt_cli.training.dry_run import dry_run
+            from gpt_cli.training.setup import dry_run
         result = dry_run(training_plan, console.host(), several=rank_env is not None or processes not in (None, 1))
         if result.prepared is not None:
             announce(result.prepared, console)

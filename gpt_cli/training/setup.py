@@ -1,31 +1,36 @@
-"""Prepare a training: check the plan, read the text, build the model, and estimate time and memory."""
+"""Prepare a training, or show what it would be: check the plan, read the text, build the model, estimate its costs."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.common.host import Host, Notify, ignored
-from gpt_cli.common.machine.devices import choose_device, use_threads
-from gpt_cli.common.machine.memory import available_memory
+from gpt_cli.common.machine.cpu_contention import sharing
+from gpt_cli.common.machine.devices import choose_device, restored_threads, use_threads
+from gpt_cli.common.machine.memory import available_memory, reuse_memory
+from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.common.units import duration
 from gpt_cli.config import Config
+from gpt_cli.config.load import write_config
 from gpt_cli.distributed.collectives import ALONE, Ranks
 from gpt_cli.errors import UsageError, counted
 from gpt_cli.model import GPT
 from gpt_cli.model.costs import estimate
 from gpt_cli.text.encode import EncodedText
-from gpt_cli.text.load import SourceCorpus
+from gpt_cli.text.load import SourceCorpus, read_data
 from gpt_cli.text.sft_examples import Examples
 from gpt_cli.training.attention_snapshots import watched_ids
+from gpt_cli.training.auto_config.auto_config import choose_config
 from gpt_cli.training.auto_config.rules import PATIENCE
 from gpt_cli.training.events import Finished, Prepared
 from gpt_cli.training.init_from import InitialWeights, begin_with, load_initial_weights
 from gpt_cli.training.load_text import load_text
 from gpt_cli.training.memory_checks import fitting_device, require_memory, require_space, resolve
-from gpt_cli.training.plan import Plan
+from gpt_cli.training.plan import AutoRun, NewRun, Plan
 from gpt_cli.training.resume import environment_changes
 from gpt_cli.training.run import Run
 from gpt_cli.training.sample_prompts import prompt_of_validation, sample_prompt
@@ -74,6 +79,46 @@ def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] 
     ranks.on_rank_zero(lambda: require_space(run))
     reasons = start.choice.reasons if start.choice else ()
     return run, replace(_prepared(run, corpus, step_seconds), ends_early=ends_early, reasons=reasons)
+
+
+@dataclass(frozen=True)
+class Chosen(Result):
+    """The result of a dry run: the config, the reasons for settings that gpt chose, and estimated costs (`prepared`).
+
+    `prepared` is None if the run has nothing left to train, or if several processes would train it.
+    """
+
+    config: Config
+    reasons: tuple[str, ...] = ()
+    prepared: Prepared | None = field(default=None, repr=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"config": self.config.model_dump(mode="json"), "reasons": list(self.reasons)}
+
+    def as_text(self, width: int = WIDTH) -> str:
+        return write_config(self.config).rstrip()
+
+
+def dry_run(plan: Plan, host: Host, *, several: bool = False) -> Chosen:
+    """Prepare a training without a step; return its config; raise the errors of a training, except for an existing run.
+
+    `device`, `dtype` and `compile` stay as requested, because the training may run on another machine. With `several`
+    processes, only the config is chosen, because one process cannot know the memory of each.
+    """
+    reuse_memory()
+    with restored_threads(), sharing():
+        if several and isinstance(plan, AutoRun):
+            choice = choose_config(plan.config, read_data(plan.config.data, host), host)
+            return Chosen(choice.config, choice.reasons)
+        if several:
+            return Chosen(plan.config)
+        outcome = setup(replace(plan, overwrite=True) if isinstance(plan, NewRun) else plan, host)
+    if isinstance(outcome, Finished):
+        host.notice(outcome.before or "")
+        return Chosen(plan.config)
+    settings, (_, prepared) = plan.config.train, outcome
+    unresolved = {key: getattr(settings, key) for key in ("device", "dtype", "compile")}
+    return Chosen(prepared.config.changed(train=unresolved), prepared.reasons, prepared)
 
 
 def _resolved(start: Start, host: Host) -> Config:
