@@ -30,8 +30,7 @@ from gpt_cli.tools.interpret.request import AttentionRequest, TokensRequest
 from gpt_cli.tools.loggers.processes import Followers
 from gpt_cli.tools.reports.request import RemoveRequest, ReportRequest, RunsRequest
 from gpt_cli.tools.sweeps.request import SweepRequest
-from gpt_cli.training.plan import Plan
-from gpt_cli.training.request import TrainRequest
+from gpt_cli.training.request import Plan, TrainRequest
 
 if TYPE_CHECKING:
     from gpt_cli.evaluation.evaluate import Evaluation

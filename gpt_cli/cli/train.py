@@ -17,8 +17,7 @@ from gpt_cli.distributed.failure_detector import Launcher
 from gpt_cli.distributed.launch import launch, require_fitting
 from gpt_cli.errors import UsageError
 from gpt_cli.tools.exchange.request import read_model_directory
-from gpt_cli.training.plan import AutoRun, Plan
-from gpt_cli.training.request import TrainRequest
+from gpt_cli.training.request import AutoRun, Plan, TrainRequest
 
 
 @dropped(signal.SIGUSR1)  # until there is something to save

@@ -23,7 +23,7 @@ from gpt_cli.training.events import Finished, Saved, TrainingEvent, drawing
 from gpt_cli.training.interrupts import StopRequested, Watch
 from gpt_cli.training.intervals import ended_by, is_finished, step_actions
 from gpt_cli.training.memory_checks import fitting_device
-from gpt_cli.training.plan import Plan
+from gpt_cli.training.request import Plan
 from gpt_cli.training.run import Run
 from gpt_cli.training.setup import setup
 from gpt_cli.training.step import Diverged, take_step

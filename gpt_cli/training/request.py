@@ -1,11 +1,11 @@
-"""The request to train: checked, and refused if it is wrong, before torch is loaded or a file is written."""
+"""The request to train, and the plan that it makes, or is refused, before torch is loaded or a file is written."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -41,8 +41,7 @@ from gpt_cli.config.request import (
 from gpt_cli.config.strict_yaml import Document, parse, read_config_text
 from gpt_cli.distributed.environment import rank_environment
 from gpt_cli.errors import GptError, UsageError, counted, shown
-from gpt_cli.training.init_from import asks_for, read_initial, require_fit, with_source_settings
-from gpt_cli.training.plan import AutoRun, FineTuning, NewRun, Plan, Resume
+from gpt_cli.training.init_from import Initial, asks_for, read_initial, require_fit, with_source_settings
 
 # the settings that have a flag of their own
 _KEYS = {
@@ -58,6 +57,42 @@ _KEYS = {
 }
 AUTO = "auto"  # the name of the config that is chosen
 _Hears = Annotated[Callable[[str], object] | None, WithJsonSchema({"enum": ["a function"]})]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A training as requested: its run directory, and its config before any setting is chosen for this machine."""
+
+    config: Config
+    directory: Path
+    of_sweep: bool = False  # whether a sweep tries settings, which may be far from the usual ones
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewRun(Plan):
+    """The plan to train new weights from step 0."""
+
+    overwrite: bool = False  # whether it may replace the run in its directory
+    shipped: Config | None = None  # the shipped config that its config is made from
+
+
+class AutoRun(NewRun):
+    """The plan to train new weights from step 0, with a config whose missing settings `auto_config` chooses."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuning(NewRun):
+    """The plan to train the weights of another model from step 0."""
+
+    initial: Initial
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resume(Plan):
+    """The plan to continue the run in `directory`."""
+
+    start: NewRun  # what to train where the directory has no checkpoint yet
+    by_run_config: bool  # whether the config is that of the run, which must then exist
 
 
 class TrainRequest(Request):

@@ -20,8 +20,7 @@ from gpt_cli.training.auto_config.auto_config import choose_config
 from gpt_cli.training.auto_config.rules import Choice
 from gpt_cli.training.events import Finished
 from gpt_cli.training.init_from import Initial
-from gpt_cli.training.plan import AutoRun, FineTuning, NewRun, Plan, Resume
-from gpt_cli.training.request import require_run
+from gpt_cli.training.request import AutoRun, FineTuning, NewRun, Plan, Resume, require_run
 from gpt_cli.training.resume import config_to_resume, ended_before, is_best_of_run
 
 
