@@ -28,13 +28,12 @@ from gpt_cli.training.auto_config.auto_config import choose_config
 from gpt_cli.training.auto_config.rules import PATIENCE
 from gpt_cli.training.events import Finished, Prepared
 from gpt_cli.training.init_from import InitialWeights, begin_with, load_initial_weights
-from gpt_cli.training.load_text import load_text
 from gpt_cli.training.memory_checks import fitting_device, require_memory, require_space, resolve
 from gpt_cli.training.request import AutoRun, NewRun, Plan
 from gpt_cli.training.resume import environment_changes
 from gpt_cli.training.run import Run
 from gpt_cli.training.sample_prompts import prompt_of_validation, sample_prompt
-from gpt_cli.training.start import Start, start_of
+from gpt_cli.training.start import Start, load_text, start_of
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step_time import time_steps
 from gpt_cli.training.teachers import teach
