@@ -150,20 +150,20 @@ def load_text(
     On each machine, the first rank reads first. With `of_sweep`, only the first run of the sweep reports notices about
     the text. Raises CheckpointError if the ids of a resumed run differ from the ids that the run was trained on.
     """
-    config = _where_the_text_is(start, config, directory, host.notice)
+    config, checkpoint = _where_the_text_is(start, config, directory, host.notice), start.checkpoint
+    tokenizer = tokenizer if checkpoint is None else checkpoint.tokenizer
     with ranks.local_rank_zero_first():
         corpus = start.corpus or _read(start, config, directory, host)
         if not (of_sweep and len(find_runs(directory.path.parent)) > 1):  # the first run of a sweep has said it
-            _remark_on(corpus, config, host.notice, continued=start.checkpoint is not None)
-        if start.checkpoint is None:
-            return corpus, encode_parts(*split_of(corpus, config.data, host), config, tokenizer, host)
+            _remark_on(corpus, config, host.notice, continued=checkpoint is not None)
         try:
-            parts = split_of(corpus, config.data, host)
-            text = encode_parts(*parts, config, start.checkpoint.tokenizer, host)
+            text = encode_parts(*split_of(corpus, config.data, host), config, tokenizer, host)
         except DataError as error:
-            raise text_problem(error, start.checkpoint, config, directory) from error
-        if text.digest != start.checkpoint.progress.data_digest:
-            raise other_text(start.checkpoint, config, directory)
+            if checkpoint is None:
+                raise
+            raise text_problem(error, checkpoint, config, directory) from error
+        if checkpoint is not None and text.digest != checkpoint.progress.data_digest:
+            raise other_text(checkpoint, config, directory)
         return corpus, text
 
 
