@@ -11,27 +11,32 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpt_cli.attention_maps.snapshots import snapshot_bytes
+import torch
+
+from gpt_cli.attention_maps.head_scores import as_scores, induction_scores, pattern_sums
+from gpt_cli.attention_maps.snapshots import Snapshot, snapshot_bytes
 from gpt_cli.checkpoints.checkpoint import save_checkpoint
 from gpt_cli.common.files import append
 from gpt_cli.common.host import Host, both
 from gpt_cli.common.machine.devices import product_dtype
 from gpt_cli.errors import CheckpointError
 from gpt_cli.evaluation.nll import Score
+from gpt_cli.model.gpt import require_finite
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.text.sft_examples import Examples
-from gpt_cli.training.attention_snapshots import take_snapshot
 from gpt_cli.training.events import Evaluated, Sampled, Stepped, TrainingEvent
 from gpt_cli.training.interrupts import Watch
 from gpt_cli.training.intervals import step_actions, takes_snapshot
+from gpt_cli.training.prompts import sample_prompt, watched_ids
 from gpt_cli.training.run import Run
-from gpt_cli.training.sample_prompts import sample_prompt
 from gpt_cli.training.step import Diverged, read_outcomes
 from gpt_cli.training.validation import validation_score
 
 SAMPLE_NEW_TOKENS = 64
+# sequences of random tokens, fewer than a report has: most of a snapshot's time goes there
+_NUM_REPEATS = 2
 
 
 @dataclass
@@ -83,7 +88,7 @@ def observe(run: Run, pace: Pace, watch: Watch, host: Host) -> Iterator[Training
                 sampled.append(_sample(run, watch.alone, host))
             if keeps_snapshot:
                 with host.working("keeping a snapshot"):
-                    snapshots.append(snapshot_bytes(take_snapshot(run)))
+                    snapshots.append(snapshot_bytes(_take_snapshot(run)))
 
         run.ranks.on_rank_zero(look)
 
@@ -164,6 +169,36 @@ def _sample(run: Run, watch: Callable[[], object], host: Host) -> Sampled:
     except CheckpointError as error:  # its hint is for commands that load a checkpoint
         raise Diverged(run.progress.step, None) from error
     return Sampled(run.progress.step, tokenizer.decode(prompt), tokenizer.decode(tokens, begins=False))
+
+
+@torch.no_grad()
+def _take_snapshot(run: Run) -> Snapshot:
+    """Compute a snapshot: attention weights on the text of `inspect.prompt`, without dropout, and scores of all heads.
+
+    The weights are float32. Raises Diverged if one of them is not finite.
+    """
+    progress, tokenizer, prompt = run.progress, run.tokenizer, run.config.inspect.prompt
+    assert prompt is not None
+    assert progress.loss is not None, "a step was taken, and its outcome was read"
+    ids = watched_ids(run.config, tokenizer)
+    batch, model = torch.tensor([ids], device=run.state.device), run.state.model
+    weights = model.attention_weights(batch)  # [L, 1, H, T, T]
+    sums, counts = zip(*(pattern_sums(of_layer, batch) for of_layer in weights), strict=True)
+    induction = induction_scores(model, end_of_text=tokenizer.end_of_text, repeats=_NUM_REPEATS)
+    scores = as_scores(torch.stack(sums), counts[0], induction, range(len(weights)), range(weights.shape[2]))
+    try:
+        require_finite(weights, "attention weights")
+    except CheckpointError as error:  # its hint is for commands that load a checkpoint
+        raise Diverged(progress.step, None, what="the attention weights of inspect.prompt") from error
+    return Snapshot(
+        step=progress.step,
+        loss=progress.loss,
+        prompt=prompt,
+        token_ids=tuple(ids),
+        tokens=tuple(tokenizer.token_text(token) for token in ids),
+        weights=weights[:, 0].cpu().numpy(),
+        scores=scores,
+    )
 
 
 def _metrics_line(run: Run, stepped: Stepped, score: Score | None) -> str:

@@ -13,13 +13,14 @@ from gpt_cli.distributed.collectives import ALONE, Ranks
 from gpt_cli.errors import EnvironmentFailure, counted
 from gpt_cli.model.costs import estimate
 from gpt_cli.training.advice.sizes import narrower
-from gpt_cli.training.attention_snapshots import snapshot_size
 from gpt_cli.training.lora import num_trained
 from gpt_cli.training.lr_schedule import warmup_steps
+from gpt_cli.training.prompts import watched_ids
 from gpt_cli.training.run import Run
 
 # shorter trainings would not gain what compiling takes (note 0004)
 COMPILE_FROM_SECONDS = 60.0
+_BESIDE_WEIGHTS = 4000  # bytes of a small snapshot's scores, prompt and header, generously
 
 
 def resolve(config: Config, notice: Notify, *sources: Config | None) -> Config:
@@ -126,3 +127,9 @@ def require_space(run: Run) -> None:
         at_once = min(num_saved + num_saves, at_once)
         snapshots = snapshot_size(run) * ((settings.max_steps - run.progress.step) // run.config.inspect.every)
     run.directory.require_space(to_continue, weights, at_once, snapshots)
+
+
+def snapshot_size(run: Run) -> int:
+    """Estimate the size of one attention snapshot file in bytes; return 0 if the run takes no snapshots."""
+    T, sizes = len(watched_ids(run.config, run.tokenizer)), run.config.model
+    return sizes.num_blocks * sizes.num_heads * T * (T + 1) + _BESIDE_WEIGHTS if T else 0

@@ -23,16 +23,15 @@ from gpt_cli.model.costs import estimate
 from gpt_cli.text.encode import EncodedText
 from gpt_cli.text.load import SourceCorpus, read_data
 from gpt_cli.text.sft_examples import Examples
-from gpt_cli.training.attention_snapshots import watched_ids
 from gpt_cli.training.auto_config.auto_config import choose_config
 from gpt_cli.training.auto_config.rules import PATIENCE
 from gpt_cli.training.events import Finished, Prepared
 from gpt_cli.training.init_from import InitialWeights, begin_with, load_initial_weights
 from gpt_cli.training.memory_checks import fitting_device, require_memory, require_space, resolve
+from gpt_cli.training.prompts import prompt_of_validation, sample_prompt, watched_ids
 from gpt_cli.training.request import AutoRun, NewRun, Plan
 from gpt_cli.training.resume import environment_changes
 from gpt_cli.training.run import Run
-from gpt_cli.training.sample_prompts import prompt_of_validation, sample_prompt
 from gpt_cli.training.start import Start, load_text, start_of
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step_time import time_steps
