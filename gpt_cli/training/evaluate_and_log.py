@@ -28,7 +28,7 @@ from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.text.sft_examples import Examples
 from gpt_cli.training.events import Evaluated, Sampled, Stepped, TrainingEvent
 from gpt_cli.training.interrupts import Watch
-from gpt_cli.training.intervals import step_actions, takes_snapshot
+from gpt_cli.training.intervals import step_actions
 from gpt_cli.training.prompts import sample_prompt, watched_ids
 from gpt_cli.training.run import Run
 from gpt_cli.training.step import Diverged, read_outcomes
@@ -61,15 +61,15 @@ def observe(run: Run, pace: Pace, watch: Watch, host: Host) -> Iterator[Training
     `watch` is called between batches and tokens; if it raises, nothing has been written. `host.counting` opens a
     progress bar. Raises Diverged if the validation loss, or the loss or gradient of a step so far, is not finite.
     """
-    settings, step = run.config.train, run.progress.step
+    step = run.progress.step
     score: Score | None = None
     sampled: list[Sampled] = []
     snapshots: list[bytes] = []
-    at_first = step_actions(run.progress, settings)
-    if at_first.log or at_first.sample or takes_snapshot(run.progress, run.config):
+    at_first = step_actions(run.progress, run.config)
+    if at_first.log or at_first.sample or at_first.snapshot:
         read_outcomes(run.state)
     progress = replace(run.progress, observed_step=step)
-    if step_actions(progress, settings).evaluate:  # decided anew: the wait may have taken the rest of max_time
+    if step_actions(progress, run.config).evaluate:  # decided anew: the wait may have taken the rest of max_time
         score = _evaluate(run, watch, host)
         best = progress.best_loss is None or score.loss < progress.best_loss
         progress = replace(
@@ -79,14 +79,13 @@ def observe(run: Run, pace: Pace, watch: Watch, host: Host) -> Iterator[Training
             evaluated_step=step,
             elapsed=run.state.elapsed(),  # the evaluation may have taken the rest of max_time
         )
-    now = step_actions(progress, settings)
-    keeps_snapshot = takes_snapshot(progress, run.config)
-    if now.sample or keeps_snapshot:
+    now = step_actions(progress, run.config)
+    if now.sample or now.snapshot:
 
         def look() -> None:
             if now.sample:
                 sampled.append(_sample(run, watch.alone, host))
-            if keeps_snapshot:
+            if now.snapshot:
                 with host.working("keeping a snapshot"):
                     snapshots.append(snapshot_bytes(_take_snapshot(run)))
 
