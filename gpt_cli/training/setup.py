@@ -18,7 +18,6 @@ from gpt_cli.config import Config
 from gpt_cli.config.load import write_config
 from gpt_cli.distributed.collectives import ALONE, Ranks
 from gpt_cli.errors import UsageError, counted
-from gpt_cli.model import GPT
 from gpt_cli.model.costs import estimate
 from gpt_cli.text.encode import EncodedText
 from gpt_cli.text.load import SourceCorpus, read_data
@@ -151,17 +150,14 @@ def _state(
         choose_device(config.train.device),
     )
 
-    def begin(model: GPT) -> None:
-        if initial_weights is not None:
-            begin_with(model, initial_weights, text.tokenizer, host.notice)
-
     with host.working("building the model"), fitting_device(config, ranks.size):
         if start.checkpoint is not None:
             return TrainingState.continued(config, text.ids, start.checkpoint, ranks)
-        began_from = start.initial and start.initial.name
-        return TrainingState.at_the_start(
-            config, text.ids, text.tokenizer.vocab_size, text.digest, ranks, begin=begin, began_from=began_from
-        )
+        began_from, vocab_size = start.initial and start.initial.name, text.tokenizer.vocab_size
+        state = TrainingState.at_the_start(config, text.ids, vocab_size, text.digest, ranks, began_from)
+        if initial_weights is not None:
+            begin_with(state.model, initial_weights, text.tokenizer, host.notice)
+        return state
 
 
 def _keep_to(seconds: float, step_seconds: float, state: TrainingState, notice: Notify) -> None:
