@@ -25,18 +25,17 @@ def sample_prompt(config: Config, tokenizer: Tokenizer, validation_ids: Ids | Ex
     For conversations, the prompt is a question, by default the first. Raises DataError if the vocabulary lacks a
     character.
     """
-    if config.train.sample_prompt is None and isinstance(validation_ids, Examples):
-        prompt_ids = validation_ids.question(0)
-    elif config.train.sample_prompt is None:
-        assert not isinstance(validation_ids, Examples)
-        start, ids, parts = _start(tokenizer, validation_ids)
-        prompt_ids = ids[start : start + _length(parts[start : start + SAMPLE_PROMPT_TOKENS + 1])]
-    else:
+    if (text := config.train.sample_prompt) is not None:
         with blaming("train.sample_prompt"):
             if isinstance(validation_ids, Examples):
-                prompt_ids = validation_ids.template.encode([Turn("user", config.train.sample_prompt)], tokenizer).ids
+                prompt_ids = validation_ids.template.encode([Turn("user", text)], tokenizer).ids
             else:
-                prompt_ids = [*tokenizer.starts_with, *tokenizer.encode(config.train.sample_prompt)]
+                prompt_ids = [*tokenizer.starts_with, *tokenizer.encode(text)]
+    elif isinstance(validation_ids, Examples):
+        prompt_ids = validation_ids.question(0)
+    else:
+        start, ids, parts = _start(tokenizer, validation_ids)
+        prompt_ids = ids[start : start + _length(parts[start : start + SAMPLE_PROMPT_TOKENS + 1])]
     return prompt_ids[-config.model.context_length :]
 
 
