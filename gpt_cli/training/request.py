@@ -56,6 +56,7 @@ _KEYS = {
     "watch": "inspect.prompt",
 }
 AUTO = "auto"  # the name of the config that is chosen
+_INIT_FROM = "gpt train --init-from runs/tiny --data my.txt --out runs/mine"
 _Hears = Annotated[Callable[[str], object] | None, WithJsonSchema({"enum": ["a function"]})]
 
 
@@ -180,8 +181,7 @@ class TrainRequest(Request):
         flags["data.source"] = ("data", (self.data[0] if len(self.data) == 1 else list(self.data)) or None)
         if config is None and self.init_from and not out:
             sentence = "‹init_from› without ‹config› needs the run directory, ‹out›"
-            hint = "gpt train --init-from runs/tiny --data my.txt --out runs/mine"
-            raise UsageError("gpt train", sentence, hint=hint)
+            raise UsageError("gpt train", sentence, hint=_INIT_FROM)
         if config == AUTO and self.init_from:
             sentence = "‹config=auto› chooses sizes, and the model of ‹init_from› has its own; leave ‹config› out"
             raise UsageError("gpt train", sentence)
@@ -286,9 +286,7 @@ def _require_what_stays(start: NewRun, *, continues: bool) -> None:
     name = "freeze" if settings.rank is None else "rank"
     if not isinstance(start, FineTuning) and not continues:
         sentence = "a new model has no trained weights that could stay as they are; name one that has with ‹init_from›"
-        raise UsageError(
-            f"train.{name}", sentence, hint="gpt train --init-from runs/tiny --data my.txt --out runs/mine"
-        )
+        raise UsageError(f"train.{name}", sentence, hint=_INIT_FROM)
     if isinstance(start, FineTuning) and start.initial.new_tokenizer:
         sentence = f"the embeddings of a new tokenizer must train, and train.{name} leaves them as they are"
         raise UsageError(f"train.{name}", sentence, hint=f"‹train.{name}=null›")
