@@ -23,7 +23,7 @@ from gpt_cli.text.encode import EncodedText
 from gpt_cli.text.load import SourceCorpus, read_data
 from gpt_cli.text.sft_examples import Examples
 from gpt_cli.training.auto_config.auto_config import choose_config
-from gpt_cli.training.auto_config.rules import PATIENCE
+from gpt_cli.training.auto_config.rules import PATIENCE, Choice
 from gpt_cli.training.events import Finished, Prepared
 from gpt_cli.training.init_from import InitialWeights, begin_with, load_initial_weights
 from gpt_cli.training.memory_checks import fitting_device, require_memory, require_space, resolve
@@ -69,13 +69,10 @@ def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] 
     must_compile = ranks.size > 1 or (is_new and start.config.train.compile == "on")
     with fitting_device(config, ranks.size):
         step_seconds = time_steps(state, host, may_compile=is_new, must_compile=must_compile)
-    ends_early = False
     if start.choice is not None and start.choice.seconds is not None:
         _keep_to(start.choice.seconds, step_seconds, state, host.notice)
-        ends_early = state.config.train.max_time is None
     ranks.on_rank_zero(lambda: require_space(run))
-    reasons = start.choice.reasons if start.choice else ()
-    return run, replace(_prepared(run, corpus, step_seconds), ends_early=ends_early, reasons=reasons)
+    return run, _prepared(run, corpus, start.choice, step_seconds)
 
 
 @dataclass(frozen=True)
@@ -180,7 +177,7 @@ def _keep_to(seconds: float, step_seconds: float, state: TrainingState, notice: 
         state.config = state.config.changed(train={"max_time": seconds, "max_steps": None, **patience})
 
 
-def _prepared(run: Run, corpus: SourceCorpus, step_seconds: float) -> Prepared:
+def _prepared(run: Run, corpus: SourceCorpus, choice: Choice | None, step_seconds: float) -> Prepared:
     config, settings, state = run.config, run.config.train, run.state
     num_closing = sum(end - start for start, end in run.closing_windows)
     # a forward pass is about a third of a step
@@ -215,4 +212,6 @@ def _prepared(run: Run, corpus: SourceCorpus, step_seconds: float) -> Prepared:
         closing_seconds=closing_seconds,
         prompt=prompt_of_validation(run.tokenizer, run.validation_ids),
         began_from=run.progress.began_from,
+        ends_early=choice is not None and choice.seconds is not None and settings.max_time is None,
+        reasons=choice.reasons if choice else (),
     )
