@@ -88,7 +88,7 @@ class Attention(nn.Module):
         self.Wq = nn.Linear(d_model, head_size, bias=qkv_bias)
         self.Wk = nn.Linear(d_model, head_size, bias=qkv_bias)
         self.Wv = nn.Linear(d_model, head_size, bias=qkv_bias)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.scale = score_scale(head_size, scaled)
 
     def stages(self, x: Tensor, rotation: Tensor | None = None) -> Stages:
@@ -105,8 +105,7 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, rotation: Tensor | None = None, keep: Tensor | None = None) -> Tensor:
         """Compute the output [B, T, K]; dropout keeps weights where `keep` [B, T, T] is True (None: torch draws it)."""
         stages = self.stages(x, rotation)
-        weights = self.dropout(stages.weights) if keep is None else drop_out(stages.weights, keep, self.dropout.p)
-        return weights @ stages.values
+        return self.dropout(stages.weights, keep) @ stages.values
 
 
 def concatenate_layers(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:

@@ -81,7 +81,7 @@ class GPT(nn.Module):
                 keep = masks.to_draw(number)
                 if not draws_itself:
                     keep = _drawn(keep, self.blocks[number], x, document_mask)
-            x = block(x, rotation, keep) if document_mask is None else block(x, rotation, keep, document_mask)
+            x = block(x, rotation, keep, document_mask)
         return self.logits(x)
 
     def next_logits(self, ids: Tensor) -> Tensor:
