@@ -148,8 +148,7 @@ def _evaluate(run: Run, watch: Watch, host: Host) -> Score:
 
 def _sample(run: Run, watch: Callable[[], object], host: Host) -> Sampled:
     """Sample a continuation of the run's sample prompt; raise Diverged if logits are not finite."""
-    tokenizer, settings = run.tokenizer, run.config.train
-    validation = run.validation_ids
+    tokenizer, settings, validation = run.tokenizer, run.config.train, run.validation_ids
     prompt = sample_prompt(run.config, tokenizer, validation)
     ends = validation.template.end_id(tokenizer) if isinstance(validation, Examples) else None
     try:

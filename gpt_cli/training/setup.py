@@ -1,4 +1,4 @@
-"""Prepare a training, or show what it would be: check the plan, read the text, build the model, estimate its costs."""
+"""Prepare a training, or show what it would be: choose its settings and start, build its state, estimate its costs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.common.host import Host, Notify, ignored
 from gpt_cli.common.machine.cpu_contention import sharing
-from gpt_cli.common.machine.devices import choose_device, restored_threads, use_threads
+from gpt_cli.common.machine.devices import choose_compile, choose_device, choose_dtype, restored_threads, use_threads
 from gpt_cli.common.machine.memory import available_memory, reuse_memory
 from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.common.units import duration
@@ -26,14 +26,15 @@ from gpt_cli.training.auto_config.auto_config import choose_config
 from gpt_cli.training.auto_config.rules import PATIENCE, Choice
 from gpt_cli.training.events import Finished, Prepared
 from gpt_cli.training.init_from import InitialWeights, begin_with, load_initial_weights
-from gpt_cli.training.memory_checks import fitting_device, require_memory, require_space, resolve
+from gpt_cli.training.lr_schedule import warmup_steps
+from gpt_cli.training.memory_checks import fitting_device, require_memory, require_space
 from gpt_cli.training.prompts import prompt_of_validation, sample_prompt, watched_ids
 from gpt_cli.training.request import AutoRun, NewRun, Plan
 from gpt_cli.training.resume import environment_changes
 from gpt_cli.training.run import Run
 from gpt_cli.training.start import Start, load_text, start_of
 from gpt_cli.training.state import TrainingState
-from gpt_cli.training.step_time import time_steps
+from gpt_cli.training.step_time import COMPILE_FROM_SECONDS, time_steps
 from gpt_cli.training.teachers import teach
 
 _WHOLE_STEP = 1.2  # the time of a step with its optimizer's, and a share of evaluations and saves, by its gradient's
@@ -50,7 +51,10 @@ def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] 
     if isinstance(start, Finished):
         return start
     is_new = start.checkpoint is None
-    config = _resolved(start, host)
+    config = resolve(start.config, host.notice if is_new else ignored, *start.sources)
+    use_threads(config.train.threads)
+    if start.checkpoint is not None and (changes := environment_changes(start.checkpoint, config)):
+        host.warn(f"not bit-exact from here on: {', '.join(changes)}")
     require_memory(config, free, ranks, may_change=is_new and start.initial is None)
     initial_weights = tokenizer = None
     if start.initial:
@@ -115,13 +119,27 @@ def dry_run(plan: Plan, host: Host, *, several: bool = False) -> Chosen:
     return Chosen(prepared.config.changed(train=unresolved), prepared.reasons, prepared)
 
 
-def _resolved(start: Start, host: Host) -> Config:
-    """Return the config with `device`, `dtype` and `compile` chosen; warn if a resumed run will not be bit-exact."""
-    config = resolve(start.config, host.notice if start.checkpoint is None else ignored, *start.sources)
-    use_threads(config.train.threads)
-    if start.checkpoint is not None and (changes := environment_changes(start.checkpoint, config)):
-        host.warn(f"not bit-exact from here on: {', '.join(changes)}")
-    return config
+def resolve(config: Config, notice: Notify, *sources: Config | None) -> Config:
+    """Return the config with `device`, `dtype` and `compile` chosen; report settings without effect to `notice`.
+
+    Settings that equal those of a config in `sources` are not reported. `compile` stays auto if a timed step has to
+    decide. Raises EnvironmentFailure if the device does not exist.
+    """
+    device = choose_device(config.train.device)
+    if (shortened := warmup_steps(config.train)) < config.train.warmup_steps:
+        notice(f"warm-up of {config.train.warmup_steps} steps shortened to {shortened}, half of the run")
+    for line in config.unused(*sources):
+        notice(line)
+    requested, seconds = config.train.compile, config.train.max_time
+    compiled = choose_compile(requested, device, long=seconds is None or seconds >= COMPILE_FROM_SECONDS)
+    undecided = requested == "auto" and compiled == "on" and config.train.max_steps is not None
+    return config.changed(
+        train={
+            "device": str(device),
+            "dtype": choose_dtype(config.train.dtype, device, config.model.d_model, notice),
+            "compile": "auto" if undecided else compiled,
+        }
+    )
 
 
 def _state(
