@@ -29,8 +29,7 @@ from gpt_cli.common.machine.devices import autocast, choose_dtype, num_accelerat
 from gpt_cli.config import Config
 from gpt_cli.config.load import read_config
 from gpt_cli.sampling.decoder import Decoder
-from gpt_cli.sampling.draws import HostDraws, Uniforms
-from gpt_cli.sampling.next_token import SamplingParameters
+from gpt_cli.sampling.next_token import HostDraws, SamplingParameters, Uniforms
 from gpt_cli.text.load import read_corpus
 from gpt_cli.tools.bench import bench
 from gpt_cli.tools.bench.baselines import PROMPT, costs, endless_state, sampling_variants

@@ -22,9 +22,9 @@ from gpt_cli.config import Config, ModelConfig
 from gpt_cli.errors import GptError, UsageError, counted
 from gpt_cli.model import GPT, CrossAttention
 from gpt_cli.model.attention import SelfAttention, causal_mask
+from gpt_cli.model.block import make_attention
 from gpt_cli.model.costs import cache_bytes_by_attention, parameters_by_part
 from gpt_cli.model.dropout import DropMasks
-from gpt_cli.model.forms import make_attention
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encode import encode_parts

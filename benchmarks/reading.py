@@ -21,7 +21,7 @@ from gpt_cli.common.machine.devices import to_device
 from gpt_cli.config.load import read_config
 from gpt_cli.text.token_files import chunks, open_tokens
 from gpt_cli.training.batches import Batches, PackedBatches, batches_of
-from gpt_cli.training.memory_checks import resolve
+from gpt_cli.training.setup import resolve
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import take_step
 

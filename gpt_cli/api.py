@@ -30,8 +30,7 @@ from gpt_cli.tools.interpret.request import AttentionRequest, TokensRequest
 from gpt_cli.tools.loggers.processes import Followers
 from gpt_cli.tools.reports.request import RemoveRequest, ReportRequest, RunsRequest
 from gpt_cli.tools.sweeps.request import SweepRequest
-from gpt_cli.training.plan import Plan
-from gpt_cli.training.request import TrainRequest
+from gpt_cli.training.request import Plan, TrainRequest
 
 if TYPE_CHECKING:
     from gpt_cli.evaluation.evaluate import Evaluation
@@ -251,7 +250,7 @@ def train(request: TrainRequest, plan: Plan, host: Host) -> Training:
 
     if request.dry_run:
         with host.importing():
-            from gpt_cli.training.dry_run import dry_run
+            from gpt_cli.training.setup import dry_run
         return dry_run(plan, host)  # pyright: ignore[reportReturnType] - its type is that of most calls
     with host.importing():
         from gpt_cli.training.events import Training

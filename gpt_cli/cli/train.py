@@ -17,8 +17,7 @@ from gpt_cli.distributed.failure_detector import Launcher
 from gpt_cli.distributed.launch import launch, require_fitting
 from gpt_cli.errors import UsageError
 from gpt_cli.tools.exchange.request import read_model_directory
-from gpt_cli.training.plan import AutoRun, Plan
-from gpt_cli.training.request import TrainRequest
+from gpt_cli.training.request import AutoRun, Plan, TrainRequest
 
 
 @dropped(signal.SIGUSR1)  # until there is something to save
@@ -53,7 +52,7 @@ def drive(request: TrainRequest, console: Console, *, json: bool, words: Sequenc
     if request.dry_run:
         with importing_torch():
             from gpt_cli.cli.train_output import announce
-            from gpt_cli.training.dry_run import dry_run
+            from gpt_cli.training.setup import dry_run
         result = dry_run(training_plan, console.host(), several=rank_env is not None or processes not in (None, 1))
         if result.prepared is not None:
             announce(result.prepared, console)

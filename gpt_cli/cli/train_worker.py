@@ -27,7 +27,7 @@ from gpt_cli.errors import DivergedError, EnvironmentFailure, GptError, counted
 from gpt_cli.tools.loggers.processes import Followers
 from gpt_cli.training.events import Finished
 from gpt_cli.training.loop import train, training_environment
-from gpt_cli.training.plan import Plan
+from gpt_cli.training.request import Plan
 from gpt_cli.training.setup import setup
 
 

@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gpt_cli.model.dropout import Dropout, ToDraw, drop_out
-from gpt_cli.model.norms import HeadNorm
 from gpt_cli.model.positions import rotate
 
 # kinds of devices whose kernel for attention is not used; others save memory by theirs. The CPU kernel is slower
@@ -89,7 +88,7 @@ class Attention(nn.Module):
         self.Wq = nn.Linear(d_model, head_size, bias=qkv_bias)
         self.Wk = nn.Linear(d_model, head_size, bias=qkv_bias)
         self.Wv = nn.Linear(d_model, head_size, bias=qkv_bias)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.scale = score_scale(head_size, scaled)
 
     def stages(self, x: Tensor, rotation: Tensor | None = None) -> Stages:
@@ -106,8 +105,7 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, rotation: Tensor | None = None, keep: Tensor | None = None) -> Tensor:
         """Compute the output [B, T, K]; dropout keeps weights where `keep` [B, T, T] is True (None: torch draws it)."""
         stages = self.stages(x, rotation)
-        weights = self.dropout(stages.weights) if keep is None else drop_out(stages.weights, keep, self.dropout.p)
-        return weights @ stages.values
+        return self.dropout(stages.weights, keep) @ stages.values
 
 
 def concatenate_layers(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
@@ -159,6 +157,16 @@ def attend(
     return torch.bmm(dropped, values), weights
 
 
+class HeadNorm(nn.RMSNorm):
+    """RMSNorm of the queries or keys of each head: [..., K] -> [..., K], computed in the dtype of the norm's weight.
+
+    Henry et al. 2020 normalise queries and keys so that scores stay bounded; this form is Qwen3's (Yang et al. 2025).
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.to(self.weight.dtype)).to(x.dtype)
+
+
 class SelfAttention(nn.Module, ABC):
     """Base class of all forms of causal attention with H heads: [B, T, D] -> [B, T, D].
 
@@ -171,15 +179,14 @@ class SelfAttention(nn.Module, ABC):
     projection_layer: nn.Linear
     dropout: Dropout
     scale: float
-    query_norm: HeadNorm | None
-    key_norm: HeadNorm | None
     window: int | None = None  # tokens that a token sees, itself included
     fused = True
     kernel: Kernel | None = None  # of training with dropout, where a trial has chosen one
 
     def __init__(self) -> None:
         super().__init__()
-        self.query_norm = self.key_norm = None
+        self.query_norm: HeadNorm | None = None
+        self.key_norm: HeadNorm | None = None
 
     @abstractmethod
     def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -224,11 +231,11 @@ class SelfAttention(nn.Module, ABC):
         if isinstance(keep, ToDraw):
             assert self.kernel is not None
             mixed = self.kernel(queries, keys, values, keep, self.scale)
-        elif x.device.type not in WITHOUT_KERNEL and not dropout and sees_all and document_mask is not None:
-            visible = ~(causal_mask(x.shape[1], x.device) | document_mask)[:, None]
-            mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=visible, scale=self.scale)
         elif x.device.type not in WITHOUT_KERNEL and not dropout and sees_all:
-            mixed = F.scaled_dot_product_attention(queries, keys, values, is_causal=True, scale=self.scale)
+            visible = None if document_mask is None else ~(causal_mask(x.shape[1], x.device) | document_mask)[:, None]
+            mixed = F.scaled_dot_product_attention(
+                queries, keys, values, attn_mask=visible, is_causal=visible is None, scale=self.scale
+            )
         else:
             flat = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
             of_heads = None if keep is None else keep.flatten(0, 1)

@@ -1,14 +1,18 @@
-"""A transformer block: attention and feed-forward, each with a norm and a residual connection."""
+"""A transformer block, as a config names it: attention and feed-forward, each with a norm and a residual connection."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gpt_cli.config import ModelConfig
+from gpt_cli.config.model import unknown_form
+from gpt_cli.model.attention import MultiHeadAttention, SelfAttention
 from gpt_cli.model.dropout import Dropout, Keep
-from gpt_cli.model.forms import make_attention
-from gpt_cli.model.norms import make_norm
+from gpt_cli.model.forms.grouped_query import GroupedQueryAttention
+from gpt_cli.model.forms.latent import LatentAttention, LatentSizes
 
 
 class FeedForward(nn.Module):
@@ -90,3 +94,25 @@ class Block(nn.Module):
         """Compute the block's output from x, the residual stream after attention, and the feed-forward output `fed`."""
         x = x + self.dropout(fed, keep)
         return x if self.pre_norm else self.norm_2(x)
+
+
+def make_norm(config: ModelConfig) -> nn.LayerNorm | nn.RMSNorm:
+    """Make the norm that a config names, LayerNorm or RMSNorm: [B, T, D] -> [B, T, D]."""
+    if config.norm == "rmsnorm":
+        return nn.RMSNorm(config.d_model, eps=config.epsilon)
+    return nn.LayerNorm(config.d_model, eps=config.epsilon, bias=config.bias)
+
+
+def make_attention(config: ModelConfig) -> SelfAttention:
+    """Make the attention module that a config names, such as grouped-query attention: [B, T, D] -> [B, T, D]."""
+    D, H, dropout = config.d_model, config.num_heads, config.dropout
+    common: dict[str, Any] = {"bias": config.bias, "scaled": config.scale == "head", "head_size": config.value_size}
+    if config.attention == "latent":
+        sizes = LatentSizes(config.key_value_latent, config.query_latent_size, config.turned_size)
+        return LatentAttention(D, H, sizes, dropout, **common)
+    common |= {"qkv_bias": config.qkv_bias, "norm_epsilon": config.epsilon if config.qk_norm else None}
+    if config.attention == "multi_head":
+        return MultiHeadAttention(D, H, dropout, **common)
+    if config.attention == "grouped_query":
+        return GroupedQueryAttention(D, H, config.key_value_heads, dropout, **common)
+    raise unknown_form("the model", config.attention)

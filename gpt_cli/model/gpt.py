@@ -14,10 +14,9 @@ from torch import Tensor, nn
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import CheckpointError
 from gpt_cli.model.attention import Kernel, Stages, document_mask_of, join_heads
-from gpt_cli.model.block import Block
+from gpt_cli.model.block import Block, make_norm
 from gpt_cli.model.dropout import DropMasks, Keep, ToDraw
 from gpt_cli.model.forms.ngrams import NgramEmbedding
-from gpt_cli.model.norms import make_norm
 from gpt_cli.model.positions import RopeScaling, RotaryPositions, SinusoidalPositions
 
 
@@ -82,7 +81,7 @@ class GPT(nn.Module):
                 keep = masks.to_draw(number)
                 if not draws_itself:
                     keep = _drawn(keep, self.blocks[number], x, document_mask)
-            x = block(x, rotation, keep) if document_mask is None else block(x, rotation, keep, document_mask)
+            x = block(x, rotation, keep, document_mask)
         return self.logits(x)
 
     def next_logits(self, ids: Tensor) -> Tensor:

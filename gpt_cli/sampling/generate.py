@@ -11,8 +11,7 @@ import torch
 from gpt_cli.common.host import Notify, ignored
 from gpt_cli.common.machine.devices import supports
 from gpt_cli.sampling.decoder import Decoder
-from gpt_cli.sampling.draws import HostDraws, Uniforms
-from gpt_cli.sampling.next_token import SamplingParameters
+from gpt_cli.sampling.next_token import HostDraws, SamplingParameters, Uniforms
 from gpt_cli.sampling.recorded import TRIAL_TOKENS, RecordedDraws, recorded_draws
 
 

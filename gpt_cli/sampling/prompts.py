@@ -26,8 +26,7 @@ def read_prompt(
     no other text, unless the prompt `may_be_empty`, and UsageError if there is no prompt.
     """
     if file is not None:
-        content = _content_of(file)
-        return _decoded(content, str(file), header, may_be_empty=may_be_empty), "‹prompt_file›"
+        return _decoded(_content_of(file), str(file), header, may_be_empty=may_be_empty), "‹prompt_file›"
     if prompt is not None and (prompt != "-" or stdin is None):
         with contextlib.suppress(UnicodeError):  # a locale without UTF-8 keeps its bytes as halves of characters
             prompt = prompt.encode("utf-8", "surrogateescape").decode()

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from gpt_cli.common.host import Notify
 from gpt_cli.common.machine.devices import Graph, beside, new_graph, recording_failure, synchronize, to_device
-from gpt_cli.sampling.draws import HostDraws, NextTokens, draw_next, to_next_tokens
 from gpt_cli.sampling.kv_cache import Cache, DecodeStep
+from gpt_cli.sampling.next_token import HostDraws, NextTokens, draw_next, to_next_tokens
 
 TRIAL_TOKENS = 8  # a trial takes about as long as so many tokens
 # nats between log probabilities of sums in other orders

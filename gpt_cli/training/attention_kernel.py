@@ -30,31 +30,26 @@ def choose_kernel(state: TrainingState, warn: Notify) -> None:
     it did before, whatever its speed, so that its results are those of a run without a stop; `warn` receives a line if
     it cannot.
     """
-    sizes, progress = state.config.model, state.progress
+    sizes, train, progress = state.config.model, state.config.train, state.progress
     begins, kernel = not progress.step, None
     used = not begins and "attention" in progress.environment
     possible = state.ranks.size == 1 and supports(state.device, "graphs") and bool(find_spec("triton"))
     fits = sizes.query_size == sizes.value_size and sizes.num_heads * sizes.context_length**2 < _MOST_WEIGHTS
     if possible and sizes.dropout and fits and (begins or used):
+        shape = (train.sequences_at_once, sizes.num_heads, sizes.context_length, sizes.query_size)
         with contextlib.suppress(Exception):  # whatever Triton, its compiler or the driver raise
             from gpt_cli.model.triton_attention import dropout_attention
 
-            kernel = dropout_attention if _pays(dropout_attention, state, _FASTER if begins else 0) else None
+            agrees, plain_seconds, kernel_seconds = compare_with_plain(
+                dropout_attention, shape, train.dtype, state.device, sizes.dropout, compiled=train.compile == "on"
+            )
+            if agrees and (used or plain_seconds >= _FASTER * kernel_seconds):
+                kernel = dropout_attention
     if used and kernel is None:
         warn("not bit-exact from here on: attention triton -> plain")
     state.model.use_kernel(kernel)
     others = {name: value for name, value in progress.environment.items() if name != "attention"}
     state.progress = replace(progress, environment=others | ({"attention": "triton"} if kernel else {}))
-
-
-def _pays(kernel: Kernel, state: TrainingState, faster: float) -> bool:
-    """Return whether a kernel agrees with `attend` on the run's shapes, and takes 1 / `faster` of the time."""
-    sizes, train = state.config.model, state.config.train
-    shape = (train.sequences_at_once, sizes.num_heads, sizes.context_length, sizes.query_size)
-    agrees, plain_seconds, kernel_seconds = compare_with_plain(
-        kernel, shape, train.dtype, state.device, sizes.dropout, compiled=train.compile == "on"
-    )
-    return agrees and plain_seconds >= faster * kernel_seconds
 
 
 def compare_with_plain(

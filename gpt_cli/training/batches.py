@@ -19,6 +19,7 @@ from gpt_cli.training.taught_targets import TaughtTargets
 
 # an epoch of more windows has an order that is computed place by place: a list takes a second and 32 MB
 LISTED_WINDOWS = 2**22
+_order = lru_cache(maxsize=2)(permutation)  # key and number of windows of an epoch -> their indices in random order
 
 
 class Sequences(NamedTuple):
@@ -156,9 +157,3 @@ def chosen_windows(seed: int, step: int, batch_size: int, count: int) -> tuple[n
         listed = count <= LISTED_WINDOWS
         windows[chosen] = _order(key, count)[indices[chosen]] if listed else permuted(key, indices[chosen], count)
     return epochs, windows
-
-
-@lru_cache(maxsize=2)
-def _order(key: int, count: int) -> np.ndarray:
-    """Return the window indices 0 to `count` - 1 of an epoch, shuffled by `key`: int64 [count]."""
-    return permutation(key, count)

@@ -11,27 +11,32 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpt_cli.attention_maps.snapshots import snapshot_bytes
+import torch
+
+from gpt_cli.attention_maps.head_scores import as_scores, induction_scores, pattern_sums
+from gpt_cli.attention_maps.snapshots import Snapshot, snapshot_bytes
 from gpt_cli.checkpoints.checkpoint import save_checkpoint
 from gpt_cli.common.files import append
 from gpt_cli.common.host import Host, both
 from gpt_cli.common.machine.devices import product_dtype
 from gpt_cli.errors import CheckpointError
 from gpt_cli.evaluation.nll import Score
+from gpt_cli.model.gpt import require_finite
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.text.sft_examples import Examples
-from gpt_cli.training.attention_snapshots import take_snapshot
 from gpt_cli.training.events import Evaluated, Sampled, Stepped, TrainingEvent
 from gpt_cli.training.interrupts import Watch
-from gpt_cli.training.intervals import step_actions, takes_snapshot
+from gpt_cli.training.intervals import step_actions
+from gpt_cli.training.prompts import sample_prompt, watched_ids
 from gpt_cli.training.run import Run
-from gpt_cli.training.sample_prompts import sample_prompt
 from gpt_cli.training.step import Diverged, read_outcomes
 from gpt_cli.training.validation import validation_score
 
 SAMPLE_NEW_TOKENS = 64
+# sequences of random tokens, fewer than a report has: most of a snapshot's time goes there
+_NUM_REPEATS = 2
 
 
 @dataclass
@@ -56,15 +61,15 @@ def observe(run: Run, pace: Pace, watch: Watch, host: Host) -> Iterator[Training
     `watch` is called between batches and tokens; if it raises, nothing has been written. `host.counting` opens a
     progress bar. Raises Diverged if the validation loss, or the loss or gradient of a step so far, is not finite.
     """
-    settings, step = run.config.train, run.progress.step
+    step = run.progress.step
     score: Score | None = None
     sampled: list[Sampled] = []
     snapshots: list[bytes] = []
-    at_first = step_actions(run.progress, settings)
-    if at_first.log or at_first.sample or takes_snapshot(run.progress, run.config):
+    at_first = step_actions(run.progress, run.config)
+    if at_first.log or at_first.sample or at_first.snapshot:
         read_outcomes(run.state)
     progress = replace(run.progress, observed_step=step)
-    if step_actions(progress, settings).evaluate:  # decided anew: the wait may have taken the rest of max_time
+    if step_actions(progress, run.config).evaluate:  # decided anew: the wait may have taken the rest of max_time
         score = _evaluate(run, watch, host)
         best = progress.best_loss is None or score.loss < progress.best_loss
         progress = replace(
@@ -74,16 +79,15 @@ def observe(run: Run, pace: Pace, watch: Watch, host: Host) -> Iterator[Training
             evaluated_step=step,
             elapsed=run.state.elapsed(),  # the evaluation may have taken the rest of max_time
         )
-    now = step_actions(progress, settings)
-    keeps_snapshot = takes_snapshot(progress, run.config)
-    if now.sample or keeps_snapshot:
+    now = step_actions(progress, run.config)
+    if now.sample or now.snapshot:
 
         def look() -> None:
             if now.sample:
                 sampled.append(_sample(run, watch.alone, host))
-            if keeps_snapshot:
+            if now.snapshot:
                 with host.working("keeping a snapshot"):
-                    snapshots.append(snapshot_bytes(take_snapshot(run)))
+                    snapshots.append(snapshot_bytes(_take_snapshot(run)))
 
         run.ranks.on_rank_zero(look)
 
@@ -144,8 +148,7 @@ def _evaluate(run: Run, watch: Watch, host: Host) -> Score:
 
 def _sample(run: Run, watch: Callable[[], object], host: Host) -> Sampled:
     """Sample a continuation of the run's sample prompt; raise Diverged if logits are not finite."""
-    tokenizer, settings = run.tokenizer, run.config.train
-    validation = run.validation_ids
+    tokenizer, settings, validation = run.tokenizer, run.config.train, run.validation_ids
     prompt = sample_prompt(run.config, tokenizer, validation)
     ends = validation.template.end_id(tokenizer) if isinstance(validation, Examples) else None
     try:
@@ -164,6 +167,36 @@ def _sample(run: Run, watch: Callable[[], object], host: Host) -> Sampled:
     except CheckpointError as error:  # its hint is for commands that load a checkpoint
         raise Diverged(run.progress.step, None) from error
     return Sampled(run.progress.step, tokenizer.decode(prompt), tokenizer.decode(tokens, begins=False))
+
+
+@torch.no_grad()
+def _take_snapshot(run: Run) -> Snapshot:
+    """Compute a snapshot: attention weights on the text of `inspect.prompt`, without dropout, and scores of all heads.
+
+    The weights are float32. Raises Diverged if one of them is not finite.
+    """
+    progress, tokenizer, prompt = run.progress, run.tokenizer, run.config.inspect.prompt
+    assert prompt is not None
+    assert progress.loss is not None, "a step was taken, and its outcome was read"
+    ids = watched_ids(run.config, tokenizer)
+    batch, model = torch.tensor([ids], device=run.state.device), run.state.model
+    weights = model.attention_weights(batch)  # [L, 1, H, T, T]
+    sums, counts = zip(*(pattern_sums(of_layer, batch) for of_layer in weights), strict=True)
+    induction = induction_scores(model, end_of_text=tokenizer.end_of_text, repeats=_NUM_REPEATS)
+    scores = as_scores(torch.stack(sums), counts[0], induction, range(len(weights)), range(weights.shape[2]))
+    try:
+        require_finite(weights, "attention weights")
+    except CheckpointError as error:  # its hint is for commands that load a checkpoint
+        raise Diverged(progress.step, None, what="the attention weights of inspect.prompt") from error
+    return Snapshot(
+        step=progress.step,
+        loss=progress.loss,
+        prompt=prompt,
+        token_ids=tuple(ids),
+        tokens=tuple(tokenizer.token_text(token) for token in ids),
+        weights=weights[:, 0].cpu().numpy(),
+        scores=scores,
+    )
 
 
 def _metrics_line(run: Run, stepped: Stepped, score: Score | None) -> str:

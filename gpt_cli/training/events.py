@@ -209,9 +209,8 @@ def drawing() -> Iterator[Callable[[TrainingEvent], object]]:
             nonlocal bar, best
             if isinstance(event, Prepared):
                 total = event.step + event.steps_left  # by the clock, an estimate
-                name = visible(event.directory)
-                begun, unit = event.step, " steps"
-                bar = tqdm_of_here()(desc=name, initial=begun, total=total, unit=unit, mininterval=1)
+                name, unit = visible(event.directory), " steps"
+                bar = tqdm_of_here()(desc=name, initial=event.step, total=total, unit=unit, mininterval=1)
                 stack.enter_context(bar)
             elif isinstance(event, Evaluated) and event.best:
                 best = f", best validation {event.score.loss:.3f}"

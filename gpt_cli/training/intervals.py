@@ -15,45 +15,40 @@ class StepActions:
     log: bool
     evaluate: bool
     sample: bool
+    snapshot: bool  # of attention, if the config names a prompt: after the first step, every period, and the last
     save: bool
     last: bool
 
 
-def step_actions(progress: Progress, settings: TrainConfig) -> StepActions:
+def step_actions(progress: Progress, config: Config) -> StepActions:
     """Return the actions that are due after step `progress.step`; none are due at step 0.
 
     Call it again after the evaluation of the step, which may exhaust the patience. With max_time, only an evaluated
     step can be the last: if time runs out while another step is logged, one more step follows, which is evaluated.
     """
+    settings, step, watches = config.train, progress.step, config.inspect.prompt is not None
     over = _is_over(progress, settings)
-    evaluated = settings.max_time is None or progress.evaluated_step == progress.step
+    evaluated = settings.max_time is None or progress.evaluated_step == step
     patience = settings.patience
     last = (over and evaluated) or (patience is not None and progress.evaluations_without_best >= patience)
 
     def every(period: int | None) -> bool:
-        return progress.step > 0 and period is not None and progress.step % period == 0
+        return step > 0 and period is not None and step % period == 0
 
     evaluate = over or every(settings.eval_every)
     return StepActions(
         log=last or evaluate or every(settings.log_every),
         evaluate=evaluate,
         sample=last or every(settings.sample_every),
+        snapshot=watches and step > 0 and (last or step == 1 or every(config.inspect.every)),
         save=last or every(settings.save_every),
         last=last,
     )
 
 
-def takes_snapshot(progress: Progress, config: Config) -> bool:
-    """Return whether to take an attention snapshot: after the first step, every `inspect.every` steps, and the last."""
-    step, inspect = progress.step, config.inspect
-    if inspect.prompt is None or not step:
-        return False
-    return step == 1 or step % inspect.every == 0 or step_actions(progress, config.train).last
-
-
-def is_finished(progress: Progress, settings: TrainConfig) -> bool:
+def is_finished(progress: Progress, config: Config) -> bool:
     """Return whether the last step is taken and the actions after it are done."""
-    return progress.observed and step_actions(progress, settings).last
+    return progress.observed and step_actions(progress, config).last
 
 
 def ended_by(progress: Progress, settings: TrainConfig) -> str:

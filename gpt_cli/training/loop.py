@@ -23,7 +23,7 @@ from gpt_cli.training.events import Finished, Saved, TrainingEvent, drawing
 from gpt_cli.training.interrupts import StopRequested, Watch
 from gpt_cli.training.intervals import ended_by, is_finished, step_actions
 from gpt_cli.training.memory_checks import fitting_device
-from gpt_cli.training.plan import Plan
+from gpt_cli.training.request import Plan
 from gpt_cli.training.run import Run
 from gpt_cli.training.setup import setup
 from gpt_cli.training.step import Diverged, take_step
@@ -83,7 +83,7 @@ def train(run: Run, host: Host = NOBODY) -> Generator[TrainingEvent, None, None]
     signal, closing_evaluation = None, None
     with _followed(run, host) as remark, _failures_explained(run):
         state.start_clock()
-        while signal is None and not is_finished(run.progress, run.config.train):
+        while signal is None and not is_finished(run.progress, run.config):
             try:
                 watch()
                 if run.progress.observed:
@@ -95,7 +95,7 @@ def train(run: Run, host: Host = NOBODY) -> Generator[TrainingEvent, None, None]
             except StopRequested as stopped:
                 signal = stopped.signal
             requested = bool(run.ranks.all_reduce_max(host.save_requested())[0])
-            due = requested or signal is not None or step_actions(run.progress, run.config.train).save
+            due = requested or signal is not None or step_actions(run.progress, run.config).save
             if due and run.progress.step and run.progress != run.saved:
                 with host.working("saving"):
                     path = run.save()

@@ -1,48 +1,21 @@
-"""Choose device and dtype of a training, and check that memory and disk are large enough."""
+"""Check that memory and disk are large enough for a training."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
 
-from gpt_cli.common.host import Notify
-from gpt_cli.common.machine.devices import choose_compile, choose_device, choose_dtype
 from gpt_cli.common.machine.failures import is_lack_of_device_memory
 from gpt_cli.config import Config
 from gpt_cli.distributed.collectives import ALONE, Ranks
 from gpt_cli.errors import EnvironmentFailure, counted
 from gpt_cli.model.costs import estimate
 from gpt_cli.training.advice.sizes import narrower
-from gpt_cli.training.attention_snapshots import snapshot_size
 from gpt_cli.training.lora import num_trained
-from gpt_cli.training.lr_schedule import warmup_steps
+from gpt_cli.training.prompts import watched_ids
 from gpt_cli.training.run import Run
 
-# shorter trainings would not gain what compiling takes (note 0004)
-COMPILE_FROM_SECONDS = 60.0
-
-
-def resolve(config: Config, notice: Notify, *sources: Config | None) -> Config:
-    """Return the config with `device`, `dtype` and `compile` chosen; report settings without effect to `notice`.
-
-    Settings that equal those of a config in `sources` are not reported. `compile` stays auto if a timed step has to
-    decide. Raises EnvironmentFailure if the device does not exist.
-    """
-    device = choose_device(config.train.device)
-    if (shortened := warmup_steps(config.train)) < config.train.warmup_steps:
-        notice(f"warm-up of {config.train.warmup_steps} steps shortened to {shortened}, half of the run")
-    for line in config.unused(*sources):
-        notice(line)
-    requested, seconds = config.train.compile, config.train.max_time
-    compiled = choose_compile(requested, device, long=seconds is None or seconds >= COMPILE_FROM_SECONDS)
-    undecided = requested == "auto" and compiled == "on" and config.train.max_steps is not None
-    return config.changed(
-        train={
-            "device": str(device),
-            "dtype": choose_dtype(config.train.dtype, device, config.model.d_model, notice),
-            "compile": "auto" if undecided else compiled,
-        }
-    )
+_BESIDE_WEIGHTS = 4000  # bytes of a small snapshot's scores, prompt and header, generously
 
 
 def require_memory(config: Config, free: int | None, ranks: Ranks = ALONE, *, may_change: bool = True) -> None:
@@ -126,3 +99,9 @@ def require_space(run: Run) -> None:
         at_once = min(num_saved + num_saves, at_once)
         snapshots = snapshot_size(run) * ((settings.max_steps - run.progress.step) // run.config.inspect.every)
     run.directory.require_space(to_continue, weights, at_once, snapshots)
+
+
+def snapshot_size(run: Run) -> int:
+    """Estimate the size of one attention snapshot file in bytes; return 0 if the run takes no snapshots."""
+    T, sizes = len(watched_ids(run.config, run.tokenizer)), run.config.model
+    return sizes.num_blocks * sizes.num_heads * T * (T + 1) + _BESIDE_WEIGHTS if T else 0

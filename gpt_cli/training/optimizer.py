@@ -95,8 +95,7 @@ class Optimizer:
         """Return every tensor that a step changes if there is a single process; all are float32."""
         of_adamw = [*self.adamw.num_steps.values(), *self.adamw.averages.values(), *self.adamw.squares.values()]
         of_muon = [] if self.muon is None else self.muon.momentum.values()
-        low_rank = self.layout.low_rank
-        included = [] if low_rank is None else low_rank.changing()
+        included = [] if self.layout.low_rank is None else self.layout.low_rank.changing()
         return [*(parameter.detach() for parameter in self.layout.owned.values()), *of_adamw, *of_muon, *included]
 
     def restart(self) -> None:

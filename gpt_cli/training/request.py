@@ -1,11 +1,11 @@
-"""The request to train: checked, and refused if it is wrong, before torch is loaded or a file is written."""
+"""The request to train, and the plan that it makes, or is refused, before torch is loaded or a file is written."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -41,8 +41,7 @@ from gpt_cli.config.request import (
 from gpt_cli.config.strict_yaml import Document, parse, read_config_text
 from gpt_cli.distributed.environment import rank_environment
 from gpt_cli.errors import GptError, UsageError, counted, shown
-from gpt_cli.training.init_from import asks_for, read_initial, require_fit, with_source_settings
-from gpt_cli.training.plan import AutoRun, FineTuning, NewRun, Plan, Resume
+from gpt_cli.training.init_from import Initial, asks_for, read_initial, require_fit, with_source_settings
 
 # the settings that have a flag of their own
 _KEYS = {
@@ -57,7 +56,44 @@ _KEYS = {
     "watch": "inspect.prompt",
 }
 AUTO = "auto"  # the name of the config that is chosen
+_INIT_FROM = "gpt train --init-from runs/tiny --data my.txt --out runs/mine"
 _Hears = Annotated[Callable[[str], object] | None, WithJsonSchema({"enum": ["a function"]})]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A training as requested: its run directory, and its config before any setting is chosen for this machine."""
+
+    config: Config
+    directory: Path
+    of_sweep: bool = False  # whether a sweep tries settings, which may be far from the usual ones
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewRun(Plan):
+    """The plan to train new weights from step 0."""
+
+    overwrite: bool = False  # whether it may replace the run in its directory
+    shipped: Config | None = None  # the shipped config that its config is made from
+
+
+class AutoRun(NewRun):
+    """The plan to train new weights from step 0, with a config whose missing settings `auto_config` chooses."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuning(NewRun):
+    """The plan to train the weights of another model from step 0."""
+
+    initial: Initial
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resume(Plan):
+    """The plan to continue the run in `directory`."""
+
+    start: NewRun  # what to train where the directory has no checkpoint yet
+    by_run_config: bool  # whether the config is that of the run, which must then exist
 
 
 class TrainRequest(Request):
@@ -145,8 +181,7 @@ class TrainRequest(Request):
         flags["data.source"] = ("data", (self.data[0] if len(self.data) == 1 else list(self.data)) or None)
         if config is None and self.init_from and not out:
             sentence = "‹init_from› without ‹config› needs the run directory, ‹out›"
-            hint = "gpt train --init-from runs/tiny --data my.txt --out runs/mine"
-            raise UsageError("gpt train", sentence, hint=hint)
+            raise UsageError("gpt train", sentence, hint=_INIT_FROM)
         if config == AUTO and self.init_from:
             sentence = "‹config=auto› chooses sizes, and the model of ‹init_from› has its own; leave ‹config› out"
             raise UsageError("gpt train", sentence)
@@ -251,9 +286,7 @@ def _require_what_stays(start: NewRun, *, continues: bool) -> None:
     name = "freeze" if settings.rank is None else "rank"
     if not isinstance(start, FineTuning) and not continues:
         sentence = "a new model has no trained weights that could stay as they are; name one that has with ‹init_from›"
-        raise UsageError(
-            f"train.{name}", sentence, hint="gpt train --init-from runs/tiny --data my.txt --out runs/mine"
-        )
+        raise UsageError(f"train.{name}", sentence, hint=_INIT_FROM)
     if isinstance(start, FineTuning) and start.initial.new_tokenizer:
         sentence = f"the embeddings of a new tokenizer must train, and train.{name} leaves them as they are"
         raise UsageError(f"train.{name}", sentence, hint=f"‹train.{name}=null›")

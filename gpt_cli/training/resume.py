@@ -175,7 +175,7 @@ def ended_before(run: RunFiles, progress: Progress, requested: Config, run_confi
     `run_config` is the run's config.yaml. Raises UsageError if the run has already trained longer than requested.
     """
     _require_no_less(run, progress, requested, run_config)
-    if not is_finished(progress, requested.train):
+    if not is_finished(progress, requested):
         return None
     if run.temporaries():
         return None  # a kill came while the outcome or the picture was written

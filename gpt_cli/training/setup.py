@@ -1,37 +1,40 @@
-"""Prepare a training: check the plan, read the text, build the model, and estimate time and memory."""
+"""Prepare a training, or show what it would be: choose its settings and start, build its state, estimate its costs."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.common.host import Host, Notify, ignored
-from gpt_cli.common.machine.devices import choose_device, use_threads
-from gpt_cli.common.machine.memory import available_memory
+from gpt_cli.common.machine.cpu_contention import sharing
+from gpt_cli.common.machine.devices import choose_compile, choose_device, choose_dtype, restored_threads, use_threads
+from gpt_cli.common.machine.memory import available_memory, reuse_memory
+from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.common.units import duration
 from gpt_cli.config import Config
+from gpt_cli.config.load import write_config
 from gpt_cli.distributed.collectives import ALONE, Ranks
 from gpt_cli.errors import UsageError, counted
-from gpt_cli.model import GPT
 from gpt_cli.model.costs import estimate
 from gpt_cli.text.encode import EncodedText
-from gpt_cli.text.load import SourceCorpus
+from gpt_cli.text.load import SourceCorpus, read_data
 from gpt_cli.text.sft_examples import Examples
-from gpt_cli.training.attention_snapshots import watched_ids
-from gpt_cli.training.auto_config.rules import PATIENCE
+from gpt_cli.training.auto_config.auto_config import choose_config
+from gpt_cli.training.auto_config.rules import PATIENCE, Choice
 from gpt_cli.training.events import Finished, Prepared
 from gpt_cli.training.init_from import InitialWeights, begin_with, load_initial_weights
-from gpt_cli.training.load_text import load_text
-from gpt_cli.training.memory_checks import fitting_device, require_memory, require_space, resolve
-from gpt_cli.training.plan import Plan
+from gpt_cli.training.lr_schedule import warmup_steps
+from gpt_cli.training.memory_checks import fitting_device, require_memory, require_space
+from gpt_cli.training.prompts import prompt_of_validation, sample_prompt, watched_ids
+from gpt_cli.training.request import AutoRun, NewRun, Plan
 from gpt_cli.training.resume import environment_changes
 from gpt_cli.training.run import Run
-from gpt_cli.training.sample_prompts import prompt_of_validation, sample_prompt
-from gpt_cli.training.start import Start, start_of
+from gpt_cli.training.start import Start, load_text, start_of
 from gpt_cli.training.state import TrainingState
-from gpt_cli.training.step_time import time_steps
+from gpt_cli.training.step_time import COMPILE_FROM_SECONDS, time_steps
 from gpt_cli.training.teachers import teach
 
 _WHOLE_STEP = 1.2  # the time of a step with its optimizer's, and a share of evaluations and saves, by its gradient's
@@ -48,7 +51,10 @@ def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] 
     if isinstance(start, Finished):
         return start
     is_new = start.checkpoint is None
-    config = _resolved(start, host)
+    config = resolve(start.config, host.notice if is_new else ignored, *start.sources)
+    use_threads(config.train.threads)
+    if start.checkpoint is not None and (changes := environment_changes(start.checkpoint, config)):
+        host.warn(f"not bit-exact from here on: {', '.join(changes)}")
     require_memory(config, free, ranks, may_change=is_new and start.initial is None)
     initial_weights = tokenizer = None
     if start.initial:
@@ -67,22 +73,73 @@ def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] 
     must_compile = ranks.size > 1 or (is_new and start.config.train.compile == "on")
     with fitting_device(config, ranks.size):
         step_seconds = time_steps(state, host, may_compile=is_new, must_compile=must_compile)
-    ends_early = False
     if start.choice is not None and start.choice.seconds is not None:
         _keep_to(start.choice.seconds, step_seconds, state, host.notice)
-        ends_early = state.config.train.max_time is None
     ranks.on_rank_zero(lambda: require_space(run))
-    reasons = start.choice.reasons if start.choice else ()
-    return run, replace(_prepared(run, corpus, step_seconds), ends_early=ends_early, reasons=reasons)
+    return run, _prepared(run, corpus, start.choice, step_seconds)
 
 
-def _resolved(start: Start, host: Host) -> Config:
-    """Return the config with `device`, `dtype` and `compile` chosen; warn if a resumed run will not be bit-exact."""
-    config = resolve(start.config, host.notice if start.checkpoint is None else ignored, *start.sources)
-    use_threads(config.train.threads)
-    if start.checkpoint is not None and (changes := environment_changes(start.checkpoint, config)):
-        host.warn(f"not bit-exact from here on: {', '.join(changes)}")
-    return config
+@dataclass(frozen=True)
+class Chosen(Result):
+    """The result of a dry run: the config, the reasons for settings that gpt chose, and estimated costs (`prepared`).
+
+    `prepared` is None if the run has nothing left to train, or if several processes would train it.
+    """
+
+    config: Config
+    reasons: tuple[str, ...] = ()
+    prepared: Prepared | None = field(default=None, repr=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"config": self.config.model_dump(mode="json"), "reasons": list(self.reasons)}
+
+    def as_text(self, width: int = WIDTH) -> str:
+        return write_config(self.config).rstrip()
+
+
+def dry_run(plan: Plan, host: Host, *, several: bool = False) -> Chosen:
+    """Prepare a training without a step; return its config; raise the errors of a training, except for an existing run.
+
+    `device`, `dtype` and `compile` stay as requested, because the training may run on another machine. With `several`
+    processes, only the config is chosen, because one process cannot know the memory of each.
+    """
+    reuse_memory()
+    with restored_threads(), sharing():
+        if several and isinstance(plan, AutoRun):
+            choice = choose_config(plan.config, read_data(plan.config.data, host), host)
+            return Chosen(choice.config, choice.reasons)
+        if several:
+            return Chosen(plan.config)
+        outcome = setup(replace(plan, overwrite=True) if isinstance(plan, NewRun) else plan, host)
+    if isinstance(outcome, Finished):
+        host.notice(outcome.before or "")
+        return Chosen(plan.config)
+    settings, (_, prepared) = plan.config.train, outcome
+    unresolved = {key: getattr(settings, key) for key in ("device", "dtype", "compile")}
+    return Chosen(prepared.config.changed(train=unresolved), prepared.reasons, prepared)
+
+
+def resolve(config: Config, notice: Notify, *sources: Config | None) -> Config:
+    """Return the config with `device`, `dtype` and `compile` chosen; report settings without effect to `notice`.
+
+    Settings that equal those of a config in `sources` are not reported. `compile` stays auto if a timed step has to
+    decide. Raises EnvironmentFailure if the device does not exist.
+    """
+    device = choose_device(config.train.device)
+    if (shortened := warmup_steps(config.train)) < config.train.warmup_steps:
+        notice(f"warm-up of {config.train.warmup_steps} steps shortened to {shortened}, half of the run")
+    for line in config.unused(*sources):
+        notice(line)
+    requested, seconds = config.train.compile, config.train.max_time
+    compiled = choose_compile(requested, device, long=seconds is None or seconds >= COMPILE_FROM_SECONDS)
+    undecided = requested == "auto" and compiled == "on" and config.train.max_steps is not None
+    return config.changed(
+        train={
+            "device": str(device),
+            "dtype": choose_dtype(config.train.dtype, device, config.model.d_model, notice),
+            "compile": "auto" if undecided else compiled,
+        }
+    )
 
 
 def _state(
@@ -108,17 +165,14 @@ def _state(
         choose_device(config.train.device),
     )
 
-    def begin(model: GPT) -> None:
-        if initial_weights is not None:
-            begin_with(model, initial_weights, text.tokenizer, host.notice)
-
     with host.working("building the model"), fitting_device(config, ranks.size):
         if start.checkpoint is not None:
             return TrainingState.continued(config, text.ids, start.checkpoint, ranks)
-        began_from = start.initial and start.initial.name
-        return TrainingState.at_the_start(
-            config, text.ids, text.tokenizer.vocab_size, text.digest, ranks, begin=begin, began_from=began_from
-        )
+        began_from, vocab_size = start.initial and start.initial.name, text.tokenizer.vocab_size
+        state = TrainingState.at_the_start(config, text.ids, vocab_size, text.digest, ranks, began_from)
+        if initial_weights is not None:
+            begin_with(state.model, initial_weights, text.tokenizer, host.notice)
+        return state
 
 
 def _keep_to(seconds: float, step_seconds: float, state: TrainingState, notice: Notify) -> None:
@@ -141,7 +195,7 @@ def _keep_to(seconds: float, step_seconds: float, state: TrainingState, notice: 
         state.config = state.config.changed(train={"max_time": seconds, "max_steps": None, **patience})
 
 
-def _prepared(run: Run, corpus: SourceCorpus, step_seconds: float) -> Prepared:
+def _prepared(run: Run, corpus: SourceCorpus, choice: Choice | None, step_seconds: float) -> Prepared:
     config, settings, state = run.config, run.config.train, run.state
     num_closing = sum(end - start for start, end in run.closing_windows)
     # a forward pass is about a third of a step
@@ -176,4 +230,6 @@ def _prepared(run: Run, corpus: SourceCorpus, step_seconds: float) -> Prepared:
         closing_seconds=closing_seconds,
         prompt=prompt_of_validation(run.tokenizer, run.validation_ids),
         began_from=run.progress.began_from,
+        ends_early=choice is not None and choice.seconds is not None and settings.max_time is None,
+        reasons=choice.reasons if choice else (),
     )

@@ -56,18 +56,14 @@ class TrainingState:
         vocab_size: int,
         data_digest: str = "",
         ranks: Ranks = ALONE,
-        *,
-        begin: Callable[[GPT], object] = lambda _: None,
         began_from: str | None = None,
     ) -> TrainingState:
         """Return the state at step 0 of a new model on ids [tokens]; `config` must have device and dtype chosen.
 
-        The config's seed decides the weights; `begin` may replace them by the weights of the model named `began_from`.
+        The config's seed decides the weights; the caller may replace them by those of the model named `began_from`.
         """
         progress = Progress.at_the_start(len(ids), data_digest, environment(config), began_from)
-        model = _new_model(config, vocab_size, "weights")
-        begin(model)
-        return cls._of(config, ids, model, progress, ranks)
+        return cls._of(config, ids, _new_model(config, vocab_size), progress, ranks)
 
     @classmethod
     def continued(
@@ -122,7 +118,7 @@ class TrainingState:
     def begin_next_model(self) -> None:
         """Give the model new random weights, reset the optimizer, and record the old model as a teacher."""
         teachers = (*self.progress.teachers, self.progress.step)
-        new = _new_model(self.config, self.model.vocab_size, "weights", len(teachers))
+        new = _new_model(self.config, self.model.vocab_size, len(teachers))
         with torch.no_grad():
             for parameter, initial in zip(self.model.parameters(), new.parameters(), strict=True):
                 parameter.copy_(initial)
@@ -147,8 +143,8 @@ class TrainingState:
         return self.ranks.broadcast(time.perf_counter() - self.started)[0]
 
 
-def _new_model(config: Config, vocab_size: int, *stream: str | int) -> GPT:
-    """Return a model with random weights, drawn from the random stream that the seed and `stream` select."""
-    generator = torch.Generator().manual_seed(stream_key(config.train.seed, *stream))
+def _new_model(config: Config, vocab_size: int, *number: int) -> GPT:
+    """Return a model with random weights, which the seed decides, and the `number` of a model after the first."""
+    generator = torch.Generator().manual_seed(stream_key(config.train.seed, "weights", *number))
     with torch.random.fork_rng(devices=[]):  # the layers draw weights first that are replaced by the generator's
         return GPT(config.model, vocab_size, generator)

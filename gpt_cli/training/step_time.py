@@ -9,10 +9,11 @@ from gpt_cli.common.machine.failures import is_lack_of_device_memory
 from gpt_cli.errors import EnvironmentFailure, shown
 from gpt_cli.training.attention_kernel import choose_kernel
 from gpt_cli.training.cuda_graphs import record_step
-from gpt_cli.training.memory_checks import COMPILE_FROM_SECONDS
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import time_step
 
+# shorter trainings would not gain what compiling takes (note 0004)
+COMPILE_FROM_SECONDS = 60.0
 _MOST_BY_GRAPH = 20.0  # times as fast as steps that Python starts; up to 11 times were measured (note 0005)
 
 

@@ -8,11 +8,12 @@ from functools import cached_property
 import numpy as np
 
 from gpt_cli.common.rng import random_words, stream_key
-from gpt_cli.training.ngram_counts import NgramCounts
 
 # shares of the targets, once there is a teacher (note 0066)
 TEACHER, COUNTS = 0.35, 0.15
 BYTES_PER_TOKEN = 350  # of memory, at most, while the text is counted; the draws of a teacher included
+ORDER = 8  # the longest context that is counted, in tokens
+_ROUNDS = 12  # of fitting how much a context is trusted
 
 
 @dataclass
@@ -44,3 +45,68 @@ class TaughtTargets:
         counted = np.flatnonzero((uniform >= TEACHER) & (uniform < TEACHER + COUNTS))
         drawn[counted] = self.counts.draw(flat[counted], (uniform[counted] - TEACHER) / COUNTS)
         return drawn.reshape(positions.shape)
+
+
+class NgramCounts:
+    """An interpolated n-gram model that draws next tokens from counts, with contexts of 0 to ORDER tokens.
+
+    A context that occurs elsewhere is used with a probability that depends on its length, its count elsewhere and its
+    number of different next tokens; otherwise the context that is one token shorter is tried. The probabilities
+    maximise the likelihood of the text when each position is left out (deleted interpolation, Jelinek and Mercer 1980).
+    """
+
+    def __init__(self, ids: np.ndarray):
+        """Count the n-grams of training ids, int64 [N], N >= 2."""
+        self.ids = ids
+        vocab_size, count = int(self.ids.max()) + 2, len(ids)  # one more token is before the text
+        context = np.zeros(count, np.int64)  # numbers of contexts, sorted by their last token, then by the one before
+        likelihood = np.full(count, 1 / vocab_size)
+        # of each order the context before a position, where those of a context begin, and how probably it decides
+        self.orders: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        for order in range(ORDER + 1):
+            if order:
+                before = np.concatenate((np.full(min(order, count), vocab_size - 1), self.ids[: max(0, count - order)]))
+                context = np.unique(context * vocab_size + before, return_inverse=True)[1]
+            pairs, pair, times = np.unique(context * vocab_size + self.ids, return_inverse=True, return_counts=True)
+            elsewhere, agreeing = np.bincount(context)[context] - 1, times[pair] - 1
+            followers = np.bincount(pairs // vocab_size)[context] - (agreeing == 0)
+            share_agreeing = agreeing / np.maximum(1, elsewhere)
+            decides = _trust(elsewhere, followers, share_agreeing, likelihood)
+            likelihood = decides * share_agreeing + (1 - decides) * likelihood
+            starts = np.concatenate(([0], np.cumsum(np.bincount(context))))
+            self.orders.append((context.astype(np.int32), starts, decides.astype(np.float32)))
+        self.orders[0][2][:] = 1.0  # the last to decide
+        # contexts of fewer tokens have neighbouring numbers, so one order of positions serves all
+        self.positions = np.argsort(context, kind="stable")
+        self.inverse = np.empty_like(self.positions)
+        self.inverse[self.positions] = np.arange(count)
+
+    def draw(self, positions: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+        """Draw a target for each position [M], int64 [M]; `uniform` has random numbers in [0, 1), float64 [M]."""
+        targets, left, rest = np.empty(len(positions), np.int64), np.arange(len(positions)), uniform
+        for contexts, starts, decides in reversed(self.orders):
+            here = positions[left]
+            share, context = decides[here].astype(np.float64), contexts[here]
+            taken = rest < share
+            first, count = starts[context[taken]], np.diff(starts)[context[taken]] - 1
+            at = first + (rest[taken] / share[taken] * count).astype(np.int64).clip(max=count - 1)
+            at += at >= self.inverse[here[taken]]  # its own token is not among them
+            targets[left[taken]] = self.ids[self.positions[at]]
+            left, rest = left[~taken], (rest[~taken] - share[~taken]) / (1 - share[~taken])
+        return targets
+
+
+def _trust(elsewhere: np.ndarray, followers: np.ndarray, agreeing: np.ndarray, shorter: np.ndarray) -> np.ndarray:
+    """Return the probability that a position uses its context, float64 [N]; contexts of similar counts share the value.
+
+    `elsewhere` counts a context's other occurrences, `followers` their different next tokens; the share `agreeing` has
+    the same next token as the position. `shorter` is the probability of this token by shorter contexts. The values are
+    fitted by _ROUNDS passes of expectation maximisation.
+    """
+    kinds = np.where(elsewhere > 0, 4 * np.log2(np.maximum(1, elsewhere)).astype(np.int64) + followers.clip(1, 4), 0)
+    trust, sizes = np.full(kinds.max() + 1, 0.5), np.maximum(1, np.bincount(kinds))
+    for _ in range(_ROUNDS):
+        mine = trust[kinds] * agreeing
+        trust = np.bincount(kinds, mine / (mine + (1 - trust[kinds]) * shorter)) / sizes
+        trust = trust.clip(max=1 - 1e-6)
+    return np.where(elsewhere > 0, trust[kinds], 0.0)

@@ -79,13 +79,13 @@ def validation_score(
                 target_ids = (tokens if goals is None else token_windows(goals, starts[chosen], tokens.shape[1]))[:, 1:]
                 with torch.inference_mode(), autocast(device, dtype):
                     # the two halves of cross_entropy, to the bit: the slow one once
-                    log_chances = _in_full(model(batch[:, :-1])).flatten(0, 1).log_softmax(dim=1)
+                    log_probabilities = _in_full(model(batch[:, :-1])).flatten(0, 1).log_softmax(dim=1)
                     targets = batch[:, 1:].flatten()
                     if goals is not None:
                         targets = to_device(torch.from_numpy(target_ids), device).flatten()
-                    of_batches[first + ranks.rank] = F.nll_loss(log_chances, targets, reduction="sum")
+                    of_batches[first + ranks.rank] = F.nll_loss(log_probabilities, targets, reduction="sum")
                     if by_window:
-                        nats = F.nll_loss(log_chances, targets, reduction="none").view(len(batch), -1)
+                        nats = F.nll_loss(log_probabilities, targets, reduction="none").view(len(batch), -1)
                         rows = to_device(torch.from_numpy(chosen), of_windows.device)
                         of_windows[rows] = nats.to(of_windows).sum(dim=1)
                 num_bytes += int(byte_counts[target_ids[target_ids != IGNORED]].sum())

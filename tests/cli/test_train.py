@@ -174,7 +174,7 @@ def test_where_auto_cannot_compile_the_run_trains_without(
         raise failure("no working compiler")
 
     plain = json.loads(run("train", *FAST, "--json", "--out", "runs/plain").out)
-    monkeypatch.setattr("gpt_cli.training.memory_checks.choose_compile", lambda *_, **__: "on")  # as on a GPU
+    monkeypatch.setattr("gpt_cli.training.setup.choose_compile", lambda *_, **__: "on")  # as on a GPU
     monkeypatch.setattr("torch.compile", lambda _: fail)
     outcome = run("train", *FAST, "--json")
     assert "compil" not in outcome.err  # nor does it try, for a training that is soon over
@@ -198,7 +198,7 @@ def test_a_run_whose_plain_step_does_not_fit_is_compiled(
             raise found
         return found
 
-    monkeypatch.setattr("gpt_cli.training.memory_checks.choose_compile", lambda *_, **__: "on")  # as on a GPU
+    monkeypatch.setattr("gpt_cli.training.setup.choose_compile", lambda *_, **__: "on")  # as on a GPU
     monkeypatch.setattr("torch.compile", lambda block: block)
     monkeypatch.setattr("gpt_cli.training.step_time.time_step", timed)
     outcome = run("train", *FAST, exits=0)

@@ -127,7 +127,7 @@ def test_where_a_larger_cache_cannot_be_recorded_tokens_are_computed(
 
 
 def test_uniform_numbers_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpt_cli.sampling.draws._AHEAD", 7)
+    monkeypatch.setattr("gpt_cli.sampling.next_token._AHEAD", 7)
     for sizes in ({}, {"positions": "rope"}):
         model = model_of(**sizes)
         assert tokens(drawn(model, "sim")) == tokens(drawn(model, "cpu"))

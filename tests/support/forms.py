@@ -7,7 +7,7 @@ import pytest
 from gpt_cli.config import ModelConfig
 from gpt_cli.model import MultiHeadAttention
 from gpt_cli.model.attention import SelfAttention
-from gpt_cli.model.forms import make_attention
+from gpt_cli.model.block import make_attention
 
 UNHEARD_OF = "unheard_of"
 

@@ -13,11 +13,10 @@ from support.runs import assert_same_run, finish, metrics, start
 from gpt_cli.attention_maps.head_scores import induction_scores, score_heads
 from gpt_cli.attention_maps.snapshots import kept_steps
 from gpt_cli.common.host import Host
-from gpt_cli.errors import DataError, DivergedError
+from gpt_cli.errors import DivergedError
 from gpt_cli.model import GPT
-from gpt_cli.text.tokenizers import ByteTokenizer, CharTokenizer
-from gpt_cli.training.attention_snapshots import snapshot_size, watched_ids
 from gpt_cli.training.loop import train
+from gpt_cli.training.memory_checks import snapshot_size
 from gpt_cli.training.run import Run
 
 pytestmark = pytest.mark.slow
@@ -102,21 +101,6 @@ def test_attention_that_is_not_finite_ends_the_run(tmp_path: Path, monkeypatch: 
     with pytest.raises(DivergedError, match=r"step 1: the attention weights of inspect\.prompt are not finite"):
         list(train(run))
     assert files(run) == {}
-
-
-def test_a_text_that_cannot_be_watched_is_refused() -> None:
-    def refused(prompt: str, tokenizer: ByteTokenizer | CharTokenizer) -> str:
-        with pytest.raises(DataError) as raised:
-            watched_ids(small_config(f"inspect.prompt={prompt}"), tokenizer)
-        return f"{raised.value} {raised.value.hint}"
-
-    said = refused("x" * 17, ByteTokenizer())
-    assert said.startswith("inspect.prompt (watch): it has 17 tokens, but this model sees 16 ")
-    assert said.endswith(" ‹model.context_length=17›")
-    assert refused("x", ByteTokenizer()).startswith("inspect.prompt (watch): it is a single token")
-    assert refused("ab?", CharTokenizer(["a", "b"])).startswith("inspect.prompt (watch): ")
-    assert watched_ids(small_config("inspect.prompt=ab"), ByteTokenizer()) == [97, 98]
-    assert watched_ids(small_config(), ByteTokenizer()) == []
 
 
 def test_the_size_of_a_snapshot_is_about_that_of_its_file(tmp_path: Path) -> None:

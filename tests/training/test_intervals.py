@@ -6,7 +6,7 @@ import pytest
 
 from gpt_cli.checkpoints.header import Progress
 from gpt_cli.config import Config, InspectConfig, TrainConfig
-from gpt_cli.training.intervals import StepActions, ended_by, is_finished, step_actions, takes_snapshot
+from gpt_cli.training.intervals import StepActions, ended_by, is_finished, step_actions
 
 START = Progress.at_the_start(1, "", {})
 BY_STEP = TrainConfig(
@@ -22,7 +22,7 @@ def at(step: int, **others: float) -> Progress:
 
 
 def expected(words: str) -> StepActions:
-    names = ("log", "evaluate", "sample", "save", "last")
+    names = ("log", "evaluate", "sample", "snapshot", "save", "last")
     return StepActions(**{name: name in words.split() for name in names})
 
 
@@ -56,21 +56,23 @@ TABLE = [
 
 @pytest.mark.parametrize(("settings", "progress", "words"), TABLE)
 def test_what_is_due(settings: TrainConfig, progress: Progress, words: str) -> None:
-    assert step_actions(progress, settings) == expected(words)
+    assert step_actions(progress, Config(train=settings)) == expected(words)
 
 
 def test_a_training_is_finished_when_its_last_step_is_observed() -> None:
-    assert not is_finished(at(100, observed_step=99), BY_STEP)
-    assert is_finished(at(100, observed_step=100), BY_STEP)
-    assert not is_finished(at(99, observed_step=99), BY_STEP)
-    assert not is_finished(START, BY_STEP.changed(max_time=0.001))  # one step is always taken
+    config = Config(train=BY_STEP)
+    assert not is_finished(at(100, observed_step=99), config)
+    assert is_finished(at(100, observed_step=100), config)
+    assert not is_finished(at(99, observed_step=99), config)
+    assert not is_finished(START, config.changed(train={"max_time": 0.001}))  # one step is always taken
 
 
 def test_where_both_lengths_hold_the_first_ends_the_run() -> None:
     both = BY_CLOCK.changed(max_steps=100)
     by_steps = both.changed(max_time=1000.0)
     for settings, last in ((both, 30), (by_steps, 100)):
-        ends = [step_actions(at(step, evaluated_step=step), settings).last for step in range(last - 2, last + 1)]
+        config, steps = Config(train=settings), range(last - 2, last + 1)
+        ends = [step_actions(at(step, evaluated_step=step), config).last for step in steps]
         assert ends == [False, False, True]
     assert (ended_by(at(31), both), ended_by(at(100), by_steps)) == ("time", "steps")
 
@@ -84,6 +86,6 @@ def test_the_reason_for_the_end_is_named() -> None:
 @pytest.mark.parametrize("settings", [BY_STEP, BY_CLOCK.changed(max_time=100.5)], ids=["steps", "clock"])
 def test_snapshots_are_due_after_the_first_step_each_period_and_the_last(settings: TrainConfig) -> None:
     config = Config(train=settings, inspect=InspectConfig(prompt="a b", every=30))
-    steps = [step for step in range(101) if takes_snapshot(at(step, evaluated_step=step), config)]
+    steps = [step for step in range(101) if step_actions(at(step, evaluated_step=step), config).snapshot]
     assert steps == [1, 30, 60, 90, 100]
-    assert not any(takes_snapshot(at(step), Config(train=settings)) for step in range(101))
+    assert not any(step_actions(at(step), Config(train=settings)).snapshot for step in range(101))

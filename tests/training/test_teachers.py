@@ -25,7 +25,7 @@ from gpt_cli.training.batches import batches_of
 from gpt_cli.training.events import Stepped
 from gpt_cli.training.loop import train
 from gpt_cli.training.lr_schedule import lr_multiplier
-from gpt_cli.training.taught_targets import BYTES_PER_TOKEN, COUNTS, TEACHER, TaughtTargets
+from gpt_cli.training.taught_targets import BYTES_PER_TOKEN, TaughtTargets
 from gpt_cli.training.teachers import DRAWS, drawn_targets, model_ends, settings_of_model
 
 START = Progress.at_the_start(1000, "", {})
@@ -87,24 +87,6 @@ def test_every_target_of_a_text_of_any_length_is_drawn(length: int) -> None:
     model.load_state_dict(weights)
     draws = drawn_targets(model, np.zeros(length, np.int64), config.train, 0)
     assert (draws[1:] == 4).all()
-
-
-def test_shares_of_the_targets_are_the_teachers_and_those_of_counts() -> None:
-    ids = np.tile(np.arange(50), 80)  # of which counts know each next one
-    targets, positions = TaughtTargets(ids, seed=0), np.arange(1, 4001).reshape(40, 100) % 4000
-    assert np.array_equal(targets(positions, 7), ids[positions])  # before there is a teacher
-    targets.draws = 100 + np.tile(np.arange(DRAWS), (4000, 1))
-    drawn = [targets(positions, step) for step in range(20)]
-    shares = [(each >= 100).mean() for each in drawn]
-    assert np.mean(shares) == pytest.approx(TEACHER, abs=0.01)
-    assert len(set(shares)) > 10
-    columns = np.bincount(np.concatenate([each[each >= 100] - 100 for each in drawn]), minlength=DRAWS)
-    assert columns.min() > 0.8 * columns.mean()
-    others = [(each[each < 100] != ids[positions][each < 100]).mean() for each in drawn]
-    assert max(others) < 0.01
-    random = TaughtTargets(np.random.default_rng(0).integers(0, 50, 4000), seed=0, draws=targets.draws)
-    differing = [((each := random(positions, step)) < 100) & (each != random.ids[positions]) for step in range(20)]
-    assert np.mean(differing) == pytest.approx(COUNTS * 49 / 50, abs=0.01)  # counts know nothing, and guess
 
 
 def test_the_memory_of_what_two_models_take_beside_one_is_in_the_estimate() -> None:

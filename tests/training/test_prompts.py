@@ -1,4 +1,4 @@
-"""The prompts of a training's samples begin and end where a reader would cut a text."""
+"""The prompts of a training: those of samples begin and end where a reader would cut a text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from support.helpers import small_config
 
 from gpt_cli.errors import DataError
 from gpt_cli.text.tokenizers import BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer
-from gpt_cli.training.sample_prompts import prompt_of_validation, sample_prompt
+from gpt_cli.training.prompts import prompt_of_validation, sample_prompt, watched_ids
 
 WORDS = BytePairTokenizer("bpe", r"", [*(bytes([b]) for b in range(256)), b"ter", b" thy", b" ken", b".\n", b"King"])
 
@@ -83,3 +83,18 @@ def test_a_config_may_name_the_prompt_of_samples() -> None:
     with pytest.raises(DataError, match=r"train\.sample_prompt: this model knows .* but not"):
         prompt(text, characters(text), "train.sample_prompt=Ü")
     assert prompt(text, ByteTokenizer(), f"train.sample_prompt={'abc' * 40}") == ("abc" * 40)[-16:], "as it can see"
+
+
+def test_a_text_that_cannot_be_watched_is_refused() -> None:
+    def refused(prompt: str, tokenizer: ByteTokenizer | CharTokenizer) -> str:
+        with pytest.raises(DataError) as raised:
+            watched_ids(small_config(f"inspect.prompt={prompt}"), tokenizer)
+        return f"{raised.value} {raised.value.hint}"
+
+    said = refused("x" * 17, ByteTokenizer())
+    assert said.startswith("inspect.prompt (watch): it has 17 tokens, but this model sees 16 ")
+    assert said.endswith(" ‹model.context_length=17›")
+    assert refused("x", ByteTokenizer()).startswith("inspect.prompt (watch): it is a single token")
+    assert refused("ab?", CharTokenizer(["a", "b"])).startswith("inspect.prompt (watch): ")
+    assert watched_ids(small_config("inspect.prompt=ab"), ByteTokenizer()) == [97, 98]
+    assert watched_ids(small_config(), ByteTokenizer()) == []

@@ -1,4 +1,4 @@
-"""Two prompts of a training: one for the samples during the training, one for trying the trained model."""
+"""Prompts of a training: of its samples, of its attention snapshots, and one for trying the trained model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from gpt_cli.checkpoints.training_text import prompts_like
 from gpt_cli.config import Config
-from gpt_cli.errors import DataError, blaming
+from gpt_cli.errors import DataError, blaming, counted
+from gpt_cli.sampling.prompts import encode_text
 from gpt_cli.text.conversations import Turn
 from gpt_cli.text.sft_examples import Examples
 from gpt_cli.text.token_files import Ids
@@ -24,18 +25,17 @@ def sample_prompt(config: Config, tokenizer: Tokenizer, validation_ids: Ids | Ex
     For conversations, the prompt is a question, by default the first. Raises DataError if the vocabulary lacks a
     character.
     """
-    if config.train.sample_prompt is None and isinstance(validation_ids, Examples):
-        prompt_ids = validation_ids.question(0)
-    elif config.train.sample_prompt is None:
-        assert not isinstance(validation_ids, Examples)
-        start, ids, parts = _start(tokenizer, validation_ids)
-        prompt_ids = ids[start : start + _length(parts[start : start + SAMPLE_PROMPT_TOKENS + 1])]
-    else:
+    if (text := config.train.sample_prompt) is not None:
         with blaming("train.sample_prompt"):
             if isinstance(validation_ids, Examples):
-                prompt_ids = validation_ids.template.encode([Turn("user", config.train.sample_prompt)], tokenizer).ids
+                prompt_ids = validation_ids.template.encode([Turn("user", text)], tokenizer).ids
             else:
-                prompt_ids = [*tokenizer.starts_with, *tokenizer.encode(config.train.sample_prompt)]
+                prompt_ids = [*tokenizer.starts_with, *tokenizer.encode(text)]
+    elif isinstance(validation_ids, Examples):
+        prompt_ids = validation_ids.question(0)
+    else:
+        start, ids, parts = _start(tokenizer, validation_ids)
+        prompt_ids = ids[start : start + _length(parts[start : start + SAMPLE_PROMPT_TOKENS + 1])]
     return prompt_ids[-config.model.context_length :]
 
 
@@ -82,3 +82,20 @@ def prompt_of_validation(tokenizer: Tokenizer, validation_ids: Ids | Examples) -
             if tokenizer.encode(prompt):
                 return prompt
     return ""
+
+
+def watched_ids(config: Config, tokenizer: Tokenizer) -> list[int]:
+    """Return the token ids of the setting `inspect.prompt`, or [] if the setting is null.
+
+    Raises DataError if the vocabulary lacks a character, or if there are fewer than 2 or more than context_length ids.
+    """
+    where, prompt, context_length = "inspect.prompt (‹watch›)", config.inspect.prompt, config.model.context_length
+    if prompt is None:
+        return []
+    ids = [*tokenizer.starts_with, *encode_text(tokenizer, prompt, where)]
+    if len(ids) < 2:
+        raise DataError(where, "it is a single token, which has no other to look at; watch a text of two or more")
+    if len(ids) > context_length:
+        hint = f"watch a shorter text, or begin a new run with ‹model.context_length={len(ids)}›"
+        raise DataError(where, f"it has {counted(len(ids), 'token')}, but this model sees {context_length}", hint=hint)
+    return ids
