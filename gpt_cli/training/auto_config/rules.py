@@ -108,6 +108,8 @@ def choose_settings(
     width, blocks = shape_of(tokens, steps, vocabulary, overrides["model"], most_parameters)
     bounded = (width, blocks) != shape_of(tokens, steps, vocabulary, overrides["model"], math.inf)
     validation = tokens / share * (1 - share or 0.1)  # another text is about as long as a share of this one would be
+    length = overrides["model"].get("context_length") or context_of(text, bytes_per_token, validation, width)
+    batch = overrides["train"].get("batch_size") or _batch(length, overrides["train"].get("micro_batch_size"))
     wide = _has_wide_characters(text, tokenizer["kind"])
     most_epochs, times = (_OF_CHARACTERS, _OF_TWO_OF_CHARACTERS) if wide else (_MOST_EPOCHS, _OF_TWO)
     large = (
@@ -117,8 +119,6 @@ def choose_settings(
     )
     if large:
         width, blocks = _LARGE
-    length = overrides["model"].get("context_length") or context_of(text, bytes_per_token, validation, width)
-    batch = overrides["train"].get("batch_size") or _batch(length, overrides["train"].get("micro_batch_size"))
     sizes, tokens_per_step = (width, blocks, vocabulary, overrides["model"].get("feed_forward_size")), batch * length
     parameters, cost = parameters_of(*sizes), cost_of(*sizes) * tokens_per_step
     possible = budget.steps or max(1, round(budget.reference_steps * REFERENCE_COST * REFERENCE_TOKENS / cost))
