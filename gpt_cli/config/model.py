@@ -141,7 +141,7 @@ class ModelConfig(Section):
         return self.head_size or self.d_model // self.num_heads
 
     @property
-    def turned_size(self) -> int:
+    def rotated_size(self) -> int:
         """Width of the part of a head's queries and keys that rope rotates; 0 without rope."""
         if self.positions != "rope":
             return 0
@@ -152,7 +152,7 @@ class ModelConfig(Section):
     @property
     def query_size(self) -> int:
         """Width of one head's queries and keys."""
-        return self.value_size + (self.turned_size if self.attention == "latent" else 0)
+        return self.value_size + (self.rotated_size if self.attention == "latent" else 0)
 
     @property
     def key_value_heads(self) -> int:
@@ -171,7 +171,7 @@ class ModelConfig(Section):
     def cached_size(self) -> int:
         """Number of elements that a key-value cache keeps per token and block."""
         if self.attention == "latent":
-            return self.key_value_latent + self.turned_size
+            return self.key_value_latent + self.rotated_size
         return 2 * self.key_value_heads * self.value_size
 
     @property
@@ -224,7 +224,7 @@ class ModelConfig(Section):
             yield from self._misfits_of_rope()
 
     def _misfits_of_rope(self) -> Iterator[Misfit]:
-        size, latent = self.turned_size, self.attention == "latent"
+        size, latent = self.rotated_size, self.attention == "latent"
         of_heads = self.rotary_size is None and not latent
         if size % 2 and of_heads and self.head_size is None:
             head = f"d_model {self.d_model} / num_heads {self.num_heads} is {size}"

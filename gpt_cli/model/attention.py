@@ -203,7 +203,7 @@ class SelfAttention(nn.Module, ABC):
         if epsilon is not None:
             self.query_norm, self.key_norm = HeadNorm(head_size, eps=epsilon), HeadNorm(head_size, eps=epsilon)
 
-    def meet(self, queries: Tensor, keys: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor]:
+    def norm_and_rotate(self, queries: Tensor, keys: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor]:
         """Apply the norms, if added, then the rotation, if given, to queries and keys [..., T, K]; return both."""
         if self.query_norm is not None and self.key_norm is not None:
             queries, keys = self.query_norm(queries), self.key_norm(keys)
@@ -297,7 +297,7 @@ class MultiHeadAttention(SelfAttention):
     def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Compute queries, keys and values of one head: [B, T, D] -> each [B, T, K]."""
         attention = self.heads[head]
-        return *self.meet(attention.Wq(x), attention.Wk(x), rotation), attention.Wv(x)
+        return *self.norm_and_rotate(attention.Wq(x), attention.Wk(x), rotation), attention.Wv(x)
 
     def project(
         self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None
@@ -306,7 +306,7 @@ class MultiHeadAttention(SelfAttention):
         chosen = range(self.num_heads) if heads is None else heads
         projections = F.linear(x, *self.projection_weights(chosen))  # [B, T, 3 x heads x K]
         queries, keys, values = projections.unflatten(2, (3, len(chosen), -1)).permute(2, 0, 3, 1, 4)
-        return *self.meet(queries, keys, rotation), values
+        return *self.norm_and_rotate(queries, keys, rotation), values
 
     def projection_weights(self, heads: Sequence[int]) -> tuple[Tensor, Tensor | None]:
         """Concatenate all Wq, then all Wk, then all Wv of the given heads: weight [3 x heads x K, D], bias or None."""

@@ -108,7 +108,7 @@ def make_attention(config: ModelConfig) -> SelfAttention:
     D, H, dropout = config.d_model, config.num_heads, config.dropout
     common: dict[str, Any] = {"bias": config.bias, "scaled": config.scale == "head", "head_size": config.value_size}
     if config.attention == "latent":
-        sizes = LatentSizes(config.key_value_latent, config.query_latent_size, config.turned_size)
+        sizes = LatentSizes(config.key_value_latent, config.query_latent_size, config.rotated_size)
         return LatentAttention(D, H, sizes, dropout, **common)
     common |= {"qkv_bias": config.qkv_bias, "norm_epsilon": config.epsilon if config.qk_norm else None}
     if config.attention == "multi_head":

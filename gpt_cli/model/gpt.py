@@ -45,7 +45,7 @@ class GPT(nn.Module):
             if config.rope_scaling is not None:
                 low, high = config.rope_low_frequency, config.rope_high_frequency
                 scaling = RopeScaling(config.rope_scaling, config.rope_original_length, low, high)
-            self.rotary = RotaryPositions(config.context_length, config.turned_size, config.rope_base, scaling)
+            self.rotary = RotaryPositions(config.context_length, config.rotated_size, config.rope_base, scaling)
         self.blocks = cast("Sequence[Block]", nn.ModuleList(Block(config, n) for n in range(config.num_blocks)))
         self._compiled: list[Callable[..., Tensor]] = []  # not in the state dict
         self.final_norm = make_norm(config)

@@ -66,8 +66,8 @@ class RotaryPositions(nn.Module):
     def at(self, positions: Tensor) -> Tensor:
         """Compute cosines and sines of any positions, also beyond the table: [...] -> float32 [2, ..., size]."""
         angles = positions[..., None].double() * self.frequencies(positions.device)
-        turned = torch.stack([angles.cos(), angles.sin()]).float()
-        return torch.cat([turned, turned], dim=-1)
+        tables = torch.stack([angles.cos(), angles.sin()]).float()
+        return torch.cat([tables, tables], dim=-1)
 
     def frequencies(self, device: torch.device | None = None) -> Tensor:
         """Return the radians by which RoPE rotates each pair from one token to the next: float64 [size / 2]."""

@@ -321,12 +321,12 @@ def test_a_missing_config_names_the_shipped_ones() -> None:
 def test_sizes_of_latent_attention_come_from_the_others() -> None:
     default = read("", "model.attention=latent").model
     assert (default.key_value_latent, default.query_latent_size) == (128, None)
-    assert (default.turned_size, default.query_size) == (0, 64)
+    assert (default.rotated_size, default.query_size) == (0, 64)
     turned = read("", "model.attention=latent", "model.positions=rope").model
-    assert (turned.turned_size, turned.query_size, turned.cached_size) == (32, 96, 160)
+    assert (turned.rotated_size, turned.query_size, turned.cached_size) == (32, 96, 160)
     for head_size, expected in ((1, 2), (2, 2), (3, 2), (6, 2), (8, 4), (10, 4)):
         sizes = "model.num_heads=2", f"model.d_model={2 * head_size}"
-        assert read("", "model.attention=latent", "model.positions=rope", *sizes).model.turned_size == expected
+        assert read("", "model.attention=latent", "model.positions=rope", *sizes).model.rotated_size == expected
 
 
 def test_latent_attention_turns_pairs_and_any_head_may_be_odd() -> None:

@@ -79,7 +79,7 @@ def test_the_counts_of_parameters_and_of_the_cache_are_those_of_the_models(page:
         assert sizes.cached_size == kept
         assert f"{parameters:,}" in text, f"docs/{page}: the table of parameters, row {name}"
     latent = read_config("latent").model
-    assert (latent.d_model, latent.num_heads, latent.key_value_latent, latent.turned_size) == (D, H, C, R)
+    assert (latent.d_model, latent.num_heads, latent.key_value_latent, latent.rotated_size) == (D, H, C, R)
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -69,7 +69,7 @@ class GroupedQueryAttention(SelfAttention):
     def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Compute queries, keys and values of one head: [B, T, D] -> each [B, T, K]."""
         group = self.group_of(head)
-        return *self.meet(self.heads[head].Wq(x), group.Wk(x), rotation), group.Wv(x)
+        return *self.norm_and_rotate(self.heads[head].Wq(x), group.Wk(x), rotation), group.Wv(x)
 
     def project(
         self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None
@@ -80,7 +80,7 @@ class GroupedQueryAttention(SelfAttention):
         parts = (len(chosen), G, G)
         projections = F.linear(x, *self.projection_weights(chosen)).unflatten(2, (sum(parts), -1)).transpose(1, 2)
         queries, keys, values = projections.split(parts, dim=1)
-        queries, keys = self.meet(queries, keys, rotation)
+        queries, keys = self.norm_and_rotate(queries, keys, rotation)
         if heads is None:
             return queries, keys.repeat_interleave(H // G, dim=1), values.repeat_interleave(H // G, dim=1)
         groups = [head * G // H for head in heads]

@@ -60,7 +60,7 @@ class CompiledToken:
         self._scores = torch.empty(0)
         self._model = Model(
             self._layers, self._norm(final_norm), self._output_layer.matrix, len(blocks), config.d_model, H, G, K, F,
-            config.turned_size if config.positions == "rope" else 0, _ACTIVATIONS[config.activation], config.gated,
+            config.rotated_size if config.positions == "rope" else 0, _ACTIVATIONS[config.activation], config.gated,
             config.norm == "rmsnorm", config.norm_position == "pre", config.parallel_branches, 1,
             self._address(torch.empty((H + 2 * G) * K)), None, self._address(torch.empty(H * K)),
             self._address(torch.empty(F)), config.epsilon,

@@ -64,7 +64,7 @@ class Model(ctypes.Structure):
         ("final_norm", Norm),
         ("output_layer", Matrix),
         *_fields(
-            whole="num_layers D H G K F turned_size activation gated root_mean_square pre_norm parallel_branches "
+            whole="num_layers D H G K F rotated_size activation gated root_mean_square pre_norm parallel_branches "
             "num_threads",
             address="projections scores mixed hidden",
             number="epsilon",

@@ -34,7 +34,7 @@ typedef struct {
   const Layer *layers;
   Norm final_norm;
   Matrix output_layer;
-  int64_t num_layers, D, H, G, K, F, turned_size; /* numbers of a head that positions turn */
+  int64_t num_layers, D, H, G, K, F, rotated_size; /* numbers of a head that positions turn */
   int64_t activation, gated, root_mean_square, pre_norm, parallel_branches, num_threads;
   float *projections, *scores, *mixed, *hidden; /* [(H + 2 G) K], [H, slots], [H K], [F] */
   float epsilon;
@@ -140,9 +140,9 @@ static void activate(int64_t kind, float *x, int64_t size) {
     for (int64_t i = 0; i < size; i++) x[i] = x[i] > 0 ? (kind == RELU ? x[i] : x[i] * x[i]) : 0;
 }
 
-/* A query or a key of head `number`: its norm, then its position, whose cosines and sines are [2, turned_size]. */
+/* A query or a key of head `number`: its norm, then its position, whose cosines and sines are [2, rotated_size]. */
 static void turn(const Model *model, const Layer *layer, int64_t number, float *x, const float *rotation) {
-  const int64_t K = model->K, size = model->turned_size, half = size / 2;
+  const int64_t K = model->K, size = model->rotated_size, half = size / 2;
   if (layer->head_norms) {
     float square = 0;
     for (int64_t i = 0; i < K; i++) square += x[i] * x[i];

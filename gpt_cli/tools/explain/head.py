@@ -51,9 +51,9 @@ def explain_head(
     T, D, H, K = len(ids), sizes.d_model, sizes.num_heads, sizes.value_size
     numbers = {"T": T, "D": D, "H": H, "K": K}
     if sizes.attention == "latent":
-        numbers |= {"C": sizes.key_value_latent, "R": sizes.turned_size}
-    elif 0 < sizes.turned_size < sizes.value_size:
-        numbers["R"] = sizes.turned_size
+        numbers |= {"C": sizes.key_value_latent, "R": sizes.rotated_size}
+    elif 0 < sizes.rotated_size < sizes.value_size:
+        numbers["R"] = sizes.rotated_size
     facts = {"layer": layer, "head": head, "queries": steps.places, "tokens": list(tokens), "token_ids": list(ids)}
     facts["sizes"] = numbers
     parameters = dict(used)

@@ -133,7 +133,7 @@ class Family(ABC):
         own_size = model.value_size * model.num_heads != model.d_model
         if own_size and "head_size" in self.has:
             own_size = self.whole_heads and model.d_model % model.num_heads != 0
-        turns_part = model.positions == "rope" and model.turned_size < model.value_size
+        turns_part = model.positions == "rope" and model.rotated_size < model.value_size
         features = {
             "activation": (model.gated, "gelu"),
             "parallel_branches": (model.parallel_branches, "false"),

@@ -184,9 +184,9 @@ class GPTNeoX(Family):
         }
 
     def config(self, model: ModelConfig) -> dict[str, Any]:
-        share = model.turned_size / model.value_size
-        if int(model.value_size * share) != model.turned_size:
-            share = (model.turned_size + 0.5) / model.value_size  # of which transformers takes the whole part
+        share = model.rotated_size / model.value_size
+        if int(model.value_size * share) != model.rotated_size:
+            share = (model.rotated_size + 0.5) / model.value_size  # of which transformers takes the whole part
         rope = rope_keys(model)
         rope["rope_parameters"]["partial_rotary_factor"] = share
         return {

@@ -86,7 +86,7 @@ def write_gguf(out: Path, checkpoint: Checkpoint, name: str, kind: str | None) -
     if progress.step and progress.num_training_tokens and (licence_text := licences(config)):
         keys["general.description"] = f"Licences of the texts that it learned from: {licence_text}"
     if "rope_scaling" in fitted.config:
-        factors = rope_factors(fitted.config, config.model.turned_size)
+        factors = rope_factors(fitted.config, config.model.rotated_size)
         infos = {ROPE_FACTORS: _Info(factors.shape, "F32"), **infos}
 
     def contents() -> Iterator[Buffer]:
@@ -116,7 +116,7 @@ def _sizes(chosen: Architecture, model: ModelConfig, fitted: Fit) -> dict[str, A
     if model.positions == "rope":
         keys["attention.head_count_kv"] = fitted.config.get("num_key_value_heads", model.num_heads)
         keys["attention.key_length"] = keys["attention.value_length"] = model.value_size
-        keys["rope.dimension_count"], keys["rope.freq_base"] = model.turned_size, float(model.rope_base)
+        keys["rope.dimension_count"], keys["rope.freq_base"] = model.rotated_size, float(model.rope_base)
     if chosen.name == "gptneox":
         keys["use_parallel_residual"] = model.parallel_branches
     return {f"{chosen.name}.{key}": value for key, value in keys.items()}

@@ -40,7 +40,7 @@ def plain(model: GPT, layer: int, head: int) -> tuple[Tensor, Tensor]:
     if attention.query_norm is not None and attention.key_norm is not None:
         gains = attention.query_norm.weight, attention.key_norm.weight
         attention.query_norm = attention.key_norm = None
-    R = config.turned_size
+    R = config.rotated_size
     rotation = torch.stack((torch.ones(D, R), torch.zeros(D, R))).double() if R else None
     queries, keys, values = (found[0] for found in attention.project_head(head, torch.eye(D).double()[None], rotation))
     columns = attention.projection_layer.weight.unflatten(1, (config.num_heads, -1))[:, head]
