@@ -104,8 +104,7 @@ def training(scale: Scale) -> Iterator[Figure]:
             if compiled == "on":  # or the second size would be compiled for any size
                 torch.compiler.reset()
             dtype, state, warnings = config.train.dtype, endless_state(config), list[str]()
-            if compiled == "on":
-                choose_kernel(state, warnings.append)
+            choose_kernel(state, warnings.append)
             time_step(state)  # compiles
             kind = f"{batch_size} sequences, {dtype}, {'compiled' if compiled == 'on' else 'eager'}"
             for graph in (False, True):

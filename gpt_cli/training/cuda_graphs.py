@@ -15,7 +15,6 @@ from torch import Tensor
 from gpt_cli.common.host import Notify
 from gpt_cli.common.machine.devices import Graph, beside, new_graph, recording_failure, supports, to_device
 from gpt_cli.model.dropout import drop_keys, key_halves
-from gpt_cli.training.attention_kernel import choose_kernel
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import StepInputs, clipped_gradient
 
@@ -141,8 +140,6 @@ def record_step(state: TrainingState, warn: Notify) -> float | None:
 
     Graphs need device support and a single rank, and change no result. `warn` receives the reason if recording fails.
     """
-    if state.config.train.compile != "on":  # else it was chosen before the blocks were compiled
-        choose_kernel(state, warn)
     if state.ranks.size > 1 or not supports(state.device, "graphs"):
         return None
     state.whole_step = step = WholeStep(state)

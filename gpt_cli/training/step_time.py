@@ -55,6 +55,7 @@ def _seconds_if_soon_over(state: TrainingState, warn: Notify) -> float | None:
         return None
     messages: list[str] = []
     if is_over(_MOST_BY_GRAPH * COMPILE_FROM_SECONDS):
+        choose_kernel(state, messages.append)
         seconds = record_step(state, messages.append) or seconds
         if is_over(COMPILE_FROM_SECONDS):
             for message in messages:
@@ -70,8 +71,7 @@ def _time_step(state: TrainingState, warn: Notify, *, must_compile: bool) -> flo
         with warnings.catch_warnings():
             # torch's compiler would have float32 computed with fewer bits
             warnings.filterwarnings("ignore", "TensorFloat32")
-            if state.config.train.compile == "on":
-                choose_kernel(state, warn)
+            choose_kernel(state, warn)  # before blocks are compiled
             return time_step(state)
     except Exception as error:
         if state.config.train.compile == "off" or not type(error).__module__.startswith("torch._"):

@@ -77,6 +77,11 @@ def state_on(device: str, *settings: str) -> TrainingState:
     return TrainingState.at_the_start(config.changed(train={"device": device}), ids, 257)
 
 
+def record(state: TrainingState, warn: Callable[[str], object]) -> float | None:
+    choose_kernel(state, warn)
+    return record_step(state, warn)
+
+
 def kernels(state: TrainingState) -> list[bool]:
     return [block.attention.kernel is not None for block in state.model.blocks]
 
@@ -86,12 +91,12 @@ def test_a_faster_kernel_that_agrees_trains_to_the_same_weights(install: Callabl
     twin = Twin()
     install(twin, 0.5)
     by_kernel, plain = state_on("sim"), state_on("sim", "train.graph=off")
-    assert record_step(by_kernel, pytest.fail)
+    assert record(by_kernel, pytest.fail)
     assert kernels(by_kernel) == [True, True]
     assert by_kernel.progress.environment["attention"] == "triton"
     calls = twin.num_calls
     assert calls > 4  # of the trial and of the recording
-    record_step(plain, pytest.fail)
+    record(plain, pytest.fail)
     plain.model.use_kernel(None)
     for state in (by_kernel, plain):
         for _ in range(4):
@@ -110,7 +115,7 @@ def test_a_slow_or_wrong_kernel_is_not_used(
 ) -> None:
     install(kernel, seconds)
     state = state_on("sim")
-    assert record_step(state, pytest.fail)
+    assert record(state, pytest.fail)
     assert kernels(state) == [False, False]
     assert "attention" not in state.progress.environment
 
@@ -126,14 +131,22 @@ def test_a_slow_or_wrong_kernel_is_not_used(
 def test_a_model_for_which_the_kernel_is_not_made_tries_none(install: Callable[..., None], settings: list[str]) -> None:
     twin = Twin()
     install(twin, 0.1)
-    record_step(state_on("sim", *settings), pytest.fail)
+    record(state_on("sim", *settings), pytest.fail)
+    assert twin.num_calls == 0
+
+
+def test_a_step_that_is_only_timed_waits_for_no_kernel(install: Callable[..., None]) -> None:
+    """Its choice compiles for seconds, and `gpt train` without a config has three to look at text and device."""
+    twin = Twin()
+    install(twin, 0.1)
+    record_step(state_on("sim"), pytest.fail)
     assert twin.num_calls == 0
 
 
 def test_blocks_with_a_window_stay_plain(install: Callable[..., None]) -> None:
     install(Twin(), 0.1)
     state = state_on("sim", "model.attention_window=[4,null]")
-    assert record_step(state, pytest.fail)
+    assert record(state, pytest.fail)
     assert kernels(state) == [False, True]
 
 
@@ -144,7 +157,7 @@ def test_a_run_that_continues_does_as_it_did_before(install: Callable[..., None]
     state = state_on("sim")
     before = environment(state.config) | ({"attention": "triton"} if used else {})
     state.progress = replace(state.progress, step=3, environment=before)
-    assert record_step(state, pytest.fail)
+    assert record(state, pytest.fail)
     assert kernels(state) == [used, used]
 
 
@@ -182,7 +195,7 @@ def test_compiled_blocks_use_a_kernel_that_beats_compiled_attention(
 def test_a_new_run_whose_blocks_are_compiled_after_a_trial_tries_again(install: Callable[..., None]) -> None:
     install(Twin(), 0.45, compiled_seconds=0.5)
     state = state_on("sim")
-    record_step(state, pytest.fail)
+    record(state, pytest.fail)
     assert kernels(state) == [True, True]
     state.compile_blocks(True)
     choose_kernel(state, pytest.fail)

@@ -24,6 +24,7 @@ from gpt_cli.model.costs import CostEstimate, estimate
 from gpt_cli.sampling.decoder import Decoder, cache_bytes
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import SamplingParameters, draw_token, probabilities
+from gpt_cli.training.attention_kernel import choose_kernel
 from gpt_cli.training.cuda_graphs import record_step
 from gpt_cli.training.data_parallel import Replicated
 from gpt_cli.training.optimizer import Optimizer
@@ -124,6 +125,7 @@ def _plain_step(config: Config, device: torch.device, *, fused: bool, dropout: f
 def training_step(config: Config, device: torch.device, dtype: str) -> Callable[[], None]:
     """Return a function that takes one training step as `gpt train` does, on random tokens."""
     state = endless_state(config.changed(train={"dtype": dtype, "device": str(device), "compile": "off"}))
+    choose_kernel(state, ignored)
     record_step(state, ignored)
 
     def step() -> None:
