@@ -110,7 +110,7 @@ def show_progress(events: Iterator[TrainingEvent], prepared: Prepared, console: 
                     advise(curve.add(line), console, event.step)
                     evaluated = None
             elif isinstance(event, Saved) and event.requested:
-                console.notice(f"step {event.step:,}: saved as asked by SIGUSR1")
+                console.notice(f"step {event.step:,}: saved, as SIGUSR1 requested")
             elif isinstance(event, Sampled):
                 console.notice(str(event))
     raise AssertionError("a training ends with Finished")

@@ -55,7 +55,7 @@ def usage_error(error: ClickUsageError, command: str, words: Sequence[str]) -> G
         for position in positions:
             if line.words[position].startswith((*DASHES, "－")):
                 return line.other_dash(position, positions)
-        return UsageError(command, f"there is no place for {shown(extra[1])} here", hint=line.meaning(positions) or see)
+        return UsageError(command, f"unexpected argument {shown(extra[1])}", hint=line.meaning(positions) or see)
     return UsageError(command, _sentence(error.message), hint=see)
 
 

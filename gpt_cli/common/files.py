@@ -210,9 +210,9 @@ def write_failure(path: Path, error: OSError, folder: Path | None = None) -> Env
     """Return the error for an OSError while writing `path`; `folder` is the directory written to, if not the parent."""
     hint, folder = None, folder or (path if path.is_dir() else path.parent)
     if error.errno == errno.EDQUOT:
-        hint = "delete files or choose another place"
+        hint = "delete files or choose another directory"
     elif error.errno == errno.ENOSPC and folder.is_dir():
-        hint = f"{shutil.disk_usage(folder).free / 1e6:.0f} MB are free there; delete files or choose another place"
+        hint = f"{shutil.disk_usage(folder).free / 1e6:.0f} MB are free there; delete files or choose another directory"
     elif error.errno == errno.ENOENT:
         hint = f"mkdir -p {shlex.quote(str(path.parent))}"
     return EnvironmentFailure(f"writing {shown(path)}", _refused(path, error), hint=hint)

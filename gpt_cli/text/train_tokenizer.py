@@ -145,7 +145,7 @@ def published_tokenizer(name: str) -> BytePairTokenizer:
         raise EnvironmentFailure("tokenizer.name", sentence, hint=hint)
     vocabulary = result["vocabulary"]
     if vocabulary["pat_str"] not in PATTERNS:
-        sentence = "the installed tiktoken cuts texts for it in a way that gpt does not know"
+        sentence = "the installed tiktoken splits its texts by a pattern that gpt does not know"
         raise EnvironmentFailure(f"tokenizer.name: {name}", sentence, hint="pip install 'tiktoken<0.15'")
     ranks = vocabulary["mergeable_ranks"]
     return BytePairTokenizer("tiktoken", vocabulary["pat_str"], sorted(ranks, key=ranks.__getitem__))

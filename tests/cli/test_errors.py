@@ -28,7 +28,7 @@ error: gpt train: there is no flag "--confg"
 hint: did you mean --config FILE?
 
 $ gpt train --config smoke extra
-error: gpt train: there is no place for "extra" here
+error: gpt train: unexpected argument "extra"
 hint: gpt train --help lists the flags
 
 $ gpt train --config smal
@@ -141,15 +141,15 @@ error: gpt sample: there is no flag "--tempature"
 hint: did you mean --temperature 1?
 
 $ gpt sample --prompt The value
-error: gpt sample: there is no place for "value" here
+error: gpt sample: unexpected argument "value"
 hint: put quotes around a text with spaces: --prompt 'The value'
 
 $ gpt sample --prompt a=b c
-error: gpt sample: there is no place for "c" here
+error: gpt sample: unexpected argument "c"
 hint: put quotes around a text with spaces: --prompt 'a=b c'
 
 $ gpt sample --prompt=a=b c
-error: gpt sample: there is no place for "c" here
+error: gpt sample: unexpected argument "c"
 hint: put quotes around a text with spaces: --prompt 'a=b c'
 
 $ gpt sample --prompt x --run ''
@@ -213,11 +213,11 @@ hint: model.d_model = 128: --set model.d_model=128
 hint: model.num_heads:4: --set model.num_heads=4
 
 $ gpt config check tiny --set model.d_model= 128
-error: gpt config check: there is no place for "128" here
+error: gpt config check: unexpected argument "128"
 hint: write no spaces around the equals sign: --set model.d_model=128
 
 $ gpt config check tiny --set model.d_model 128
-error: gpt config check: there is no place for "128" here
+error: gpt config check: unexpected argument "128"
 hint: write no spaces around the equals sign: --set model.d_model=128
 
 $ gpt config check tiny --set model.d_model：128 --set 'model.num_heads == 4 '
@@ -227,7 +227,7 @@ hint: model.d_model：128: --set model.d_model=128
 hint: model.num_heads == 4 : --set model.num_heads=4
 
 $ gpt config check tiny --set model.d_model = 128
-error: gpt config check: there is no place for "= 128" here
+error: gpt config check: unexpected argument "= 128"
 hint: write no spaces around the equals sign: --set model.d_model=128
 
 $ gpt attn-dump --prompt x --layers 0，1

@@ -98,7 +98,7 @@ def test_a_wish_to_save_before_there_is_anything_to_save_ends_no_training(here: 
         training = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     training.send_signal(signal.SIGUSR1)
     _, err = training.communicate(timeout=100)
-    assert (training.returncode, "saved as asked" in err) == (0, False)
+    assert (training.returncode, "as SIGUSR1 requested" in err) == (0, False)
 
 
 @pytest.mark.parametrize(

@@ -97,8 +97,8 @@ def test_notices_and_errors_fit_the_terminal_of_stderr(
         ]
         assert main(["sample", "--prompt", "The", "value", "of", "a", "command"]) == 2
         assert shown(reader) == [
-            "error: gpt sample: there is no place for",
-            '"value of a command" here',
+            "error: gpt sample: unexpected argument",
+            '"value of a command"',
             "hint: put quotes around a text with",
             "spaces:",
             "--prompt 'The value of a command'",

@@ -157,6 +157,6 @@ def test_free_space_is_that_of_the_filesystem_written_to(tmp_path: Path, monkeyp
     monkeypatch.setattr(os, "write", refuse)
     with pytest.raises(EnvironmentFailure) as raised:
         require_writable_parent(tmp_path / "full" / "hf")
-    assert raised.value.hint == "0 MB are free there; delete files or choose another place"
+    assert raised.value.hint == "0 MB are free there; delete files or choose another directory"
     # of a quota, what is free there says nothing
-    assert write_failure(tmp_path / "a", OSError(errno.EDQUOT, "")).hint == "delete files or choose another place"
+    assert write_failure(tmp_path / "a", OSError(errno.EDQUOT, "")).hint == "delete files or choose another directory"

@@ -98,7 +98,7 @@ def test_usr1_saves_and_the_training_continues(tmp_path: Path, servers: Servers)
     ended = servers.gpt(folder, *START, signals=signals, exits=143)
     first, last = directory.steps()
     assert [line for line in ended.err.splitlines() if "SIGUSR1" in line] == [
-        f"step {first}: saved as asked by SIGUSR1"
+        f"step {first}: saved, as SIGUSR1 requested"
     ]
     assert f"stopped by SIGTERM; step {last} is saved" in ended.err
 

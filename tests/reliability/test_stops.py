@@ -131,7 +131,7 @@ def test_watching_changes_nothing(tmp_path: Path, servers: Servers, tally) -> No
         signals = [(directory.metrics.exists, first), *((0.3, number) for number in later)] if first else ()
         watching = (*START, *OBSERVERS[name])
         ended = servers.gpt(folder, *watching, terminal=name == "on a terminal", signals=signals, exits=0)
-        assert ("saved as asked" in ended.err) == (name == "asked to save")
+        assert ("as SIGUSR1 requested" in ended.err) == (name == "asked to save")
         return weights(directory.step_file(40))
 
     names = some_of(list(OBSERVERS), 6)

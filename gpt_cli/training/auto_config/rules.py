@@ -256,7 +256,7 @@ def _share_to_train_on(data: Mapping[str, Any]) -> float:
 
 def _why_budget(budget: Budget) -> str:
     if budget.steps is not None:
-        return f"budget    {counted(budget.steps, 'step')}, as asked; the speed of this machine does not matter"
+        return f"budget    {counted(budget.steps, 'step')}, as requested; the speed of this machine does not matter"
     steps = f"{_rounded(budget.reference_steps):,} steps"
     return f"budget    {duration(budget.seconds)}, on this machine enough for about {steps} of the config tiny"
 

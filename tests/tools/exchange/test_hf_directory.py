@@ -143,7 +143,7 @@ def with_entry(**changes: Any) -> Callable[[Path], None]:
     return with_header(lambda header: header["transformer.wpe.weight"].update(changes))
 
 
-NOT_WHOLE = "a shape or a place that is not of whole numbers"
+NOT_WHOLE = "a shape or an offset that is not of whole numbers"
 BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "no config": (without("config.json"), "it has no config.json"),
     "no JSON": (with_content("config.json", b'{"n_embd": 48'), "this is not valid JSON"),

@@ -73,7 +73,7 @@ def read_gguf_header(path: Path) -> tuple[dict[str, Any], dict[str, HFTensor]]:
     names = sorted(tensors, key=lambda name: tensors[name].start)
     for name, other in itertools.pairwise(names):
         if tensors[name].start + _num_bytes(tensors[name]) > tensors[other].start:
-            raise header.error(f"the file is damaged: {shown(name)} and {shown(other)} lie in the same place")
+            raise header.error(f"the file is damaged: {shown(name)} and {shown(other)} overlap")
     return metadata, tensors
 
 

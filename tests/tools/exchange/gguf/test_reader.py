@@ -261,9 +261,9 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "an overflow to nothing": (one((2**63, 2), "Q8_0"), "are no whole blocks"),
     "an overlap": (
         built([], [tensor("a", (9,)), tensor("b", (1,), "F16", 32)], bytes(64)),
-        'the file is damaged: "a" and "b" lie in the same place',
+        'the file is damaged: "a" and "b" overlap',
     ),
-    "the same place": (built([], [tensor("a", (1,)), tensor("b", (1,))], bytes(64)), "lie in the same place"),
+    "the same place": (built([], [tensor("a", (1,)), tensor("b", (1,))], bytes(64)), "overlap"),
     "parts of blocks": (one((32, 31), "Q8_0"), 'rows of "t" are no whole blocks of 32 numbers'),
     "another type": (one((256,), "Q4_K"), '"t" is Q4_K, and gpt reads F32, F16, BF16, Q8_0'),
     "an unknown type": (one((1,), 99), '"t" is type 99, and gpt reads'),
