@@ -1,1 +1,1 @@
-"""Attention weights and other intermediate tensors as arrays, scores of heads, files and pictures."""
+"""Attention weights and other intermediate tensors as arrays, scores of heads, snapshots and pictures."""

@@ -1,1 +1,1 @@
-"""The command line: the only layer that knows typer, tqdm and the terminal."""
+"""The command line: the only layer that knows typer and the terminal."""

@@ -174,9 +174,7 @@ class Workers:
         clause, hint = self.intact()
         if not self.heartbeats.folder.is_dir():
             sentence = f"it was removed, and the processes meet there; {clause}"
-            raise EnvironmentFailure(
-                shown(self.heartbeats.folder), sentence, hint="TMPDIR=~ chooses another directory"
-            )
+            raise EnvironmentFailure(shown(self.heartbeats.folder), sentence, hint="TMPDIR=~ chooses another directory")
         if not killed:
             raise EnvironmentFailure("‹processes›", f"the processes lost contact with each other; {clause}", hint=hint)
         number = signal.Signals(-failed[killed[0]])

@@ -1,4 +1,4 @@
-"""Ablate the heads that `--without` names; tools/interpret/heads/ablation.py measures their effect. Needs no torch."""
+"""Remove the heads that `--without` of `gpt sample` and `gpt eval` names from a model. Needs no torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time a training step, and decide by its seconds whether to compile the blocks."""
+"""Time a training step; decide by its seconds whether to compile the blocks, choose the kernel and record a graph."""
 
 from __future__ import annotations
 

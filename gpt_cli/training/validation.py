@@ -1,4 +1,4 @@
-"""Measure the loss of a model on validation text."""
+"""Measure the loss of a model on validation text; compute the cross-entropy, of training too."""
 
 from __future__ import annotations
 

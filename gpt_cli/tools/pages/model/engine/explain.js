@@ -1,4 +1,4 @@
-// One head at one token, step by step: the steps and formulas of gpt_cli/explaining.
+// One head at one token, step by step: the steps and formulas of gpt_cli/tools/explain.
 
 // Steps in order: {name, formula, shape, numbers, rows, columns, beside}. Rows and columns are names of tokens; columns
 // is empty where they are numbered. Steps that are `beside` others have a number for each of the same columns.

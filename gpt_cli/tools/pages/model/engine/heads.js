@@ -1,8 +1,8 @@
-// What heads do, as gpt_cli/tools/interpret/heads computes it: where they look, in numbers, and which tokens they raise and lower.
+// What heads do, as gpt_cli/attention_maps computes it: where they look, in numbers, and which tokens they raise and lower.
 
 const NUM_PATTERNS = 6;
 
-// The numbers of one token that looks, in the order of PATTERNS in columns.py; `weights` [place + 1] are of ids up to it.
+// The numbers of one token that looks, in the order of PATTERNS in head_metrics.py; `weights` [place + 1] are of ids up to it.
 function patternsOf(weights, ids, place) {
   let entropy = 0, distance = 0, equal = 0, found = false;
   for (let key = 0; key <= place; key++) {
@@ -32,7 +32,7 @@ function meanPatterns(rows, numTokens) {
 }
 
 // What one head adds to the logits after the token at `query` of a text that the memory has read, above their mean: [V].
-// Norms keep the scale that they have there, as in attribution.py.
+// Norms keep the scale that they have there, as in logit_attribution.py.
 function headWrites(model, memory, { layer, head, query }) {
   const { attention } = model.blocks[layer], { valueSize } = attention;
   const cache = memory.caches[layer];
