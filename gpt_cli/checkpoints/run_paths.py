@@ -74,7 +74,7 @@ class RunFiles:
         return [path for path in (*self.logs.glob("*/sent.jsonl"), *by_step, *single) if path.exists()]
 
     def foreign(self) -> list[Path]:
-        """Return the paths of `files()` that gpt did not write, or every path if the directory is no run."""
+        """Return the paths of `files()` that gpt did not write, or all of them if the directory contains no run."""
         return [path for path in self.files() if not is_ours(path)] if self.exists() else self.files()
 
     def require_no_foreign_files(self) -> None:

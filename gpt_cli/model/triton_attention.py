@@ -20,7 +20,7 @@ from gpt_cli.model.dropout import ToDraw
 _FIRST, _SECOND = (tl.constexpr(multiplier) for multiplier in MULTIPLIERS)
 
 _PRECISION = tl.constexpr("ieee" if torch.version.hip else "tf32x3")  # of float32; AMD's compiler has no tf32x3
-_SPECIAL: Any = {"do_not_specialize": ["least"], "do_not_specialize_on_alignment": ["keys"]}
+_JIT_OPTIONS: Any = {"do_not_specialize": ["least"], "do_not_specialize_on_alignment": ["keys"]}
 
 
 @triton.jit
@@ -71,7 +71,7 @@ def _scores(q, k, rows, columns, scale):
     return tl.where(columns[None, :] <= rows[:, None], scores, float("-inf"))
 
 
-@triton.jit(**_SPECIAL)
+@triton.jit(**_JIT_OPTIONS)
 def _forward(
     Q, K, V, OUT, LSE, keys, first, least, inverse, scale, H, T, D: tl.constexpr, PAD: tl.constexpr, N: tl.constexpr
 ):
@@ -94,7 +94,7 @@ def _forward(
     tl.store(LSE + head * T + rows, best + tl.log(total), mask=rows < T)
 
 
-@triton.jit(**_SPECIAL)
+@triton.jit(**_JIT_OPTIONS)
 def _backward(
     Q, K, V, G, LSE, DELTA, DQ, DK, DV, keys, first, least, inverse, scale, H, T,
     D: tl.constexpr, PAD: tl.constexpr, N: tl.constexpr, OF_KEYS: tl.constexpr,
@@ -163,43 +163,43 @@ def _run_backward(
     return results
 
 
-def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*inputs[:5], *output)
     ctx.rate_and_scale = inputs[5:]
 
 
-def _propagate(run: Callable[..., Any], ctx: Any, *gradients: Any) -> tuple[Tensor | None, ...]:
+def _backpropagate(run: Callable[..., Any], ctx: Any, *gradients: Any) -> tuple[Tensor | None, ...]:
     gradient: Tensor = gradients[0].contiguous()
     *five, out, lse = ctx.saved_tensors
     delta = (gradient.float() * out.float()).sum(dim=-1)
     return *run(*five, gradient, lse, delta, *ctx.rate_and_scale), None, None, None, None
 
 
-class _Plain(torch.autograd.Function):
+class _EagerAttention(torch.autograd.Function):
     """The kernels for blocks that are not compiled, where the first call of an operator imports torch's compiler."""
 
     forward = staticmethod(_run)
-    setup_context = staticmethod(_remember)
-    backward = staticmethod(partial(_propagate, _run_backward))
+    setup_context = staticmethod(_setup_context)
+    backward = staticmethod(partial(_backpropagate, _run_backward))
 
 
 # compiled blocks keep operators whole, and make their inputs contiguous
-_operator = torch.library.custom_op(
+_compiled_attention = torch.library.custom_op(
     "gpt_cli::dropout_attention", _run, mutates_args=(), tags=(torch.Tag.needs_exact_strides,)
 )
-_backward_operator = torch.library.custom_op(
+_compiled_backward = torch.library.custom_op(
     "gpt_cli::dropout_attention_backward", _run_backward, mutates_args=(), tags=(torch.Tag.needs_exact_strides,)
 )
-_operator.register_autograd(partial(_propagate, _backward_operator), setup_context=_remember)
+_compiled_attention.register_autograd(partial(_backpropagate, _compiled_backward), setup_context=_setup_context)
 
 
-@_operator.register_fake
+@_compiled_attention.register_fake
 def _(queries: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return torch.empty_like(queries), queries.new_empty(queries.shape[:3], dtype=torch.float32)
 
 
-@_backward_operator.register_fake
+@_compiled_backward.register_fake
 def _(queries: Tensor, keys: Tensor, values: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
     return torch.empty_like(queries), torch.empty_like(keys), torch.empty_like(values)
 
@@ -214,5 +214,5 @@ def dropout_attention(queries: Tensor, keys: Tensor, values: Tensor, masks: ToDr
     first = masks.first_sequence
     if not isinstance(first, Tensor):  # filled on the device, because a recorded step may not copy from the host
         first = torch.full((), first, dtype=torch.int32, device=values.device)
-    compute = _operator if torch.compiler.is_compiling() else _Plain.apply
+    compute = _compiled_attention if torch.compiler.is_compiling() else _EagerAttention.apply
     return compute(*three, masks.keys[0], first, masks.rate, scale)[0]

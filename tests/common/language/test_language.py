@@ -49,8 +49,8 @@ def test_english_needs_no_catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
 SMALL = Catalogue(
     {
         "no such run": "没有这个训练",
-        "{path} is no run": "{path} 不是训练目录",
-        "{path} is no run; {hint!t}": "{path} 不是训练目录；{hint}",
+        "{path} is not a run": "{path} 不是训练目录",
+        "{path} is not a run; {hint!t}": "{path} 不是训练目录；{hint}",
         "{a} of {b} tokens": "{b} 个词元中的 {a} 个",
         "{number!n} head{s}": "{number} 个注意力头",
         "ask for {what!t}": "要求 {what}",
@@ -63,9 +63,9 @@ SMALL = Catalogue(
     ("text", "said"),
     [
         ("no such run", "没有这个训练"),
-        ("runs/a is no run", "runs/a 不是训练目录"),
-        ("runs/a is no run; no such run", "runs/a 不是训练目录；没有这个训练"),
-        ("runs/a is no run; unheard of", "runs/a 不是训练目录；unheard of"),
+        ("runs/a is not a run", "runs/a 不是训练目录"),
+        ("runs/a is not a run; no such run", "runs/a 不是训练目录；没有这个训练"),
+        ("runs/a is not a run; unheard of", "runs/a 不是训练目录；unheard of"),
         ("3 of 40 tokens", "40 个词元中的 3 个"),
         ("1 head", "1 个注意力头"),
         ("12 heads", "12 个注意力头"),
@@ -94,7 +94,7 @@ def test_of_entries_that_fit_the_one_with_most_letters_counts() -> None:
 
 
 def test_a_value_that_looks_like_an_entry_stays_what_it_is() -> None:
-    assert SMALL.say("no such run is no run") == "no such run 不是训练目录"
+    assert SMALL.say("no such run is not a run") == "no such run 不是训练目录"
 
 
 @given(st.text(), st.text())
