@@ -7,7 +7,7 @@ header and the weights, so that a reader of weights can check all that it reads,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -66,6 +66,15 @@ class Checkpoint:
         # norms and biases take no room
         weights = {name: one if one.dim() > 1 else one.float() for name, one in self.weights.items()}
         return model.take_weights(weights).eval()
+
+
+def on_cpu(checkpoint: Checkpoint) -> Checkpoint:
+    """Return a checkpoint with its tensors in main memory: copies of those on a device, and the others themselves."""
+    weights, moments = (
+        {name: _plain(tensor) for name, tensor in tensors.items()}
+        for tensors in (checkpoint.weights, checkpoint.optimizer_state)
+    )
+    return replace(checkpoint, weights=weights, optimizer_state=moments)
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:

@@ -182,6 +182,7 @@ class SelfAttention(nn.Module, ABC):
     window: int | None = None  # tokens that a token sees, itself included
     fused = True
     kernel: Kernel | None = None  # of training with dropout, where a trial has chosen one
+    shared_weights: tuple[Tensor, Tensor | None] | None = None  # projection_weights of all heads, for several batches
 
     def __init__(self) -> None:
         super().__init__()
@@ -304,7 +305,8 @@ class MultiHeadAttention(SelfAttention):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Compute queries, keys and values of the given heads (None: all) in one product: each [B, heads, T, K]."""
         chosen = range(self.num_heads) if heads is None else heads
-        projections = F.linear(x, *self.projection_weights(chosen))  # [B, T, 3 x heads x K]
+        weights = self.shared_weights or self.projection_weights(chosen)
+        projections = F.linear(x, *weights)  # [B, T, 3 x heads x K]
         queries, keys, values = projections.unflatten(2, (3, len(chosen), -1)).permute(2, 0, 3, 1, 4)
         return *self.norm_and_rotate(queries, keys, rotation), values
 

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import CheckpointError
-from gpt_cli.model.attention import Kernel, Stages, document_mask_of, join_heads
+from gpt_cli.model.attention import Kernel, MultiHeadAttention, Stages, document_mask_of, join_heads
 from gpt_cli.model.block import Block, make_norm
 from gpt_cli.model.dropout import DropMasks, Keep, ToDraw
+from gpt_cli.model.forms.grouped_query import GroupedQueryAttention
 from gpt_cli.model.forms.ngrams import NgramEmbedding
 from gpt_cli.model.positions import RopeScaling, RotaryPositions, SinusoidalPositions
 
@@ -160,6 +161,19 @@ class GPT(nn.Module):
         for block, window in zip(self.blocks, self.config.windows, strict=True):
             block.attention.kernel = kernel if window is None else None
         return self
+
+    @contextmanager
+    def shared_projections(self, dtype: torch.dtype) -> Iterator[None]:
+        """Let all calls inside the context share each block's Wq, Wk and Wv of all heads, concatenated, in `dtype`."""
+        attentions = [each for each in self.modules() if isinstance(each, (MultiHeadAttention, GroupedQueryAttention))]
+        for attention in attentions:
+            weight, bias = attention.projection_weights(range(attention.num_heads))
+            attention.shared_weights = weight.to(dtype), None if bias is None else bias.to(dtype)
+        try:
+            yield
+        finally:
+            for attention in attentions:
+                attention.shared_weights = None
 
     def embed(self, ids: Tensor, positions: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """Compute the embeddings [B, T, D] of ids [B, T], and RoPE's cosines and sines [2, T, size], or None.

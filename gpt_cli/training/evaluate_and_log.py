@@ -15,7 +15,6 @@ import torch
 
 from gpt_cli.attention_maps.head_scores import as_scores, induction_scores, pattern_sums
 from gpt_cli.attention_maps.snapshots import Snapshot, snapshot_bytes
-from gpt_cli.checkpoints.checkpoint import save_checkpoint
 from gpt_cli.common.files import append
 from gpt_cli.common.host import Host, both
 from gpt_cli.common.machine.devices import product_dtype
@@ -94,7 +93,6 @@ def observe(run: Run, pace: Pace, watch: Watch, host: Host) -> Iterator[Training
     run.state.progress = progress
     stepped = _stepped(run, pace, now.log)
     is_best = score is not None and progress.evaluations_without_best == 0
-    best = run.checkpoint(with_optimizer=False) if is_best else None
 
     def write() -> None:
         if now.log:
@@ -103,11 +101,11 @@ def observe(run: Run, pace: Pace, watch: Watch, host: Host) -> Iterator[Training
             run.directory.add_sample(step, sample.prompt + sample.text)
         for snapshot in snapshots:
             run.directory.add_snapshot(step, snapshot)
-        if best is not None:
-            with host.working("saving the best weights"):
-                save_checkpoint(run.directory.best, best)
 
     run.ranks.on_rank_zero(write)
+    if is_best:
+        with host.working("saving the best weights"):
+            run.save_best()
     if now.log:
         pace.step, pace.seconds = step, progress.seconds
     if score:

@@ -19,7 +19,7 @@ from gpt_cli.errors import DivergedError, EnvironmentFailure
 from gpt_cli.evaluation.nll import Observations, Score
 from gpt_cli.training.advice.rates import one_digit, rate_of
 from gpt_cli.training.evaluate_and_log import Pace, observe
-from gpt_cli.training.events import Finished, Saved, TrainingEvent, drawing
+from gpt_cli.training.events import Finished, TrainingEvent, drawing
 from gpt_cli.training.interrupts import StopRequested, Watch
 from gpt_cli.training.intervals import ended_by, is_finished, step_actions
 from gpt_cli.training.memory_checks import fitting_device
@@ -81,7 +81,7 @@ def train(run: Run, host: Host = NOBODY) -> Generator[TrainingEvent, None, None]
     """
     state, pace, watch = run.state, Pace(run.progress.step, run.progress.seconds), Watch(host.stop, run.ranks)
     signal, closing_evaluation = None, None
-    with _followed(run, host) as remark, _failures_explained(run):
+    with _followed(run, host) as remark, _failures_explained(run), run.complete_files():
         state.start_clock()
         while signal is None and not is_finished(run.progress, run.config):
             try:
@@ -96,16 +96,20 @@ def train(run: Run, host: Host = NOBODY) -> Generator[TrainingEvent, None, None]
                 signal = stopped.signal
             requested = bool(run.ranks.all_reduce_max(host.save_requested())[0])
             due = requested or signal is not None or step_actions(run.progress, run.config).save
-            if due and run.progress.step and run.progress != run.saved:
+            if due and run.progress.step:
                 with host.working("saving"):
-                    path = run.save()
-                yield Saved(run.progress.step, path, requested)
+                    run.finish_writing()
+                    if run.progress != run.saved:
+                        run.save(requested=requested)
+            yield from run.new_events()
             remark()
         if signal is None:
             try:
                 closing_evaluation = _closing_evaluation(run, watch, host)
             except StopRequested as stopped:  # all is saved: nothing but this figure is lost
                 signal = stopped.signal
+        run.finish_writing()
+        yield from run.new_events()
         finished = _finished(run, closing_evaluation, signal)
         run.ranks.on_rank_zero(lambda: _record(run, finished))
     yield finished
@@ -113,8 +117,9 @@ def train(run: Run, host: Host = NOBODY) -> Generator[TrainingEvent, None, None]
 
 def _begin_next_model(run: Run, watch: Watch, host: Host) -> None:
     """Save the current model and make it the teacher of a new model; if `watch` raises, the state is unchanged."""
-    if run.progress != run.saved:
-        with host.working("saving"):
+    with host.working("saving"):
+        run.finish_writing()
+        if run.progress != run.saved:
             run.save()
     teach(run.state, run.state.model, run.progress.step, host, watch)
     run.state.begin_next_model()

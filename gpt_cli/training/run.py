@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
+import contextlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 
-from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
+from gpt_cli.checkpoints.checkpoint import Checkpoint, on_cpu, read_checkpoint, save_checkpoint
 from gpt_cli.checkpoints.header import Progress
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.common.files import move
@@ -16,6 +18,7 @@ from gpt_cli.model import GPT
 from gpt_cli.text.sft_examples import Examples
 from gpt_cli.text.token_files import Ids, validation_windows
 from gpt_cli.text.tokenizers import Tokenizer
+from gpt_cli.training.events import Saved
 from gpt_cli.training.resume import is_best_of_run
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import read_outcomes
@@ -23,13 +26,18 @@ from gpt_cli.training.step import read_outcomes
 
 @dataclass
 class Run:
-    """A training: state, run directory, tokenizer, validation ids; `saved` is the progress in its newest checkpoint."""
+    """A training: state, run directory, tokenizer, validation ids; `saved` is the progress in its newest checkpoint.
+
+    Where an accelerator trains in one process, a thread writes checkpoints beside the next steps, one at a time.
+    """
 
     state: TrainingState
     directory: RunDirectory
     tokenizer: Tokenizer
     validation_ids: Ids | Examples
     saved: Progress | None = None
+    _events: list[Saved] = field(default_factory=list)  # of saved checkpoints that the loop has not yielded yet
+    _writing: tuple[Future[object], Callable[[], object]] | None = None  # the file, and what to do when it is complete
 
     @property
     def config(self) -> Config:
@@ -59,6 +67,7 @@ class Run:
         self.ranks.on_rank_zero(make_ready)
         if self.progress.began_from is not None and self.saved is None:
             self.save()
+            self.finish_writing()
 
     def windows(self, num_tokens: int) -> list[tuple[int, int]]:
         """Return evenly spaced windows (start, end) of the validation text, with about `num_tokens` tokens in total.
@@ -79,16 +88,63 @@ class Run:
         optimizer_state = self.state.optimizer.state_dict() if with_optimizer else {}
         return Checkpoint(self.config, self.tokenizer, self.progress, self.state.model.state_dict(), optimizer_state)
 
-    def save(self) -> Path:
-        """Save a checkpoint to resume from, and return its path; raise Diverged if a loss or gradient is not finite."""
+    def save(self, *, requested: bool = False) -> None:
+        """Save a checkpoint to resume from; raise Diverged if a loss or gradient is not finite."""
         read_outcomes(self.state)
-        checkpoint = self.checkpoint(with_optimizer=True)
-        self.ranks.on_rank_zero(lambda: self.directory.save(checkpoint, self.config.train.keep_checkpoints))
-        self.saved = self.progress
-        return self.directory.step_file(self.progress.step)
+        progress, keep = self.progress, self.config.train.keep_checkpoints
+
+        def complete() -> None:
+            self.saved = progress
+            self._events.append(Saved(progress.step, self.directory.step_file(progress.step), requested))
+
+        self._write(lambda file: self.directory.save(file, keep), complete, with_optimizer=True)
+
+    def save_best(self) -> None:
+        """Write the current weights to best.safetensors; all ranks call this."""
+        self._write(lambda file: save_checkpoint(self.directory.best, file), lambda: None, with_optimizer=False)
+
+    def _write(
+        self, write: Callable[[Checkpoint], object], complete: Callable[[], object], *, with_optimizer: bool
+    ) -> None:
+        """Let `write` write the current state, then call `complete`; raise the error of the write before, if any."""
+        self.finish_writing()
+        file = self.checkpoint(with_optimizer=with_optimizer)
+        if self.state.reads_at_once or self.ranks.size > 1:
+            self.ranks.on_rank_zero(lambda: write(file))
+            complete()
+            return
+        thread = ThreadPoolExecutor(1)
+        self._writing = thread.submit(write, on_cpu(file)), complete
+        thread.shutdown(wait=False)
+
+    def finish_writing(self) -> None:
+        """Wait until the file that a thread is writing is complete; raise the thread's EnvironmentFailure."""
+        if self._writing is not None:
+            (file, complete), self._writing = self._writing, None
+            file.result()
+            complete()
+
+    def new_events(self) -> list[Saved]:
+        """Return the events of checkpoints completed since the last call."""
+        if self._writing is not None and self._writing[0].done():
+            self.finish_writing()
+        events, self._events = self._events, []
+        return events
+
+    @contextlib.contextmanager
+    def complete_files(self) -> Iterator[None]:
+        """Wait for a thread's file at the end of the context, even if an error ends it, which is then raised."""
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self.finish_writing()
+            raise
+        self.finish_writing()
 
     def best_model(self) -> tuple[GPT, int]:
         """Return the model with the lowest validation loss and its step, or the current model if no best was saved."""
+        self.finish_writing()
         if not self.ranks.all_reduce_max(self.directory.best.exists() and self._best_is_of_run())[0]:
             return self.state.model, self.progress.step
         best = read_checkpoint(self.directory.best)

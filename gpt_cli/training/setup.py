@@ -6,11 +6,21 @@ import sys
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
+
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.common.host import Host, Notify, ignored
 from gpt_cli.common.machine.cpu_contention import sharing
-from gpt_cli.common.machine.devices import choose_compile, choose_device, choose_dtype, restored_threads, use_threads
+from gpt_cli.common.machine.devices import (
+    CPU,
+    choose_compile,
+    choose_device,
+    choose_dtype,
+    restored_threads,
+    starting,
+    use_threads,
+)
 from gpt_cli.common.machine.memory import available_memory, reuse_memory
 from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.common.units import duration
@@ -63,8 +73,10 @@ def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] 
             raise UsageError("train.teacher_share", sentence, hint="‹train.teacher_share=null›")
         initial_weights = load_initial_weights(start.initial)
         tokenizer = None if start.initial.new_tokenizer else initial_weights.tokenizer
-    corpus, text = load_text(start, config, tokenizer, directory, host, ranks, of_sweep=plan.of_sweep)
-    state = _state(start, config, text, initial_weights, host, ranks)
+    # of several processes, each has a device of its own, which no thread would choose
+    with starting(torch.device(config.train.device) if ranks.size == 1 else CPU):
+        corpus, text = load_text(start, config, tokenizer, directory, host, ranks, of_sweep=plan.of_sweep)
+        state = _state(start, config, text, initial_weights, host, ranks)
     if teachers := state.progress.teachers:
         teacher = read_checkpoint(directory.step_file(teachers[-1])).build_model().to(state.device)
         teach(state, teacher, teachers[-1], host)

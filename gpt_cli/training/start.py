@@ -13,7 +13,7 @@ from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.checkpoints.run_list import find_runs
 from gpt_cli.checkpoints.training_text import located, valid_config
 from gpt_cli.common.host import Host, Notify
-from gpt_cli.common.machine.devices import choose_device
+from gpt_cli.common.machine.devices import choose_device, starting
 from gpt_cli.config import Config
 from gpt_cli.distributed.collectives import Ranks
 from gpt_cli.errors import CheckpointError, DataError, UsageError, shown, visible
@@ -87,8 +87,8 @@ def _new(plan: NewRun, host: Host) -> Start:
         return Start(plan.config, (plan.initial.config, plan.shipped), initial=plan.initial)
     if not isinstance(plan, AutoRun):
         return Start(plan.config, (plan.shipped,))
-    choose_device(plan.config.train.device)  # refuses one that does not exist before it reads a long text
-    corpus = read_data(plan.config.data, host)
+    with starting(choose_device(plan.config.train.device)):  # refuses one that does not exist before a long text
+        corpus = read_data(plan.config.data, host)
     choice = choose_config(plan.config, corpus, host)
     return Start(choice.config, choice=choice, corpus=corpus)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gpt_cli.checkpoints.metrics_files import smoothed
-from gpt_cli.common.machine.devices import autocast, to_device
+from gpt_cli.common.machine.devices import autocast, product_dtype, to_device
 from gpt_cli.distributed.collectives import tree_sum
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.model.dropout import DropMasks, drop_keys, key_halves
@@ -153,9 +154,12 @@ def compute_gradient(state: TrainingState, sent: StepInputs, watch: Callable[[],
     """
     num_micro_batches = state.config.train.num_micro_batches
     losses = torch.zeros(num_micro_batches, device=state.device)
+    micro_batches, dtype = state.layout.micro_batches(num_micro_batches), state.config.train.dtype
     # weights are cast for all micro-batches once; a cast that torch 2.10 makes without gradients would have none later
-    with autocast(state.device, state.config.train.dtype, enabled=False):
-        _add_up(state, sent, losses, state.layout.micro_batches(num_micro_batches), watch)
+    with autocast(state.device, dtype, enabled=False), contextlib.ExitStack() as stack:
+        if len(micro_batches) > 1:
+            stack.enter_context(state.model.shared_projections(product_dtype(dtype)))
+        _add_up(state, sent, losses, micro_batches, watch)
     state.layout.sum_gradients()
     return losses
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from threading import Event
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -14,9 +16,14 @@ from support.accelerator import Accelerator, on_cpu
 from support.faults import RESUME, START, Fault, fingerprint, in_parallel, new_folder, some_of, strays
 from support.forks import Servers
 from support.helpers import CORPUS_TEXT, Outcome, RunCommand, small_config
-from support.runs import start
+from support.runs import finish, start
 
+from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
+from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.text.token_files import validation_windows
+from gpt_cli.training.events import Saved, Stepped
+from gpt_cli.training.loop import train
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import read_outcomes, take_step
 from gpt_cli.training.validation import validation_score
@@ -161,6 +168,72 @@ def test_an_evaluation_waits_once_and_gives_the_loss_of_the_cpu(accelerator: Acc
         losses.append(score.loss)
     assert len(accelerator.syncs) == 1
     assert losses[1] == pytest.approx(losses[0], rel=1e-6)
+
+
+def test_steps_go_on_while_a_file_is_written(
+    accelerator: Accelerator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file of step 2 is not written before step 3 was taken, and holds the weights of step 2."""
+    later, save = Event(), RunDirectory.save
+
+    def save_later(directory: RunDirectory, checkpoint: Checkpoint, keep: int) -> None:
+        assert checkpoint.progress.step != 2 or later.wait(60)
+        save(directory, checkpoint, keep)
+
+    monkeypatch.setattr(RunDirectory, "save", save_later)
+    seldom = ("train.save_every=2", "train.max_steps=4", "train.eval_every=100", "train.keep_checkpoints=9")
+    run, expected = (start(tmp_path / d, small_config(*seldom).changed(train={"device": d})) for d in ("sim", "cpu"))
+    events = []
+    for event in train(run):
+        events.append((type(event), getattr(event, "step", None)))
+        if events[-1] == (Stepped, 3):
+            later.set()
+    assert [step for kind, step in events if kind is Saved] == [2, 4]
+    assert events.index((Stepped, 3)) < events.index((Saved, 2))
+    finish(expected)
+    ours, theirs = (read_checkpoint(each.directory.step_file(2), everything=True) for each in (run, expected))
+    assert all(map(torch.equal, ours.weights.values(), theirs.weights.values()))
+    assert all(map(torch.equal, ours.optimizer_state.values(), theirs.optimizer_state.values()))
+
+
+@pytest.mark.parametrize("refused", [4, 6])
+def test_a_file_that_a_thread_cannot_write_ends_the_training(
+    accelerator: Accelerator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: int
+) -> None:
+    save = RunDirectory.save
+
+    def save_some(directory: RunDirectory, checkpoint: Checkpoint, keep: int) -> None:
+        if checkpoint.progress.step == refused:
+            raise EnvironmentFailure("the disk", "it is full")
+        save(directory, checkpoint, keep)
+
+    monkeypatch.setattr(RunDirectory, "save", save_some)
+    settings = ("train.save_every=2", "train.max_steps=6", "train.eval_every=100")
+    run = start(tmp_path, small_config(*settings).changed(train={"device": "sim"}))
+    with pytest.raises(EnvironmentFailure, match=f"it is full; the checkpoint of step {refused - 2} is intact"):
+        finish(run)
+    assert not run.directory.outcome.exists()
+
+
+def test_an_error_waits_for_the_file_that_a_thread_is_writing(
+    accelerator: Accelerator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the thread would write into a directory that another training may have locked."""
+    stopped, save = Event(), RunDirectory.save
+
+    def save_later(directory: RunDirectory, checkpoint: Checkpoint, keep: int) -> None:
+        assert stopped.wait(60)
+        sleep(0.2)
+        save(directory, checkpoint, keep)
+
+    monkeypatch.setattr(RunDirectory, "save", save_later)
+    settings = ("train.save_every=2", "train.max_steps=6", "train.eval_every=100")
+    run = start(tmp_path, small_config(*settings).changed(train={"device": "sim"}))
+    events = train(run)
+    next(event for event in events if isinstance(event, Stepped) and event.step == 3)
+    stopped.set()
+    events.close()
+    assert read_checkpoint(run.directory.step_file(2)).progress.step == 2
 
 
 def test_a_device_without_room_or_an_operation_says_so(accelerator: Accelerator, here: Path, run: RunCommand) -> None:

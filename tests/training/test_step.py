@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gpt_cli.common.host import Host
 from gpt_cli.common.machine.devices import autocast
 from gpt_cli.errors import DivergedError
+from gpt_cli.model import GPT
 from gpt_cli.training import step
 from gpt_cli.training.events import Saved, Stepped
 from gpt_cli.training.loop import train
@@ -92,15 +93,15 @@ def test_a_loss_that_is_not_finite_reaches_no_checkpoint(tmp_path: Path) -> None
 
 
 class _Casts(TorchDispatchMode):
-    """Counts the casts to bfloat16 of each tensor of float32, by its address."""
+    """Counts the casts to bfloat16 of each tensor of float32, by its address, and by its shape."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.counts = Counter[int]()
+        self.counts = Counter[int | torch.Size]()
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function is torch.ops.aten._to_copy.default and (kwargs or {}).get("dtype") == torch.bfloat16:
-            self.counts[args[0].data_ptr()] += 1
+            self.counts.update([args[0].data_ptr(), args[0].shape])
         return function(*args, **(kwargs or {}))
 
 
@@ -112,14 +113,16 @@ def test_a_step_casts_a_weight_once_whatever_its_micro_batches(monkeypatch: pyte
     def casts_and_gradients() -> tuple[list[int], list[Tensor]]:
         with _Casts() as casts:
             compute_gradient(state, send(state, 0))
-        gradients = [weight.grad.clone() for weight in weights if weight.grad is not None]
+        gradients = [weight.grad.clone() for weight in state.model.parameters() if weight.grad is not None]
         state.optimizer.zero_grad()
-        return [casts.counts[weight.data_ptr()] for weight in weights], gradients
+        projections = torch.Size([3 * config.model.d_model, config.model.d_model])  # Wq, Wk, Wv of all heads
+        return [casts.counts[weight.data_ptr()] for weight in weights] + [casts.counts[projections]], gradients
 
     counts, gradients = casts_and_gradients()
-    assert counts == [1, 1, 1]
+    assert counts == [1, 1, 1, 2]
     monkeypatch.setattr(step, "autocast", lambda *of, enabled=True: autocast(*of) if enabled else nullcontext())
+    monkeypatch.setattr(GPT, "shared_projections", lambda *_: nullcontext())
     counts, expected = casts_and_gradients()
-    assert counts == [4, 4, 4]
-    assert len(gradients) == len(expected) == 3
+    assert counts == [4, 4, 4, 8]
+    assert len(gradients) == len(expected) > 3
     assert all(torch.equal(one, other) for one, other in zip(gradients, expected, strict=True))

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec
+from threading import Thread
 from typing import Literal, Protocol
 
 import torch
@@ -18,6 +19,7 @@ from gpt_cli.errors import EnvironmentFailure, counted, shown
 # from this width on the products gain more from bfloat16 than its casts cost (note 0001)
 BFLOAT16_FROM_D_MODEL = 64
 CPU = torch.device("cpu")
+_REFUSALS = (RuntimeError, TypeError, AttributeError)  # what torch raises if a device lacks something, in its versions
 
 
 def accelerator() -> torch.device | None:
@@ -44,6 +46,27 @@ def choose_device(name: str) -> torch.device:
         wrong = f"{name} is not available, because torch {torch.__version__} finds {accelerators}"
         raise EnvironmentFailure("device", wrong, hint=f"‹device={there.type if there else 'cpu'}›")
     return torch.device(name)
+
+
+@contextlib.contextmanager
+def starting(device: torch.device) -> Iterator[None]:
+    """Start a device in a thread beside the context: its driver and its products, which take half a second on CUDA."""
+
+    def multiply() -> None:
+        with contextlib.suppress(*_REFUSALS):  # the first step meets what it needs again, and explains it
+            x = torch.ones(16, 16, device=device)
+            for dtype in (torch.float32, torch.bfloat16):
+                x.to(dtype).matmul(x.to(dtype))
+            synchronize(device)
+
+    thread = Thread(target=multiply)
+    if device.type != "cpu":
+        thread.start()
+    try:
+        yield
+    finally:
+        if thread.ident is not None:
+            thread.join()
 
 
 def synchronize(device: torch.device) -> None:
@@ -123,7 +146,7 @@ def supports(device: torch.device, what: Ability) -> bool:
     try:
         with warnings.catch_warnings(action="ignore"):
             return _TRIALS[what](device)
-    except (RuntimeError, TypeError, AttributeError):  # torch's ways to refuse, in its versions
+    except _REFUSALS:
         return False
 
 
@@ -185,7 +208,8 @@ def choose_dtype(name: str, device: torch.device, d_model: int, notice: Notify =
     """
     if name == "float32" or (name == "auto" and not (d_model >= BFLOAT16_FROM_D_MODEL and _is_fast(device))):
         return "float32"
-    if supports(device, "bfloat16"):
+    # a trial would start CUDA before a thread does beside the text, and torch knows its GPUs
+    if (name == "auto" and device.type == "cuda") or supports(device, "bfloat16"):
         return "bfloat16"
     if name == "bfloat16":
         notice(f"{device} has no bfloat16 products, so they are computed in float32")

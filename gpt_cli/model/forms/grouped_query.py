@@ -78,7 +78,8 @@ class GroupedQueryAttention(SelfAttention):
         H, G = self.num_heads, len(self.groups)
         chosen = range(H) if heads is None else heads
         parts = (len(chosen), G, G)
-        projections = F.linear(x, *self.projection_weights(chosen)).unflatten(2, (sum(parts), -1)).transpose(1, 2)
+        weights = self.shared_weights or self.projection_weights(chosen)
+        projections = F.linear(x, *weights).unflatten(2, (sum(parts), -1)).transpose(1, 2)
         queries, keys, values = projections.split(parts, dim=1)
         queries, keys = self.norm_and_rotate(queries, keys, rotation)
         if heads is None:

@@ -95,6 +95,14 @@ def test_auto_computes_in_float32_on_mps_where_bfloat16_is_no_faster(monkeypatch
     )
 
 
+def test_a_new_gpu_needs_no_trial_for_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial would start the GPU, which a thread does while the text is read."""
+    monkeypatch.setattr(devices, "supports", lambda *_: pytest.fail("a trial"))
+    for capable, expected in ((True, "bfloat16"), (False, "float32")):
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation, c=capable: c)
+        assert devices.choose_dtype("auto", torch.device("cuda"), 512) == expected
+
+
 def test_products_are_computed_in_the_chosen_type() -> None:
     x = torch.ones(2, 2)
     with devices.autocast(CPU, "bfloat16"):
