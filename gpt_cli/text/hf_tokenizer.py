@@ -203,7 +203,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return _SPACE if prefixed or not into_words else _SPACE_OR_LINE, bool(begins)
 
     def cut(self, text: str, at: int) -> int | None:
-        """Return a place after `at` where a cut changes no ids, else at + _LONGEST; None if the rest is one piece."""
+        """Return an index above `at` where a cut changes no ids, else at + _LONGEST; None if the rest is one piece."""
         pattern, window = self._cuts[0], MAX_PIECE
         while len(text) - at > window + 1:
             if pattern and (match := pattern.match(text, at, at + window + 2)):

@@ -28,7 +28,7 @@ _LARGEST_HALF = float(np.finfo(np.float16).max)
 
 
 class ModelPage(NamedTuple):
-    """What `build_page(MODEL, *page)` makes the page of a model of: JSON data, and the weights in base64."""
+    """The two parts of a model's page, for `build_page(MODEL, *page)`: JSON data, and the weights in base64."""
 
     content: Mapping[str, Any]
     weights: str
