@@ -49,7 +49,6 @@ from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.head_ablation import head_names, remove_heads
 from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.sampling.request import EvaluateRequest, ToEvaluate
-from gpt_cli.sampling.windows import window_length
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encode import encode
 from gpt_cli.text.load import SourceCorpus
@@ -142,7 +141,7 @@ class _Measure:
         dtype = choose_dtype(request.dtype, device, sizes.d_model, host.notice)
         lengths = byte_lengths_on(corpus, ids, tokenizer)
         parts, ids = _spaced(ids, target, request)
-        length = window_length(sizes)
+        length = sizes.evaluation_window
         stride, batch_size = request.stride or length, None
         if length < min(sizes.context_length, len(ids) - 1):
             windows_of = f"the text is read in windows of {counted(length, 'token')}"
@@ -243,7 +242,7 @@ def _require_room(loaded: Loaded, num_ids: int, stride: int, dtype: str, request
     if request.quantize:
         hint = "leave out ‹quantize›"
         require_available("eval", "the weights to be rounded", rounding_bytes(model), free, hint=hint)
-    length = min(window_length(model.config), num_ids - 1)
+    length = min(model.config.evaluation_window, num_ids - 1)
     halves = dtype != "bfloat16" and scoring_bytes(model, 1, length, "bfloat16") <= (free or 0)
     require_available(
         "eval",
