@@ -178,7 +178,7 @@ def evaluate(request: EvaluateRequest, target: ToEvaluate, host: Host) -> Evalua
     for path, text, header in zip(target.runs, target.texts, target.headers, strict=True):
         loaded = load_for(host, path, request.checkpoint, header)
         remove_heads(loaded.model, target.without)
-        name = str(path or loaded.path.parent.parent)
+        name = str(path or loaded.header.run.path)
         result = {"run": name, "checkpoint": str(loaded.path), "step": loaded.step}
         run_text = read_run_text(name, text, host) if not request.data or request.memorised else None
         same = run_text is None or is_run_text(name, run_text, loaded, host)

@@ -177,7 +177,7 @@ class SampleRequest(Request):
         header = find_header(self.run, self.checkpoint, host)
         off = parse_heads(",".join(self.without), header.config.model) if self.without else ()
         # the newest run may be another one by the time when the model is loaded
-        run = header.path.parent.parent if self.run is None else self.run
+        run = header.run.path if self.run is None else self.run
         return ToLoad(run, header, off)
 
 

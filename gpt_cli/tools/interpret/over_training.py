@@ -88,7 +88,7 @@ def film(request: AttentionRequest, target: ToInspect, host: Host) -> Film:
 def steps_of(target: ToInspect, device: str | None, host: Host) -> Iterator[Steps]:
     """Yield the snapshots of a run or, with a prompt, its checkpoints; raises as `kept_steps` and `computed_steps`."""
     if target.prompt is None:
-        yield kept_steps(target.run)
+        yield kept_steps(target.header.run)
         return
     with sharing():
         with host.importing():
