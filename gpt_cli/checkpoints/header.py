@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.common import __version__
 from gpt_cli.common.file_signatures import FORMAT
 from gpt_cli.common.limits import CHECKPOINT_HEADER_BYTES, FIGURE, SECONDS, STEPS, TRAINING_TOKENS
@@ -61,6 +62,11 @@ class Header:
     def where(self) -> str:
         """The path of the file as error messages show it."""
         return shown(self.path)
+
+    @property
+    def run(self) -> RunFiles:
+        """The run that contains the checkpoint."""
+        return RunFiles(self.path.parent.parent)
 
     @cached_property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:

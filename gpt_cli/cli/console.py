@@ -18,9 +18,9 @@ from rich.cells import cell_len
 from tqdm import tqdm
 
 from gpt_cli.cli.progress import Bar, Lines
-from gpt_cli.cli.torch_import import importing_torch
 from gpt_cli.common.host import Host
 from gpt_cli.common.language import labelled, say
+from gpt_cli.common.machine.memory import importing_torch
 from gpt_cli.common.machine.signals import PATIENCE, write_until
 from gpt_cli.common.results import Result, Screen
 from gpt_cli.common.spelling import as_flags

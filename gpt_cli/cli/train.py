@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.cli.console import Console
-from gpt_cli.cli.torch_import import importing_torch
 from gpt_cli.common.host import ignored
+from gpt_cli.common.machine.memory import importing_torch
 from gpt_cli.common.machine.signals import dropped
 from gpt_cli.distributed.environment import LAUNCHER, RankEnvironment, rank_environment, sweep_of
 from gpt_cli.distributed.failure_detector import Launcher

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import isqrt
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -11,6 +12,7 @@ from gpt_cli.config.field_types import Count, Few, Misfit, Number, Real, Section
 from gpt_cli.errors import UsageError
 
 _SLOW_AND_FAST = ("low_frequency", "high_frequency")
+WEIGHTS_AT_ONCE = 2**28  # of attention in one block; 16 windows of 1,024 tokens and 12 heads have fewer
 
 
 class ModelConfig(Section):
@@ -179,6 +181,14 @@ class ModelConfig(Section):
         """Attention window of each block: how many tokens a token attends to, itself included; None means all."""
         pattern = self.attention_window or [None]
         return tuple(pattern[number % len(pattern)] for number in range(self.num_blocks))
+
+    @property
+    def evaluation_window(self) -> int:
+        """Tokens of an evaluation window: context_length, or fewer if a block would have over WEIGHTS_AT_ONCE weights.
+
+        Attention weights count. A shortened window is the largest power of two that fits: 4,096 tokens for 16 heads.
+        """
+        return min(self.context_length, 1 << (isqrt(WEIGHTS_AT_ONCE // self.num_heads).bit_length() - 1))
 
     @property
     def epsilon(self) -> float:

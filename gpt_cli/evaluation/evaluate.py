@@ -49,7 +49,6 @@ from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.head_ablation import head_names, remove_heads
 from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.sampling.request import EvaluateRequest, ToEvaluate
-from gpt_cli.sampling.windows import window_length
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encode import encode
 from gpt_cli.text.load import SourceCorpus
@@ -142,7 +141,7 @@ class _Measure:
         dtype = choose_dtype(request.dtype, device, sizes.d_model, host.notice)
         lengths = byte_lengths_on(corpus, ids, tokenizer)
         parts, ids = _spaced(ids, target, request)
-        length = window_length(sizes)
+        length = sizes.evaluation_window
         stride, batch_size = request.stride or length, None
         if length < min(sizes.context_length, len(ids) - 1):
             windows_of = f"the text is read in windows of {counted(length, 'token')}"
@@ -179,7 +178,7 @@ def evaluate(request: EvaluateRequest, target: ToEvaluate, host: Host) -> Evalua
     for path, text, header in zip(target.runs, target.texts, target.headers, strict=True):
         loaded = load_for(host, path, request.checkpoint, header)
         remove_heads(loaded.model, target.without)
-        name = str(path or loaded.path.parent.parent)
+        name = str(path or loaded.header.run.path)
         result = {"run": name, "checkpoint": str(loaded.path), "step": loaded.step}
         run_text = read_run_text(name, text, host) if not request.data or request.memorised else None
         same = run_text is None or is_run_text(name, run_text, loaded, host)
@@ -243,7 +242,7 @@ def _require_room(loaded: Loaded, num_ids: int, stride: int, dtype: str, request
     if request.quantize:
         hint = "leave out ‹quantize›"
         require_available("eval", "the weights to be rounded", rounding_bytes(model), free, hint=hint)
-    length = min(window_length(model.config), num_ids - 1)
+    length = min(model.config.evaluation_window, num_ids - 1)
     halves = dtype != "bfloat16" and scoring_bytes(model, 1, length, "bfloat16") <= (free or 0)
     require_available(
         "eval",

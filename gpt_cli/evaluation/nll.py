@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from gpt_cli.common.machine.devices import autocast, to_device
+from gpt_cli.config.model import WEIGHTS_AT_ONCE
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
-from gpt_cli.sampling.windows import WEIGHTS_AT_ONCE, window_length
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.token_files import Ids, chunks, windows
 from gpt_cli.text.tokenizers import Tokenizer
@@ -43,12 +43,12 @@ def surprisals(
 ) -> Iterator[np.ndarray]:
     """Yield the negative log-likelihood of each token but the first, in nats: ids [N] -> float64 arrays, N - 1 numbers.
 
-    Windows of C = `window_length` tokens advance by `stride` (1 to C). Each window scores the tokens that no earlier
-    window scored, so a token is predicted from at least C - stride tokens before it, if there are so many. A stride of
-    C gives the windows of evaluations during training. `count` receives the number of tokens done since its last call.
+    Windows of C = `evaluation_window` tokens advance by `stride` (1 to C). Each window scores the tokens that no
+    earlier window scored, so a token is predicted from at least C - stride tokens before it, if there are so many. A
+    stride of C gives the windows of evaluations during training. `count` receives the tokens done since its last call.
     A batch has `batch_size` windows; None means `windows_at_once`.
     """
-    C, num_targets = window_length(model.config), len(ids) - 1
+    C, num_targets = model.config.evaluation_window, len(ids) - 1
     assert 1 <= stride <= C
     num_windows = count_windows(model, len(ids), stride)
     batch_size = batch_size or windows_at_once(model, num_windows)
@@ -93,15 +93,15 @@ def nll_of(logits: Tensor, targets: Tensor) -> Tensor:
 
 def count_windows(model: GPT, num_ids: int, stride: int) -> int:
     """Return the number of windows in which `surprisals` reads `num_ids` ids."""
-    return 1 + max(0, -(-(num_ids - 1 - window_length(model.config)) // stride))
+    return 1 + max(0, -(-(num_ids - 1 - model.config.evaluation_window) // stride))
 
 
 def windows_at_once(model: GPT, num_windows: int, dtype: str = "float32", free: int | None = None) -> int:
-    """Return the number of windows of `window_length` per batch: 1 to 16, fewer for long windows.
+    """Return the number of windows of `evaluation_window` per batch: 1 to 16, fewer for long windows.
 
     If `free` bytes cannot hold so many windows, the number is halved until they can, or until it is one.
     """
-    C, V, H = window_length(model.config), model.vocab_size, model.config.num_heads
+    C, V, H = model.config.evaluation_window, model.vocab_size, model.config.num_heads
     fitting = max(1, min(16, num_windows, LOGITS_AT_ONCE // (V * C), WEIGHTS_AT_ONCE // (H * C**2)))
     while fitting > 1 and free is not None and scoring_bytes(model, fitting, C, dtype) > free:
         fitting //= 2

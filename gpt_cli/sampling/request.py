@@ -41,7 +41,6 @@ from gpt_cli.config.request import (
 from gpt_cli.errors import UsageError, shown, visible
 from gpt_cli.sampling.head_ablation import parse_heads
 from gpt_cli.sampling.prompts import read_prompt, read_prompts
-from gpt_cli.sampling.windows import window_length
 from gpt_cli.text.conversations import Conversation, Turn, conversations_of_file
 
 
@@ -178,7 +177,7 @@ class SampleRequest(Request):
         header = find_header(self.run, self.checkpoint, host)
         off = parse_heads(",".join(self.without), header.config.model) if self.without else ()
         # the newest run may be another one by the time when the model is loaded
-        run = header.path.parent.parent if self.run is None else self.run
+        run = header.run.path if self.run is None else self.run
         return ToLoad(run, header, off)
 
 
@@ -244,7 +243,7 @@ class EvaluateRequest(Request):
         headers = [find_header(path, self.checkpoint, host) for path in runs]
         off: tuple[tuple[int, int], ...] = ()
         for header in headers:
-            length = window_length(header.config.model)
+            length = header.config.model.evaluation_window
             if self.stride and self.stride > length:
                 raise UsageError("‹stride›", f"{header.path} sees {length} tokens; use 1 to {length}")
             if self.without:
@@ -259,7 +258,7 @@ class EvaluateRequest(Request):
             runs=runs,
             texts=[config.data for config in configs],
             without=off,
-            longest_window=max(window_length(header.config.model) for header in headers),
+            longest_window=max(header.config.model.evaluation_window for header in headers),
             one_tokenizer=len({header.metadata["tokenizer"] for header in headers}) == 1,
             headers=headers,
         )

@@ -453,7 +453,7 @@ def test_a_text_is_read_in_shorter_windows_where_attention_would_not_fit(
     text.write_text("The value of the expression is the value of its operands.\n" * 5)
     command = ("eval", "--run", smoke_run, "--data", text, "--json")
     whole = json.loads(run(*command).out)["runs"][0]
-    monkeypatch.setattr("gpt_cli.sampling.windows.WEIGHTS_AT_ONCE", 2 * 16**2)  # of both heads on 16 tokens
+    monkeypatch.setattr("gpt_cli.config.model.WEIGHTS_AT_ONCE", 2 * 16**2)  # of both heads on 16 tokens
     found = run(*command)
     assert "the text is read in windows of 16 tokens, since the attention of all 32 would take" in found.err
     assert json.loads(found.out)["runs"][0]["num_tokens"] == whole["num_tokens"]

@@ -5,12 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gpt_cli.cli.torch_import import importing_torch
+from gpt_cli.common.machine.memory import importing_torch
 
 
 def test_torch_is_imported_without_the_collector_which_leaves_its_objects_alone_afterwards() -> None:
     script = (
-        "import gc\nfrom gpt_cli.cli.torch_import import importing_torch\n"
+        "import gc\nfrom gpt_cli.common.machine.memory import importing_torch\n"
         "with importing_torch():\n    assert not gc.isenabled()\n    import torch\n"
         "assert gc.isenabled()\nassert gc.get_freeze_count() > 100_000"
     )
@@ -19,7 +19,7 @@ def test_torch_is_imported_without_the_collector_which_leaves_its_objects_alone_
 
 def test_an_import_that_fails_leaves_the_collector_at_work() -> None:
     script = (
-        "import gc\nfrom gpt_cli.cli.torch_import import importing_torch\n"
+        "import gc\nfrom gpt_cli.common.machine.memory import importing_torch\n"
         "try:\n    with importing_torch(): import no_such_module\nexcept ImportError: assert gc.isenabled()"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -22,7 +22,6 @@ from gpt_cli.evaluation.nll import (
     surprisals,
 )
 from gpt_cli.model import GPT
-from gpt_cli.sampling.windows import window_length
 from gpt_cli.text import token_files
 from gpt_cli.text.token_files import TokenWriter, validation_windows
 from gpt_cli.text.tokenizers import CharTokenizer
@@ -68,7 +67,7 @@ def test_logits_of_a_few_positions_at_a_time_change_nothing(monkeypatch: pytest.
 
 def test_a_window_has_no_more_attention_than_memory_should_hold() -> None:
     def length(num_heads: int, context_length: int) -> int:
-        return window_length(ModelConfig(num_heads=num_heads, context_length=context_length))
+        return ModelConfig(num_heads=num_heads, context_length=context_length).evaluation_window
 
     assert [length(heads, 40_960) for heads in (2, 8, 16, 32)] == [8192, 4096, 4096, 2048]
     assert [length(16, most) for most in (128, 3000)] == [128, 3000]

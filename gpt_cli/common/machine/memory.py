@@ -1,11 +1,16 @@
-"""Measure free memory, and let this process reuse the memory that it frees. Needs no torch."""
+"""Measure free memory, and how this process takes memory: what it frees, and what an import of torch needs."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import resource
+import sys
+from collections.abc import Iterator
 
+from gpt_cli.common.files import working_folder
+from gpt_cli.common.limits import TORCH_ADDRESS_SPACE
 from gpt_cli.common.units import size
 from gpt_cli.errors import EnvironmentFailure
 
@@ -46,6 +51,27 @@ def require_address_space(num_bytes: int, who: str) -> None:
             f"{who} needs {num_bytes / 1e6:.0f} MB of address space, and this process may have {allowed / 1e6:.0f} MB",
             hint=f"raise the limit, which ulimit -v shows, to {num_bytes // 1024} or more",
         )
+
+
+@contextlib.contextmanager
+def importing_torch() -> Iterator[None]:
+    """Hide from Python's garbage collector the 300,000 objects that an import of torch in this context makes.
+
+    The collector would search the objects again and again during the import, in long trainings and when the process
+    ends, and find next to no garbage (note 0043). Raises EnvironmentFailure if this process may not have enough memory,
+    or if its working directory is gone.
+    """
+    if "torch" in sys.modules:
+        yield
+        return
+    require_address_space(TORCH_ADDRESS_SPACE, "PyTorch")
+    working_folder()  # without one MKL would end the process
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def require_available(

@@ -244,7 +244,7 @@ def computed_steps(target: ToInspect, device: torch.device, host: Host) -> Steps
     One model at a time is in memory. Raises CheckpointError for a run without checkpoints, DataError for a prompt of
     one token or one that the model cannot encode.
     """
-    paths = step_files(target.run)
+    paths = step_files(target.header.run)
     newest = _snapshot(paths[-1], target, device, host)
 
     def read(every: int) -> Iterator[Snapshot]:
@@ -254,7 +254,7 @@ def computed_steps(target: ToInspect, device: torch.device, host: Host) -> Steps
                 yield newest if path == paths[-1] else _snapshot(path, target, device, host)
                 count(1)
 
-    return Steps(str(target.run.path), newest, len(paths), read, losses=None)
+    return Steps(str(target.header.run.path), newest, len(paths), read, losses=None)
 
 
 def _snapshot(path: Path, target: ToInspect, device: torch.device, host: Host) -> Snapshot:

@@ -88,7 +88,7 @@ def film(request: AttentionRequest, target: ToInspect, host: Host) -> Film:
 def steps_of(target: ToInspect, device: str | None, host: Host) -> Iterator[Steps]:
     """Yield the snapshots of a run or, with a prompt, its checkpoints; raises as `kept_steps` and `computed_steps`."""
     if target.prompt is None:
-        yield kept_steps(target.run)
+        yield kept_steps(target.header.run)
         return
     with sharing():
         with host.importing():
@@ -172,14 +172,18 @@ def _curves(losses: Losses | None) -> dict[str, list[tuple[int, float]]]:
 
 def tell_omissions(made: Film, notice: Notify) -> None:
     """Tell the user which snapshots of the run a film leaves out."""
-    if made.num_others:
-        notice(f"left out: {counted(made.num_others, 'snapshot')} of another text, which the run watched before")
+    _tell_others(made.num_others, notice)
     if made.every > 1:
         notice(
             f"the film has one of every {made.every} snapshots, since a page holds no more of "
             f"{counted(len(made.layers) * len(made.heads), 'head')} on {counted(len(made.tokens), 'token')}; fewer "
             "‹layers› or ‹heads› allow more"
         )
+
+
+def _tell_others(number: int, notice: Notify) -> None:
+    if number:
+        notice(f"left out: {counted(number, 'snapshot')} of another text, which the run watched before")
 
 
 def head_history(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
@@ -192,8 +196,7 @@ def head_history(request: HeadsRequest, target: ToInspect, host: Host) -> Findin
         layers = parse_selection(request.layers, num_layers, "layers")
         heads = parse_selection(request.heads, num_heads, "heads")
         finding = history_of(steps.run, steps.read(1), steps.losses, layers, heads, request.sort)
-    if others := steps.number - len(finding.stacked):
-        host.notice(f"left out: {counted(others, 'snapshot')} of another text, which the run watched before")
+    _tell_others(steps.number - len(finding.stacked), host.notice)
     noun = "checkpoint" if steps.losses is None else "snapshot"
     numbers = (len(finding.stacked), noun), (len(layers), "layer"), (len(heads), "head")
     return finding.saved(host, request.out, *numbers)

@@ -99,11 +99,6 @@ class ToInspect(NamedTuple):
     text: DataConfig | None  # how the run reads text, and without `data` what it was trained on; None of the others
     header: Header
 
-    @property
-    def run(self) -> RunFiles:
-        """The run that contains the checkpoint."""
-        return RunFiles(self.header.path.parent.parent)
-
 
 def chosen_heads(header: Header, layers: str | None, heads: str | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the layers and heads that two flags choose; raises UsageError for those that the model lacks."""

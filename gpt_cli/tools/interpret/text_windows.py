@@ -56,7 +56,7 @@ def read_text(request: ReadingRequest, target: ToInspect, loaded: Loaded, host: 
     With `rest`, skip the first DATA_TO_TRAIN of the tokens, on which a tuned lens is trained.
     """
     assert target.text
-    name = str(named_run(request.run) if request.run else loaded.path.parent.parent)
+    name = str(named_run(request.run) if request.run else loaded.header.run.path)
     corpus, about, shares = open_text(request.data, target.text, [(name, loaded)], host)
     with host.counting("tokenizing", corpus.num_bytes, "B") as count:
         ids = encode(corpus, loaded.tokenizer, count, host.notice)
@@ -88,7 +88,7 @@ def open_text(
         text = read_run_text(name, how, host)
         is_run_text(name, text, first, host)
         corpus, about = text.validation, text.validated_on
-    for name in (visible(each.path.parent.parent) for _, each in models if each.config.data.loss == "answers"):
+    for name in (visible(each.header.run.path) for _, each in models if each.config.data.loss == "answers"):
         host.notice(
             f"{name} learned answers alone; gpt eval counts only those, and this counts all tokens that it reads"
         )

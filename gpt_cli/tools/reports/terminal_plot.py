@@ -8,7 +8,7 @@ from itertools import groupby, zip_longest
 from typing import NamedTuple
 
 import numpy as np
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from rich.text import Text
 
 from gpt_cli.common.drawing.token_labels import COLOURS
@@ -86,8 +86,10 @@ def _legend(groups: Sequence[RunGroup], style: Style) -> list[Text]:
     lines = []
     for number, row in zip([-1, *(rank for rank, _ in both)], rows, strict=True):
         line = Text(no_wrap=True).append(letter_of(number) if number >= 0 else " ", style=_colour(number, style))
-        for cell, width in zip(row, widths, strict=True):
-            line.append(f"  {_fitted(cell, width)}")
+        for text, width in zip(row, widths, strict=True):
+            cell = Text(text)
+            cell.truncate(width, overflow="ellipsis", pad=True)
+            line.append("  ").append_text(cell)
         line.rstrip()
         lines.append(line)
     return lines
@@ -105,11 +107,6 @@ def _figures(record: RunRecord) -> tuple[str, ...]:
         "" if compared is None or compared.bits_per_byte is None else f"{compared.bits_per_byte:.4f}",
         "" if speed is None else short(speed),
     )
-
-
-def _fitted(cell: str, width: int) -> str:
-    """Pad a cell to a width, or cut it with an ellipsis."""
-    return set_cell_size(cell, width) if cell_len(cell) <= width else set_cell_size(cell, width - 1) + "…"
 
 
 def _colour(group: int, style: Style) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpt_cli.checkpoints.lock import sole_trainer
-from gpt_cli.checkpoints.run_list import have_one_tokenizer, is_run, overview
+from gpt_cli.checkpoints.run_list import have_one_tokenizer, is_run
 from gpt_cli.checkpoints.run_paths import SWEEP, SWEEP_PAGE
 from gpt_cli.common.files import write_durably
 from gpt_cli.common.host import Host
@@ -120,7 +120,7 @@ def sweep(
     with sole_trainer(directory, host.warn, "sweep"):
         require_same(directory, plan)  # another sweep may have been there since
         write_durably(directory / SWEEP, [json.dumps(dict(plan.record), indent=1).encode() + b"\n"])
-        todo = [point for point in points if overview(point.path).state not in _ENDED]
+        todo = [point for point in points if point_state(point.path).state not in _ENDED]
         if len(todo) < len(points):
             done, runs = len(points) - len(todo), counted(len(points), "run")
             host.notice(f"{done} of {runs} had already ended" if todo else f"all {runs} had already ended")

@@ -32,7 +32,6 @@ from gpt_cli.evaluation.nll import (
 from gpt_cli.evaluation.texts import BYTES_PER_TOKEN, beginning
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
-from gpt_cli.sampling.windows import window_length
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encode import encode
 from gpt_cli.tools.interpret.compare.request import CompareRequest, ToCompare
@@ -260,7 +259,7 @@ def most_apart(divergences: Sequence[np.ndarray], number: int, length: int = PAS
 def _on_stretches(both: Both, corpus: Corpus, request: CompareRequest, host: Host) -> dict[str, Any]:
     """Compare models with different tokenizers on stretches of equal bytes; return losses and passages by name."""
     corpus = beginning(corpus, request.max_tokens or HEADS_TOKENS)
-    size = BYTES_PER_TOKEN * max(window_length(loaded.config.model) for loaded in both)
+    size = BYTES_PER_TOKEN * max(loaded.config.model.evaluation_window for loaded in both)
     paired, scores = list[Stretches](), list[Row]()
     for path, loaded in zip(request.runs, both, strict=True):
         with blaming(visible(path), instead_of="text"):  # of two models, the one that lacks its characters
@@ -269,7 +268,7 @@ def _on_stretches(both: Both, corpus: Corpus, request: CompareRequest, host: Hos
             raise DataError("text", "the text is one token long, so there is nothing to predict")
         lengths = byte_lengths_on(corpus, ids, loaded.tokenizer)
         paired.append(Stretches(size, ids, lengths))
-        windows = Stretches(length := window_length(loaded.config.model), ids)
+        windows = Stretches(length := loaded.config.model.evaluation_window, ids)
         with host.counting("comparing", len(ids) - 1, "tokens") as count:
             parts = surprisals(loaded.model, ids, stride=length, count=count)
             mean = score(in_stretches(parts, ids, (windows, paired[-1])), ids, lengths, shown(loaded.path))

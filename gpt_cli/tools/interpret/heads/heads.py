@@ -102,7 +102,7 @@ def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Fin
     memory. Raises CheckpointError for a run without checkpoints of steps, DataError for a text that does not fit.
     """
     assert request.passages
-    paths, layers, heads = step_files(target.run), target.layers, target.heads
+    paths, layers, heads = step_files(target.header.run), target.layers, target.heads
     device = choose_device(request.device or "auto")
     reuse_memory()
     loaded = load(paths[-1], None, host.warn, target.header)
@@ -132,7 +132,7 @@ def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Fin
             steps.append(Finding(view, {"step": at.step}, figures, {"heads": of_step}))
     keys = ("layer", "head", "mean_size", "passages")
     of_last = [{key: row[key] for key in keys} for row in view.rows(steps[0], "layer", "head")]
-    about = {"run": str(target.run.path), "text": text.about, "tokens": text.num_tokens}
+    about = {"run": str(target.header.run.path), "text": text.about, "tokens": text.num_tokens}
     finding = stack([*steps[1:], steps[0]], about, {"heads": of_last})
     return finding.saved(host, request.out, (len(steps), "checkpoint"), (len(of_last), "head"))
 

@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS, LOSS_CHANGE, Column
-from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.checkpoints.select import find_header
 from gpt_cli.common.drawing.file_types import PICTURES
 from gpt_cli.common.host import Host
@@ -95,8 +94,8 @@ class HeadsRequest(ReadingRequest):
                 wrong, hint = "a picture shows no tokens; use .json, .csv or .html", "‹out=heads.html›"
                 raise UsageError(flags[0], wrong, hint=hint)
         if self.over_training and self.passages:
-            run = RunFiles(find_header(self.run, None, host).path.parent.parent)
-            return self.model_copy(update={"run": step_files(run)[-1]}).reading(host, self.heads)
+            newest = step_files(find_header(self.run, None, host).run)[-1]
+            return self.model_copy(update={"run": newest}).reading(host, self.heads)
         if self.over_training and not self.prompted:
             header = find_header(self.run, None, host)
             return ToInspect(*chosen_heads(header, self.layers, self.heads), None, "", None, header)

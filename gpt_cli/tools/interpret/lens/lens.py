@@ -64,12 +64,12 @@ def lens(request: LensRequest, target: ToInspect, host: Host) -> Finding:
         text = read_text(request, target, loaded, host, rest=rest)
     about: dict[str, Any] = {"text": text.about, "tokens": text.num_tokens}
     if request.over_training:
-        paths, steps = step_files(target.run), list[Finding]()
+        paths, steps = step_files(target.header.run), list[Finding]()
         with host.counting("reading checkpoints", len(paths) * text.num_tokens, "tokens") as count:
             for each in each_checkpoint(paths, loaded, device, host):  # one is in memory at a time
                 seen = read_layers(each, text, target.layers, device, count)
                 steps.append(Finding(LENS, {"step": each.step}, lens_figures(target.layers, seen, of_prompt=of_prompt)))
-        finding = stack(steps, {"run": str(target.run.path), **about})
+        finding = stack(steps, {"run": str(target.header.run.path), **about})
         return finding.saved(host, request.out, (len(steps), "checkpoint"), (len(target.layers), "layer"))
     lenses = [None, tuned.maps] if tuned else [None]
     with host.counting("reading layers", text.num_tokens * len(lenses), "tokens") as count:

@@ -121,7 +121,7 @@ def _training_text(
     request: ReadingRequest, target: ToInspect, loaded: Loaded, host: Host
 ) -> tuple[Corpus, str | list[str], bool]:
     """Return the run's training text, or else --data; also return the text's sources, and whether it is --data."""
-    name = str(loaded.path.parent.parent)
+    name = str(loaded.header.run.path)
     try:
         text = read_run_text(name, config_with_text(target.header, _ADVICE).data, host)
     except GptError:

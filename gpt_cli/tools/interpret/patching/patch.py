@@ -53,7 +53,8 @@ def patch(request: PatchRequest, target: ToPatch, host: Host) -> Finding:
     CheckpointError, also for a run without checkpoints, DataError and EnvironmentFailure.
     """
     use_threads(request.threads)
-    paths, device = step_files(target.run) if request.over_training else [], choose_device(request.device or "auto")
+    device = choose_device(request.device or "auto")
+    paths = step_files(target.header.run) if request.over_training else []
     if paths:
         loaded = load(paths[-1], None, host.warn)
     else:
@@ -69,7 +70,7 @@ def patch(request: PatchRequest, target: ToPatch, host: Host) -> Finding:
     about = _describe(loaded, request, target, tasks)
     steps = [Finding(PATCH, {"step": step}, _patch_figures(each, target, chosen, positions)) for step, each in seen]
     if paths:
-        finding = stack(steps, {"run": str(target.run.path), **about})
+        finding = stack(steps, {"run": str(target.header.run.path), **about})
         return finding.saved(host, request.out, (len(steps), "checkpoint"))
     _require_gap(seen[0][1], target, host)
     about = {"checkpoint": str(loaded.path), "step": loaded.step, **about}

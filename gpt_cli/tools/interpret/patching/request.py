@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 from pydantic import BeforeValidator, Field
 
 from gpt_cli.checkpoints.header import Header
-from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.checkpoints.select import find_header
 from gpt_cli.common.host import Host
 from gpt_cli.common.limits import PROMPT_BYTES
@@ -75,14 +74,13 @@ class Edge(NamedTuple):
 
 
 class ToPatch(NamedTuple):
-    """Pairs of prompts, the layers and heads or the edge to patch, and the header and the run of the checkpoint."""
+    """Pairs of prompts, the layers and heads or the edge to patch, and the header of the checkpoint."""
 
     pairs: list[Pair]
     layers: tuple[int, ...]
     heads: tuple[int, ...]
     edge: Edge | None
     header: Header
-    run: RunFiles  # whose checkpoints --over-training reads
 
 
 class PatchRequest(Request):
@@ -175,7 +173,7 @@ class PatchRequest(Request):
         header = find_header(self.run, self.checkpoint, host)
         chosen = chosen_heads(header, self.layers, self.heads)
         edge = None if self.path is None else parse_edge(self.path, header.config.model)
-        return ToPatch(pairs, *chosen, edge, header, RunFiles(header.path.parent.parent))
+        return ToPatch(pairs, *chosen, edge, header)
 
 
 def parse_edge(text: str, sizes: ModelConfig) -> Edge:
