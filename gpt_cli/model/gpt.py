@@ -163,13 +163,15 @@ class GPT(nn.Module):
         return self
 
     @contextmanager
-    def shared_projections(self, dtype: torch.dtype) -> Iterator[None]:
-        """Let all calls inside the context share each block's Wq, Wk and Wv of all heads, concatenated, in `dtype`."""
+    def shared_projections(self, dtype: torch.dtype | None = None) -> Iterator[None]:
+        """Let all calls in the context share Wq, Wk and Wv of each block, concatenated, in `dtype` if it is given."""
         attentions = [each for each in self.modules() if isinstance(each, (MultiHeadAttention, GroupedQueryAttention))]
-        for attention in attentions:
-            weight, bias = attention.projection_weights(range(attention.num_heads))
-            attention.shared_weights = weight.to(dtype), None if bias is None else bias.to(dtype)
         try:
+            for attention in attentions:
+                parts = attention.projection_weights(range(attention.num_heads))
+                weight, bias = (part if part is None or dtype is None else part.to(dtype) for part in parts)
+                assert weight is not None
+                attention.shared_weights = weight, bias
             yield
         finally:
             for attention in attentions:

@@ -82,7 +82,10 @@ class Stepped:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The event after an evaluation on about `eval_tokens` tokens; `best` says if the loss is the lowest so far."""
+    """The event after an evaluation on about `eval_tokens` tokens; `best` says if the loss is the lowest so far.
+
+    On an accelerator, a thread may still be writing the best weights.
+    """
 
     step: int
     score: Score

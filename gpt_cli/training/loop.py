@@ -96,10 +96,13 @@ def train(run: Run, host: Host = NOBODY) -> Generator[TrainingEvent, None, None]
                 signal = stopped.signal
             requested = bool(run.ranks.all_reduce_max(host.save_requested())[0])
             due = requested or signal is not None or step_actions(run.progress, run.config).save
-            if due and run.progress.step:
+            # right after a second model has begun, the checkpoint of its teacher has this step
+            if due and run.progress.step > run.progress.model_step:
                 with host.working("saving"):
                     run.finish_writing()
-                    if run.progress != run.saved:
+                yield from run.new_events()  # before the next checkpoint removes the oldest
+                if run.progress != run.saved:
+                    with host.working("saving"):
                         run.save(requested=requested)
             yield from run.new_events()
             remark()

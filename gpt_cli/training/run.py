@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from threading import Thread
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint, on_cpu, read_checkpoint, save_checkpoint
 from gpt_cli.checkpoints.header import Progress
@@ -24,6 +24,22 @@ from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import read_outcomes
 
 
+class _Write(Thread):
+    """A thread that writes a file; `complete` is to be called once `join` has returned and `error` is None."""
+
+    def __init__(self, write: Callable[[], object], complete: Callable[[], object]):
+        super().__init__()
+        self.write, self.complete = write, complete
+        self.error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.write()
+        except BaseException as error:
+            self.error = error
+
+
 @dataclass
 class Run:
     """A training: state, run directory, tokenizer, validation ids; `saved` is the progress in its newest checkpoint.
@@ -36,8 +52,8 @@ class Run:
     tokenizer: Tokenizer
     validation_ids: Ids | Examples
     saved: Progress | None = None
-    _events: list[Saved] = field(default_factory=list)  # of saved checkpoints that the loop has not yielded yet
-    _writing: tuple[Future[object], Callable[[], object]] | None = None  # the file, and what to do when it is complete
+    _events: list[Saved] = field(default_factory=list, repr=False)  # which the loop has not yielded yet
+    _writing: _Write | None = field(default=None, repr=False)
 
     @property
     def config(self) -> Config:
@@ -88,16 +104,23 @@ class Run:
         optimizer_state = self.state.optimizer.state_dict() if with_optimizer else {}
         return Checkpoint(self.config, self.tokenizer, self.progress, self.state.model.state_dict(), optimizer_state)
 
-    def save(self, *, requested: bool = False) -> None:
-        """Save a checkpoint to resume from; raise Diverged if a loss or gradient is not finite."""
+    def save(self, *, requested: bool | None = None) -> None:
+        """Save a checkpoint to resume from; raise Diverged if a loss or gradient is not finite.
+
+        Unless `requested` is None, `new_events` returns a Saved event once the file is complete.
+        """
         read_outcomes(self.state)
         progress, keep = self.progress, self.config.train.keep_checkpoints
 
         def complete() -> None:
             self.saved = progress
-            self._events.append(Saved(progress.step, self.directory.step_file(progress.step), requested))
+            if requested is not None:
+                self._events.append(Saved(progress.step, self.directory.step_file(progress.step), requested))
 
+        is_first = self.saved is None
         self._write(lambda file: self.directory.save(file, keep), complete, with_optimizer=True)
+        if is_first:  # or a run that is killed now would have metrics of later steps and no checkpoint
+            self.finish_writing()
 
     def save_best(self) -> None:
         """Write the current weights to best.safetensors; all ranks call this."""
@@ -113,20 +136,21 @@ class Run:
             self.ranks.on_rank_zero(lambda: write(file))
             complete()
             return
-        thread = ThreadPoolExecutor(1)
-        self._writing = thread.submit(write, on_cpu(file)), complete
-        thread.shutdown(wait=False)
+        copy = on_cpu(file)
+        self._writing = _Write(lambda: write(copy), complete)
 
     def finish_writing(self) -> None:
-        """Wait until the file that a thread is writing is complete; raise the thread's EnvironmentFailure."""
+        """Wait until the file that a thread is writing is complete; raise the thread's error, if any."""
         if self._writing is not None:
-            (file, complete), self._writing = self._writing, None
-            file.result()
-            complete()
+            self._writing.join()
+            writing, self._writing = self._writing, None
+            if writing.error is not None:
+                raise writing.error
+            writing.complete()
 
     def new_events(self) -> list[Saved]:
         """Return the events of checkpoints completed since the last call."""
-        if self._writing is not None and self._writing[0].done():
+        if self._writing is not None and not self._writing.is_alive():
             self.finish_writing()
         events, self._events = self._events, []
         return events

@@ -24,6 +24,7 @@ from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.text.token_files import validation_windows
 from gpt_cli.training.events import Saved, Stepped
 from gpt_cli.training.loop import train
+from gpt_cli.training.run import Run
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import read_outcomes, take_step
 from gpt_cli.training.validation import validation_score
@@ -170,30 +171,42 @@ def test_an_evaluation_waits_once_and_gives_the_loss_of_the_cpu(accelerator: Acc
     assert losses[1] == pytest.approx(losses[0], rel=1e-6)
 
 
+SAVING = ("train.save_every=2", "train.max_steps=6", "train.eval_every=100", "train.keep_checkpoints=1")
+
+
+def run_on(device: str, folder: Path, *settings: str) -> Run:
+    return start(folder / device, small_config(*SAVING, *settings).changed(train={"device": device}))
+
+
 def test_steps_go_on_while_a_file_is_written(
     accelerator: Accelerator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file of step 2 is not written before step 3 was taken, and holds the weights of step 2."""
+    """The file of step 4 is not written before step 5 was taken, and has the weights of step 4."""
     later, save = Event(), RunDirectory.save
 
     def save_later(directory: RunDirectory, checkpoint: Checkpoint, keep: int) -> None:
-        assert checkpoint.progress.step != 2 or later.wait(60)
+        assert checkpoint.progress.step != 4 or later.wait(60)
         save(directory, checkpoint, keep)
 
+    expected = {}
+    run = run_on("cpu", tmp_path)
+    for event in train(run):
+        if isinstance(event, Saved):
+            expected[event.step] = read_checkpoint(event.path, everything=True)
     monkeypatch.setattr(RunDirectory, "save", save_later)
-    seldom = ("train.save_every=2", "train.max_steps=4", "train.eval_every=100", "train.keep_checkpoints=9")
-    run, expected = (start(tmp_path / d, small_config(*seldom).changed(train={"device": d})) for d in ("sim", "cpu"))
-    events = []
+    run, events = run_on("sim", tmp_path), []
     for event in train(run):
         events.append((type(event), getattr(event, "step", None)))
-        if events[-1] == (Stepped, 3):
+        if events[-1] == (Stepped, 5):
             later.set()
-    assert [step for kind, step in events if kind is Saved] == [2, 4]
-    assert events.index((Stepped, 3)) < events.index((Saved, 2))
-    finish(expected)
-    ours, theirs = (read_checkpoint(each.directory.step_file(2), everything=True) for each in (run, expected))
-    assert all(map(torch.equal, ours.weights.values(), theirs.weights.values()))
-    assert all(map(torch.equal, ours.optimizer_state.values(), theirs.optimizer_state.values()))
+        if isinstance(event, Saved):  # its file is there until the next one is written
+            ours, theirs = read_checkpoint(event.path, everything=True), expected[event.step]
+            assert all(map(torch.equal, ours.weights.values(), theirs.weights.values()))
+            assert all(map(torch.equal, ours.optimizer_state.values(), theirs.optimizer_state.values()))
+    assert [step for kind, step in events if kind is Saved] == [2, 4, 6]
+    # without a first checkpoint, nothing would explain the metrics of later steps
+    assert events.index((Saved, 2)) < events.index((Stepped, 3))
+    assert events.index((Stepped, 5)) < events.index((Saved, 4))
 
 
 @pytest.mark.parametrize("refused", [4, 6])
@@ -208,8 +221,7 @@ def test_a_file_that_a_thread_cannot_write_ends_the_training(
         save(directory, checkpoint, keep)
 
     monkeypatch.setattr(RunDirectory, "save", save_some)
-    settings = ("train.save_every=2", "train.max_steps=6", "train.eval_every=100")
-    run = start(tmp_path, small_config(*settings).changed(train={"device": "sim"}))
+    run = run_on("sim", tmp_path)
     with pytest.raises(EnvironmentFailure, match=f"it is full; the checkpoint of step {refused - 2} is intact"):
         finish(run)
     assert not run.directory.outcome.exists()
@@ -219,21 +231,18 @@ def test_an_error_waits_for_the_file_that_a_thread_is_writing(
     accelerator: Accelerator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or the thread would write into a directory that another training may have locked."""
-    stopped, save = Event(), RunDirectory.save
+    save = RunDirectory.save
 
-    def save_later(directory: RunDirectory, checkpoint: Checkpoint, keep: int) -> None:
-        assert stopped.wait(60)
+    def save_slowly(directory: RunDirectory, checkpoint: Checkpoint, keep: int) -> None:
         sleep(0.2)
         save(directory, checkpoint, keep)
 
-    monkeypatch.setattr(RunDirectory, "save", save_later)
-    settings = ("train.save_every=2", "train.max_steps=6", "train.eval_every=100")
-    run = start(tmp_path, small_config(*settings).changed(train={"device": "sim"}))
+    monkeypatch.setattr(RunDirectory, "save", save_slowly)
+    run = run_on("sim", tmp_path)
     events = train(run)
-    next(event for event in events if isinstance(event, Stepped) and event.step == 3)
-    stopped.set()
+    next(event for event in events if isinstance(event, Stepped) and event.step == 5)
     events.close()
-    assert read_checkpoint(run.directory.step_file(2)).progress.step == 2
+    assert read_checkpoint(run.directory.step_file(4)).progress.step == 4
 
 
 def test_a_device_without_room_or_an_operation_says_so(accelerator: Accelerator, here: Path, run: RunCommand) -> None:

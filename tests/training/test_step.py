@@ -120,6 +120,7 @@ def test_a_step_casts_a_weight_once_whatever_its_micro_batches(monkeypatch: pyte
 
     counts, gradients = casts_and_gradients()
     assert counts == [1, 1, 1, 2]
+    assert [block.attention.shared_weights for block in state.model.blocks] == [None, None]
     monkeypatch.setattr(step, "autocast", lambda *of, enabled=True: autocast(*of) if enabled else nullcontext())
     monkeypatch.setattr(GPT, "shared_projections", lambda *_: nullcontext())
     counts, expected = casts_and_gradients()

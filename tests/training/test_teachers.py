@@ -16,6 +16,7 @@ from support.runs import assert_same, start, tensors
 import gpt_cli
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.header import Progress
+from gpt_cli.common.host import Host
 from gpt_cli.config import TrainConfig
 from gpt_cli.errors import UsageError
 from gpt_cli.model import GPT
@@ -136,6 +137,15 @@ def test_a_run_that_stops_anywhere_goes_on_to_the_same_weights(here: Path, stop:
     last = [read_checkpoint(Path(name) / "checkpoints/step-00000012.safetensors") for name in ("whole", "cut")]
     assert_same(dict(last[0].weights), dict(last[1].weights))
     assert last[0].progress.teachers == last[1].progress.teachers == (3,)
+
+
+def test_a_signal_right_after_the_second_model_began_leaves_its_teacher(tmp_path: Path) -> None:
+    """Saved now, the new weights would replace those of the teacher, which has the same step."""
+    run = start(tmp_path / "run", small_config("train.teacher_share=0.375", "train.max_steps=8"))
+    list(train(run, Host(stop=lambda: 15 if run.progress.teachers else None)))
+    assert run.progress.teachers == (3,)
+    assert list(run.directory.steps()) == [3]
+    assert read_checkpoint(run.directory.step_file(3)).progress.teachers == ()
 
 
 def test_patience_does_not_fit_to_teachers() -> None:

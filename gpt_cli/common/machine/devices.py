@@ -19,7 +19,6 @@ from gpt_cli.errors import EnvironmentFailure, counted, shown
 # from this width on the products gain more from bfloat16 than its casts cost (note 0001)
 BFLOAT16_FROM_D_MODEL = 64
 CPU = torch.device("cpu")
-_REFUSALS = (RuntimeError, TypeError, AttributeError)  # what torch raises if a device lacks something, in its versions
 
 
 def accelerator() -> torch.device | None:
@@ -50,23 +49,28 @@ def choose_device(name: str) -> torch.device:
 
 @contextlib.contextmanager
 def starting(device: torch.device) -> Iterator[None]:
-    """Start a device in a thread beside the context: its driver and its products, which take half a second on CUDA."""
+    """Start a device in a thread beside the context: its memory and its products, which take half a second on CUDA."""
+    if device.type in ("cpu", "mps"):  # two threads at once may end the process on mps (pytorch #197805)
+        yield
+        return
+    # another thread has another current device
+    numbered = (
+        device if device.index is not None else torch.device(device.type, torch.accelerator.current_device_index())
+    )
 
     def multiply() -> None:
-        with contextlib.suppress(*_REFUSALS):  # the first step meets what it needs again, and explains it
-            x = torch.ones(16, 16, device=device)
+        with contextlib.suppress(Exception):  # the first step meets what it needs again, and explains it
+            x = torch.ones(16, 16, device=numbered)
             for dtype in (torch.float32, torch.bfloat16):
                 x.to(dtype).matmul(x.to(dtype))
-            synchronize(device)
+            synchronize(numbered)
 
     thread = Thread(target=multiply)
-    if device.type != "cpu":
-        thread.start()
+    thread.start()
     try:
         yield
     finally:
-        if thread.ident is not None:
-            thread.join()
+        thread.join()
 
 
 def synchronize(device: torch.device) -> None:
@@ -146,7 +150,7 @@ def supports(device: torch.device, what: Ability) -> bool:
     try:
         with warnings.catch_warnings(action="ignore"):
             return _TRIALS[what](device)
-    except _REFUSALS:
+    except (RuntimeError, TypeError, AttributeError):  # torch's ways to refuse, in its versions
         return False
 
 
@@ -208,8 +212,9 @@ def choose_dtype(name: str, device: torch.device, d_model: int, notice: Notify =
     """
     if name == "float32" or (name == "auto" and not (d_model >= BFLOAT16_FROM_D_MODEL and _is_fast(device))):
         return "float32"
-    # a trial would start CUDA before a thread does beside the text, and torch knows its GPUs
-    if (name == "auto" and device.type == "cuda") or supports(device, "bfloat16"):
+    # a trial would start CUDA, which a thread does beside the text; of AMD's GPUs, torch says yes of all
+    knows = name == "auto" and device.type == "cuda" and not torch.version.hip
+    if knows or supports(device, "bfloat16"):
         return "bfloat16"
     if name == "bfloat16":
         notice(f"{device} has no bfloat16 products, so they are computed in float32")
