@@ -56,7 +56,7 @@ def run_command(*arguments: str | Path, stdin: bytes = b"", exits: int | None = 
             code = run([str(argument) for argument in arguments])
     finally:
         sys.stdin, sys.stdout, sys.stderr = streams
-    assert exits in (None, code), err.text()
+    assert exits in (None, code), f"gpt {' '.join(map(str, arguments))}\n{err.text()}"
     return Outcome(code, out.text(), err.text())
 
 
