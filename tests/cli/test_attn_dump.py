@@ -26,8 +26,7 @@ from gpt_cli.tools.interpret import attention_files
 
 def test_the_file_holds_the_weights_of_the_trained_model(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
     words = ["--prompt", "The value of", "--layers", "1", "--heads", "0-1"]
-    outcome = run("attn-dump", *words, "--out", tmp_path / "a.npz", exits=0)
-    assert outcome.out == ""
+    assert run("attn-dump", *words, "--out", tmp_path / "a.npz", exits=0).out == ""
     loaded = gpt_cli.load(smoke_run)
     ids = loaded.tokenizer.encode("The value of")
     with np.load(tmp_path / "a.npz", allow_pickle=False) as arrays:
@@ -297,5 +296,4 @@ def test_a_page_counts_what_its_scores_take(
     # scores and weights of both heads on 8 sequences of 32 random tokens, 24 bytes each
     monkeypatch.setattr("gpt_cli.attention_maps.patterns.available_memory", lambda: 24 * 2 * 8 * 32 * 32)
     run(*words, tmp_path / "a.npz", exits=0)
-    refused = run(*words, tmp_path / "a.html", exits=5)
-    assert "4 heads on 3 tokens take about" in refused.err
+    assert "4 heads on 3 tokens take about" in run(*words, tmp_path / "a.html", exits=5).err

@@ -61,11 +61,10 @@ def test_the_example_and_the_studies_need_no_model(here: Path, run: RunCommand) 
     outcome = run("explain", "--example", "journey", exits=0)
     assert "journey  0.1385   0.2379  0.2333  0.1240  0.1082  0.1581" in outcome.out
     for study in ("mask", "dropout", "padding"):
-        outcome = run("explain", "--study", study, "--out", here / f"{study}.pdf")
-        assert (outcome.code, outcome.out, outcome.err) == (0, "", f"wrote {here / study}.pdf\n")
+        outcome = run("explain", "--study", study, "--out", here / f"{study}.pdf", exits=0)
+        assert (outcome.out, outcome.err) == ("", f"wrote {here / study}.pdf\n")
         assert (here / f"{study}.pdf").read_bytes().startswith(b"%PDF")
-    outcome = run("explain", "--study", "scaling", exits=0)
-    assert outcome.err.startswith("the study leaves out a trained model: ")
+    assert run("explain", "--study", "scaling", exits=0).err.startswith("the study leaves out a trained model: ")
     run("explain", "--study", "scaling", "--run", "nowhere", exits=4)
 
 

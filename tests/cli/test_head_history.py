@@ -155,8 +155,7 @@ def test_a_run_that_watches_another_text_shows_the_newer_one(run: RunCommand, a_
 def test_a_text_that_cannot_be_watched_is_refused_before_a_file_is_written(
     run: RunCommand, here: Path, words: list[str], code: int, line: str
 ) -> None:
-    outcome = run("train", "--config", "smoke", *words)
-    assert outcome.code == code
+    outcome = run("train", "--config", "smoke", *words, exits=code)
     errors = [found for found in outcome.err.splitlines() if found.startswith("error: ")]
     assert len(errors) == 1
     assert errors[0].startswith(line)

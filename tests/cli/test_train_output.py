@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
 import time
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import support.prepared
-from support.helpers import small_config
+from support.helpers import Terminal, small_config
 
 from gpt_cli.cli.console import Console
 from gpt_cli.cli.train_output import announce, conclude, show_progress
@@ -63,11 +62,6 @@ def test_large_numbers_have_commas_and_no_exponents(capsys: pytest.CaptureFixtur
     assert " tokens, 1,455 epochs, and the closing evaluation\n" in told
     assert "resuming run at step 3,000\n" in told
     assert "e+" not in told
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def put_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> Terminal:
@@ -181,8 +175,7 @@ def test_in_chinese_a_sample_has_chinese_marks_and_a_terminal_the_result_in_chin
     summary |= {"validation_loss": 5.5952, "validation_loss_error": 0.035, "validation_tokens": 111539}
     conclude(Finished(summary, None, 600), prepared(), Console(), as_json=False)
     assert "训练完成" not in capsys.readouterr().err
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
+    terminal = put_terminal(monkeypatch, 80)
     conclude(Finished(summary, None, 600), prepared(), Console(), as_json=False)
     line = "训练完成：1,000 步，用时 6 分 17 秒，验证损失 5.5952 nat/token，2.1070 bit/byte，第 600 步的权重最好"
     assert line in terminal.getvalue().splitlines()

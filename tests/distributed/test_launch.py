@@ -77,8 +77,7 @@ def test_a_number_of_a_sweep_that_is_none_is_refused(
     here: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GPT_LAUNCHER", "abc")
-    outcome = run("train", "--config", "smoke")
-    assert (outcome.code, outcome.err) == (2, 'error: GPT_LAUNCHER: "abc" is no whole number from 0 on\n')
+    assert run("train", "--config", "smoke", exits=2).err == 'error: GPT_LAUNCHER: "abc" is no whole number from 0 on\n'
 
 
 def intact() -> tuple[str, str]:

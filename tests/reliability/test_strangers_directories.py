@@ -148,6 +148,5 @@ def test_sizes_beyond_all_numbers_end_with_exit_code_4(sizes: dict[str, int], he
     files, data = copy.deepcopy(intact("parts"))
     files["config.json"].update(sizes)
     write(here / "a", joined(files, data, {}))
-    outcome = run("import", "a", "--out", "b", exits=4)
-    assert outcome.err.count("error: ") >= 1
+    assert run("import", "a", "--out", "b", exits=4).err.count("error: ") >= 1
     assert not Path("b").exists()

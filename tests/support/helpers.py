@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from gpt_cli.model import GPT
 
 
+class Terminal(io.StringIO):
+    """A terminal in place of a standard stream."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 @dataclass(frozen=True)
 class Outcome:
     """The exit code of a command and what it wrote."""
