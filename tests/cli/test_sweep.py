@@ -10,14 +10,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.faults import fingerprint, new_folder
-from support.helpers import RunCommand, run_command, small_config
+from support.helpers import WAIT, RunCommand, run_command, small_config, wait_until
 from support.light import WithoutTorch
 
 import gpt_cli
@@ -35,7 +33,6 @@ from gpt_cli.training.auto_config.model_sizes import cost_of
 pytestmark = pytest.mark.slow
 
 FILE = "base: c.yaml\ngrid:\n  train.learning_rate: [1e-3, 1e-2, 100]\n"
-WAIT = 100.0  # seconds, on a machine that is busy with other tests
 
 
 @pytest.fixture(name="folder")
@@ -326,13 +323,6 @@ def begun(*words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "gpt_cli", "sweep", *words], stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-
-
-def wait_until(what: str, holds: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + WAIT
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def steps(run: RunDirectory) -> int:

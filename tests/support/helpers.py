@@ -7,6 +7,7 @@ import io
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,7 @@ class Outcome:
 
 
 RunCommand = Callable[..., Outcome]
+WAIT = 100.0  # seconds, on a machine that is busy with other tests
 
 
 class _Standard(io.TextIOWrapper):
@@ -97,6 +99,14 @@ def unread_pipe(pages: int = 0) -> Iterator[int]:
     finally:
         os.close(writer)
         os.close(reader)
+
+
+def wait_until(what: str, holds: Callable[[], object]) -> None:
+    """Wait while something does not hold; fail with `what` after a time that is long on a busy machine too."""
+    deadline = time.monotonic() + WAIT
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
 
 
 _SMALL = """
