@@ -10,11 +10,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import typer
 from support.helpers import RunCommand, run_command
 
 import gpt_cli
-from gpt_cli.cli import app, usage_errors
+from gpt_cli.cli import app
 from gpt_cli.cli.command_table import COMMANDS
 from gpt_cli.config.load import shipped_configs
 
@@ -52,12 +51,6 @@ def test_descriptions_of_commands_are_whole_sentences_in_every_list(
             listed = run(*group, "--help").out.partition("Commands:")[2]
             assert listed
             assert "..." not in listed
-
-
-def test_typer_has_the_exceptions_of_click_where_we_look_for_them() -> None:
-    assert issubclass(typer.BadParameter, usage_errors.ClickUsageError)
-    for name in ("NoSuchOption", "BadOptionUsage", "MissingParameter", "NoArgsIsHelpError"):
-        assert issubclass(getattr(usage_errors, name), usage_errors.ClickUsageError)
 
 
 MOMENTS = ("gpt_cli.cli", "typer", "gpt_cli.cli.app", "numpy", "torch._utils", "gpt_cli.model.gpt")

@@ -69,11 +69,6 @@ error: "nothere": there is no such run
 hint: runs here: runs/smoke
 exit code 4
 
-$ gpt train --config smoke --data nothere.txt --out o
-error: "nothere.txt": there is no such file
-hint: name a text file, a directory, a glob, - for stdin, or a name of `gpt data list`
-exit code 3
-
 $ gpt train --config smoke --data short.txt --out o
 error: corpus: its training part has 1 token, but context_length 32 needs at least 33
 hint: name more text
@@ -106,11 +101,6 @@ $ gpt sample --prompt-file latin.txt
 error: latin.txt: line 2: text must be UTF-8, but byte 0xe9 at offset 5 is not
 hint: if it is LATIN1: iconv -f LATIN1 -t utf-8 latin.txt > latin-utf8.txt
 exit code 3
-
-$ gpt attn-dump --prompt x --out no/a.npz
-error: writing "no/a.npz": there is no such directory
-hint: mkdir -p no
-exit code 5
 
 $ gpt train --config smoke --data '' --out o
 error: --data: "" is empty; name a file or a directory
@@ -243,49 +233,38 @@ def test_a_bug_is_named_as_one_and_debug_prints_a_traceback(
     assert "Traceback" in run("sample", "--prompt", "x", "--debug", exits=1).err
 
 
-FEWER = "ask for less with --num-samples or --max-new-tokens, or give fewer prompts"
-LACKS = "device: torch lacks aten::sort on it, which gpt sample needs"
+FEWER = "hint: ask for less with --num-samples or --max-new-tokens, or give fewer prompts"
+LITTLE_MEMORY = f"memory: gpt sample ran out of memory\n{FEWER}"
+LITTLE_DEVICE_MEMORY = f"device: it has too little memory for gpt sample\n{FEWER}; or --device cpu\n"
+LACKS = "device: torch lacks aten::sort on it, which gpt sample needs\nhint: --device cpu"
+FALLBACK = "PYTORCH_ENABLE_MPS_FALLBACK=1 in front of gpt"
 
 
 @pytest.mark.parametrize(
-    ("raised", "code", "start"),
+    ("raised", "error"),
     [
-        (MemoryError(), 5, f"error: memory: gpt sample ran out of memory\nhint: {FEWER}"),
-        (
-            RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
-            5,
-            f"error: memory: gpt sample ran out of memory\nhint: {FEWER}",
-        ),
-        (
-            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
-            5,
-            f"error: device: it has too little memory for gpt sample\nhint: {FEWER}; or --device cpu\n",
-        ),
-        (RuntimeError("MPS backend out of memory"), 5, "error: device: it has too little memory for gpt sample\n"),
+        (MemoryError(), LITTLE_MEMORY),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"), LITTLE_MEMORY),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), LITTLE_DEVICE_MEMORY),
+        (RuntimeError("MPS backend out of memory"), LITTLE_DEVICE_MEMORY),
         (
             NotImplementedError("The operator 'aten::sort' is not currently implemented for the MPS device."),
-            5,
-            f"error: {LACKS}\nhint: --device cpu, or PYTORCH_ENABLE_MPS_FALLBACK=1 in front of gpt\n",
+            f"{LACKS}, or {FALLBACK}\n",
         ),
-        (
-            NotImplementedError("Could not run 'aten::sort' with arguments from the 'XPU' backend."),
-            5,
-            f"error: {LACKS}\nhint: --device cpu\n",
-        ),
-        (OSError(28, "No space left on device", "f"), 5, 'error: "f": there is no space left on the filesystem'),
-        (RuntimeError("[enforce fail at x] socket: Too many open files"), 5, "error: open files: gpt sample needs"),
-        (OSError(24, "Too many open files", "f"), 5, "error: open files: gpt sample needs more"),
-        (KeyboardInterrupt(), 130, "stopped"),
+        (NotImplementedError("Could not run 'aten::sort' with arguments from the 'XPU' backend."), f"{LACKS}\n"),
+        (OSError(28, "No space left on device", "f"), '"f": there is no space left on the filesystem'),
+        (RuntimeError("[enforce fail at x] socket: Too many open files"), "open files: gpt sample needs"),
+        (OSError(24, "Too many open files", "f"), "open files: gpt sample needs more"),
     ],
 )
-def test_what_the_machine_refuses_has_an_exit_code(
-    raised: BaseException, code: int, start: str, smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+def test_what_the_machine_refuses_is_an_error_of_the_machine(
+    raised: BaseException, error: str, smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> str:
         raise raised
 
     monkeypatch.setattr(sample_module, "read_prompts", refuse)
-    assert run("sample", "--prompt", "x", exits=code).err.startswith(start)
+    assert run("sample", "--prompt", "x", exits=5).err.startswith(f"error: {error}")
 
 
 def test_errors_name_a_command_by_all_its_words() -> None:

@@ -152,7 +152,6 @@ def test_the_attention_of_a_prompt_is_on_the_page(runs: Path, run: RunCommand) -
 @pytest.mark.parametrize(
     ("words", "code", "error"),
     [
-        ("nope", 4, 'error: "nope": there is no such run'),
         ("nope smoke lost", 4, 'error: "lost": there is no such run'),
         ("smoke runs/smoke", 2, 'error: RUN: "runs/smoke" is named twice'),
         ("sweep runs/sweep/000-a", 2, 'error: RUN: "runs/sweep/000-a" is named twice'),

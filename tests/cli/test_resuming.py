@@ -17,6 +17,8 @@ pytestmark = pytest.mark.slow
 
 FAST = ["--config", "smoke", "--set", "tokenizer.kind=byte", "--set", "train.sample_every=null", "--data", "my.txt"]
 RESUME = ["train", "--out", "runs/mine", "--resume"]
+# one step more, and evaluations on less, which find a worse loss
+WORSE = ["--set", "train.eval_every=1", "--set", "train.eval_tokens=32", "--max-steps", "21"]
 
 
 @pytest.fixture(scope="module")
@@ -250,8 +252,7 @@ def test_the_best_of_another_run_is_never_used(what: str, mine: Path, run: RunCo
     assert find_checkpoint("runs/mine").name == "step-00000020.safetensors"
     # the next evaluation is the best of those whose weights are there
     best.write_bytes(foreign)
-    worse = ["--set", "train.eval_every=1", "--set", "train.eval_tokens=32", "--max-steps", "21"]
-    run(*RESUME, *worse, "--quiet", exits=0)
+    run(*RESUME, *WORSE, "--quiet", exits=0)
     assert read_checkpoint(best).progress.step == 21
 
 
@@ -264,7 +265,7 @@ def test_where_the_best_weights_are_lost_the_next_evaluation_is_the_best(how: st
         best.unlink()
     else:
         (mine / "checkpoints" / "step-00000020.safetensors").unlink()  # leaves that of step 10
-    outcome = run(*RESUME, "--set", "train.eval_every=1", "--set", "train.eval_tokens=32", "--max-steps", "21", exits=0)
+    outcome = run(*RESUME, *WORSE, exits=0)
     warned = (
         'best.safetensors": the file is damaged: its content does not match its digest; gpt train goes on without it'
     )
@@ -276,8 +277,7 @@ def test_where_the_best_weights_are_lost_the_next_evaluation_is_the_best(how: st
 
 
 def test_the_own_best_is_kept(mine: Path, run: RunCommand) -> None:
-    worse = ["--set", "train.eval_every=1", "--set", "train.eval_tokens=32", "--max-steps", "21"]
-    outcome = run(*RESUME, *worse)
+    outcome = run(*RESUME, *WORSE)
     assert "warning" not in outcome.err
     assert outcome.out.endswith("with the best weights, those of step 20\n"), outcome.out
     assert not list(mine.rglob("best-of-another-run*"))

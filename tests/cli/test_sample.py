@@ -182,17 +182,6 @@ def test_an_empty_prompt_starts_a_document(smoke_run: Path, run: RunCommand) -> 
     assert len(json.loads(outcome.out)["samples"][0]["tokens"]) == 5
 
 
-def test_sampling_needs_nothing_but_the_checkpoint(
-    smoke_run: Path, run: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alone = tmp_path / "alone.safetensors"
-    alone.write_bytes((smoke_run / "checkpoints" / "best.safetensors").read_bytes())
-    options = ["--prompt", "The", "--greedy", "--max-new-tokens", "8"]
-    expected = run("sample", *options).out
-    monkeypatch.chdir(tmp_path)
-    assert run("sample", "--run", "alone.safetensors", *options).out == expected
-
-
 def test_an_ascii_terminal_gets_escapes_instead_of_an_error(smoke_run: Path) -> None:
     command = [sys.executable, "-m", "gpt_cli", "attn-dump", "--prompt", "The value", "--layers", "0", "--heads", "0"]
     done = subprocess.run(command, capture_output=True, env=os.environ | {"PYTHONIOENCODING": "ascii"})

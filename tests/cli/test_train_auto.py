@@ -151,7 +151,6 @@ def test_each_reason_is_said_in_chinese_too(run: RunCommand) -> None:
         (["--set", "model.d_mode=1"], 2, "d_mode"),
         (["--processes", "2"], 2, "one process chooses the settings"),
         (["--config", "auto", "--init-from", "runs/x"], 2, "leave --config out"),
-        (["--resume"], 2, '--resume: there is no run in "runs/auto" to continue'),
         (["--data", "short.txt"], 3, "the text has 12 characters, and a training needs at least 200"),
         (["--config", "autoo"], 2, "did you mean auto? shipped configs: auto, "),
         (["--config", "corpus.txt"], 2, "a text to train on goes to gpt train --data corpus.txt"),
