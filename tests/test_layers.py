@@ -9,8 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-from support.light import WithoutTorch
 from support.package import PACKAGE, trees
 
 # each layer may import itself and those after it: the doors, what is built around the core, the core, the ground
@@ -207,16 +205,6 @@ def test_help_loads_neither_torch_nor_other_heavy_packages() -> None:
         "heavy = heavy - {'pydantic'} & set(sys.modules)\n"
         "sys.exit(f'loaded {heavy}' if heavy else 0)"
     )
-
-
-@pytest.mark.parametrize("arguments", [["sample", "--prompt", "x"], ["eval"]], ids=["sample", "eval"])
-@pytest.mark.parametrize(
-    "wrong", [["--run", "nothere"], ["--checkpoint", "7"], ["--checkpoint", "worst"]], ids=" ".join
-)
-def test_a_wrong_name_of_a_checkpoint_is_refused_before_torch_is_loaded(
-    smoke_run: Path, arguments: list[str], wrong: list[str], without_torch: WithoutTorch
-) -> None:
-    assert without_torch(*arguments, *wrong).returncode in (2, 4)
 
 
 def test_sampling_does_not_load_the_compiler_of_torch(smoke_run: Path) -> None:

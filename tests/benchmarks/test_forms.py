@@ -62,19 +62,13 @@ def test_what_is_kept_can_be_counted_by_hand() -> None:
     assert found == 8 * (7 * 3 + tokens) + 4 * (tokens * 3 + tokens * 5 + tokens * 5 + 1)
 
 
-def test_the_tables_show_every_form(
+def test_the_figures_have_the_cache_of_every_form(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = "--config smoke --rounds 1 --tokens 3 --set train.max_steps=2 --set model.positions=rope --json"
     monkeypatch.setattr(sys, "argv", ["forms", *words.split()])
     main()
-    *lines, found = capsys.readouterr().out.splitlines()
-    assert lines[1] == "one layer of attention without positions, forward and backward, 8 x 32 tokens of 32, float32"
-    alone = ", each head by itself"
-    assert [line.split("  ")[0] for line in lines[4:6]] == ["multi_head" + alone, "query, key, value" + alone]
-    assert lines[9].startswith("whole models of ")
-    assert lines[9].endswith(" parameters, smoke: 2 steps of training in float32, samples in float32")
-    assert [line.split("  ")[0] for line in lines[11:14]] == ["multi_head", "grouped_query", "latent"]
+    *_, found = capsys.readouterr().out.splitlines()
     # two blocks of width 32 in float32, two heads of which one is shared, a latent of 8 beside 8 that turn
     caches = [model["cache_bytes_per_token"] for model in json.loads(found)["models"]]
     assert caches == [2 * 64 * 4, 2 * 32 * 4, 2 * (8 + 8) * 4]

@@ -29,8 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = "tokenizer.kind=char data.validation_source=pairs.jsonl model.dropout=0 train.sample_every=null"
     flags = [part for setting in settings.split() for part in ("--set", setting)]
     with contextlib.chdir(folder):
-        ended = run_command("train", "--config", "smoke", "--data", "pairs.jsonl", "--max-steps", "60", *flags)
-    assert ended.code == 0, ended.err
+        run_command("train", "--config", "smoke", "--data", "pairs.jsonl", "--max-steps", "60", *flags, exits=0)
     return folder
 
 
@@ -41,8 +40,7 @@ def _there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_question_is_answered_up_to_the_end_of_the_turn(run: RunCommand) -> None:
     for ask, say in ANSWERS.items():
-        ended = run("sample", "--chat", "--prompt", ask, "--greedy")
-        assert (ended.code, ended.out) == (0, f"{say}\n"), ended.err
+        assert run("sample", "--chat", "--prompt", ask, "--greedy", exits=0).out == f"{say}\n"
     assert gpt_cli.sample("b", chat=True, greedy=True).samples[0].text == "two"
 
 
@@ -58,12 +56,12 @@ def test_conversations_of_a_file_are_answered(run: RunCommand, tmp_path: Path) -
     (tmp_path / "more.jsonl").write_text('{"prompt": "d"}\n{"prompt": "f"}\n')
     assert run("sample", "--messages", tmp_path / "more.jsonl", "--greedy").out == "four\n---\nsix\n"
     (tmp_path / "bad.jsonl").write_text('{"prompt": "d"}\n{"prompt": "é"}\n')
-    wrong = run("sample", "--messages", tmp_path / "bad.jsonl", "--greedy")
-    assert (wrong.code, 'bad.jsonl": this model knows' in wrong.err) == (3, True)
+    wrong = run("sample", "--messages", tmp_path / "bad.jsonl", "--greedy", exits=3)
+    assert 'bad.jsonl": this model knows' in wrong.err
     (tmp_path / "bad.jsonl").write_bytes(b"\xff")
     run("sample", "--messages", tmp_path / "bad.jsonl", exits=3)
-    both = run("sample", "--messages", tmp_path / "one.json", "--prompt", "a")
-    assert (both.code, "--prompt and --messages cannot be combined" in both.err) == (2, True)
+    both = run("sample", "--messages", tmp_path / "one.json", "--prompt", "a", exits=2)
+    assert "--prompt and --messages cannot be combined" in both.err
 
 
 def test_a_talk_keeps_as_many_turns_as_the_window_holds(capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,15 +101,13 @@ def test_answers_are_measured_with_their_errors(run: RunCommand, tmp_path: Path)
     (tmp_path / "long.jsonl").write_text(json.dumps({"prompt": "a" * 40, "response": "one"}) + "\n")
     run("eval", "--data", tmp_path / "long.jsonl", exits=3)
     for flag in ("--per-token", "--memorised"):
-        refused = run("eval", "--data", "pairs.jsonl", flag)
-        assert (refused.code, f"error: {flag}: it measures a text" in refused.err) == (2, True)
+        assert f"error: {flag}: it measures a text" in run("eval", "--data", "pairs.jsonl", flag, exits=2).err
 
 
 def test_reports_that_read_questions_too_say_so(run: RunCommand) -> None:
     said = "runs/smoke learned answers alone; gpt eval counts only those, and this counts all tokens that it reads"
     for words in (["lens"], ["heads", "--ablate", "layer"], ["compare", "runs/smoke", "runs/smoke"]):
-        ended = run(*words, "--max-tokens", "64")
-        assert (ended.code, said in ended.err.splitlines()) == (0, True), ended.err
+        assert said in run(*words, "--max-tokens", "64", exits=0).err.splitlines()
 
 
 def test_a_single_question_is_refused_and_not_called_a_document(run: RunCommand) -> None:

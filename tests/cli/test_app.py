@@ -1,7 +1,8 @@
-"""The list of commands: what each signature hands to the function that does its work, --version and help."""
+"""The list of commands, --version and help, what `gpt` alone says, and Ctrl-C while it starts."""
 
 from __future__ import annotations
 
+import shlex
 import signal
 import subprocess
 import sys
@@ -9,11 +10,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import typer
 from support.helpers import RunCommand, run_command
 
 import gpt_cli
-from gpt_cli.cli import app, usage_errors
+from gpt_cli.cli import app
 from gpt_cli.cli.command_table import COMMANDS
 from gpt_cli.config.load import shipped_configs
 
@@ -51,12 +51,6 @@ def test_descriptions_of_commands_are_whole_sentences_in_every_list(
             listed = run(*group, "--help").out.partition("Commands:")[2]
             assert listed
             assert "..." not in listed
-
-
-def test_typer_has_the_exceptions_of_click_where_we_look_for_them() -> None:
-    assert issubclass(typer.BadParameter, usage_errors.ClickUsageError)
-    for name in ("NoSuchOption", "BadOptionUsage", "MissingParameter", "NoArgsIsHelpError"):
-        assert issubclass(getattr(usage_errors, name), usage_errors.ClickUsageError)
 
 
 MOMENTS = ("gpt_cli.cli", "typer", "gpt_cli.cli.app", "numpy", "torch._utils", "gpt_cli.model.gpt")
@@ -111,3 +105,26 @@ def test_ctrl_c_inside_eval_ends_with_the_same_code(here: Path) -> None:
 def test_the_help_of_train_names_every_shipped_config() -> None:
     help_text = " ".join(run_command("train", "--help").out.split())
     assert not [name for name in shipped_configs() if name not in help_text], "CONFIG of gpt_cli/config/request.py"
+
+
+def test_gpt_alone_says_what_to_type_first(run: RunCommand, here: Path) -> None:
+    assert run(exits=0).out.partition("What to type first:")[2].splitlines()[2] == "  gpt train --data my.txt"
+
+
+def test_in_chinese_the_commands_of_gpt_alone_take_chinese_texts(
+    run: RunCommand, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPT_LANGUAGE", "zh")
+    commands = [line.strip() for line in run().out.splitlines() if line.startswith("  gpt")]
+    assert commands == [
+        "gpt train --data my.txt",
+        "gpt train --config tiny",
+        "gpt sample --prompt '今天天气'",
+        "gpt attn-dump --prompt '今天天气' --out attention.html",
+    ]
+
+
+def test_with_a_run_at_hand_gpt_alone_names_that_run(smoke_run: Path, run: RunCommand) -> None:
+    first = next(line for line in run().out.splitlines() if line.startswith("  gpt"))
+    assert first == "  gpt sample --run runs/smoke --prompt 'The value of'"
+    run(*shlex.split(first)[1:], "--max-new-tokens", "2", exits=0)

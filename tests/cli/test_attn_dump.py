@@ -20,15 +20,13 @@ from support.pages import content_of, unpacked
 
 import gpt_cli
 from gpt_cli.attention_maps.head_scores import COLUMNS
-from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
 from gpt_cli.cli import console
 from gpt_cli.tools.interpret import attention_files
 
 
 def test_the_file_holds_the_weights_of_the_trained_model(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
     words = ["--prompt", "The value of", "--layers", "1", "--heads", "0-1"]
-    outcome = run("attn-dump", *words, "--out", tmp_path / "a.npz", exits=0)
-    assert outcome.out == ""
+    assert run("attn-dump", *words, "--out", tmp_path / "a.npz", exits=0).out == ""
     loaded = gpt_cli.load(smoke_run)
     ids = loaded.tokenizer.encode("The value of")
     with np.load(tmp_path / "a.npz", allow_pickle=False) as arrays:
@@ -39,7 +37,7 @@ def test_the_file_holds_the_weights_of_the_trained_model(smoke_run: Path, run: R
         assert (np.triu(arrays["weights"], 1) == 0).all()
 
 
-@pytest.mark.parametrize("ending", ["npz", "safetensors", "json", "csv", "png", "svg", "pdf", "html"])
+@pytest.mark.parametrize("ending", ["npz", "safetensors", "json", "csv", "png", "svg", "pdf", "html", "PNG", "Npz"])
 def test_every_format_is_written(smoke_run: Path, run: RunCommand, tmp_path: Path, ending: str) -> None:
     outcome = run("attn-dump", "--prompt", "今天 is fine", "--out", tmp_path / f"a.{ending}", "--json", exits=0)
     assert json.loads(outcome.out)["layers"] == [0, 1]
@@ -136,11 +134,11 @@ def test_an_empty_prompt_on_stdin_or_in_a_file_is_refused(smoke_run: Path, run: 
     (tmp_path / "empty.txt").write_text("\n")
     for command in (["attn-dump"], ["explain"], ["heads", "--prompt", "-"]):
         for stdin in (b"", b"\n"):
-            outcome = run(*command, stdin=stdin)
-            assert (outcome.code, outcome.out) == (3, "")
+            outcome = run(*command, stdin=stdin, exits=3)
+            assert outcome.out == ""
             assert outcome.err.startswith("error: stdin: the prompt is empty\nhint: --prompt ")
-    found = run("attn-dump", "--prompt-file", tmp_path / "empty.txt")
-    assert (found.code, found.err.splitlines()[0]) == (3, f"error: {tmp_path / 'empty.txt'}: the prompt is empty")
+    found = run("attn-dump", "--prompt-file", tmp_path / "empty.txt", exits=3)
+    assert found.err.splitlines()[0] == f"error: {tmp_path / 'empty.txt'}: the prompt is empty"
     assert run("attn-dump", "--prompt", "").code == 0, "as asked for"
     assert run("sample", "--max-new-tokens", "2").code == 0, "starts a document"
 
@@ -162,8 +160,7 @@ def test_a_long_prompt_is_refused_with_both_lengths_unless_truncated(
     command: str, smoke_run: Path, run: RunCommand
 ) -> None:
     words = [command, "--prompt", "a b c d " * 20]
-    error, hint = (outcome := run(*words)).err.splitlines()
-    assert outcome.code == 3
+    error, hint = run(*words, exits=3).err.splitlines()
     assert re.fullmatch(r"error: prompt: it has \d+ tokens, but this model sees 32", error)
     assert hint == "hint: --truncate keeps the last ones"
     shortened = json.loads(run(*words, "--truncate", "--json").out.splitlines()[-1])["tokens"]
@@ -215,9 +212,7 @@ def test_what_does_not_fit_the_context_is_told(
     smoke_run: Path, run: RunCommand, num_tokens: str, code: int, error: str
 ) -> None:
     words = ["attn-dump", "--prompt", "The value", "--generate", num_tokens]
-    outcome = run(*words)
-    assert outcome.code == code
-    assert outcome.err.splitlines()[0] == error
+    assert run(*words, exits=code).err.splitlines()[0] == error
     if code == 3:
         run(*words, "--truncate", "--layers", "0", exits=0)
 
@@ -262,57 +257,36 @@ NO_FORMAT = "--format: only --out - needs it; a file's ending names its format"
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "error"),
+    ("words", "error"),
     [
-        ("--layers 7", 2, '--layers: this model has layers 0 to 1, so "7" is out of range'),
-        ("--heads 1-2", 2, '--heads: this model has heads 0 to 1, so "1-2" is out of range'),
-        ("--checkpoint first", 2, '--checkpoint: "first" is not allowed; use best, last or the number of a step'),
-        ("--checkpoint 15", 4, '"runs/smoke": this run has no checkpoint of step 15, only of 10, 20'),
-        ("--run nowhere", 4, '"nowhere": there is no such run or checkpoint'),
-        ("--out a.gif", 2, '--out: "a.gif" ends in none of .npz, .safetensors, .json, .csv, .html, .png, .svg, .pdf'),
-        ("--format csv", 2, NO_FORMAT),
-        ("--out a.csv --format csv", 2, NO_FORMAT),
-        *((words, 2, f"{words.split()[0]}: {ONLY_WEIGHTS}") for words in ("--stage scores", "--file-dtype float16")),
-        *((f"{flag} 0", 2, f"{flag}: {NEEDS_GENERATE}") for flag in ("--temperature", "--seed")),
-        ("--out - --json", 2, "--json and --out - cannot be combined; leave one of them out"),
+        ("--layers 7", '--layers: this model has layers 0 to 1, so "7" is out of range'),
+        ("--heads 1-2", '--heads: this model has heads 0 to 1, so "1-2" is out of range'),
+        ("--out a.gif", '--out: "a.gif" ends in none of .npz, .safetensors, .json, .csv, .html, .png, .svg, .pdf'),
+        ("--format csv", NO_FORMAT),
+        ("--out a.csv --format csv", NO_FORMAT),
+        *((words, f"{words.split()[0]}: {ONLY_WEIGHTS}") for words in ("--stage scores", "--file-dtype float16")),
+        *((f"{flag} 0", f"{flag}: {NEEDS_GENERATE}") for flag in ("--temperature", "--seed")),
+        ("--out - --json", "--json and --out - cannot be combined; leave one of them out"),
     ],
 )
 def test_wrong_input_is_refused_before_torch_is_loaded(
-    smoke_run: Path, words: str, code: int, error: str, without_torch: WithoutTorch
+    smoke_run: Path, words: str, error: str, without_torch: WithoutTorch
 ) -> None:
     done = without_torch("attn-dump", "--prompt", "The", *words.split())
-    assert (done.returncode, done.stdout) == (code, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"error: {error}\n")
-
-
-def test_capitals_in_the_ending_of_a_file_are_the_same(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
-    for name in ("a.PNG", "a.Npz"):
-        run("attn-dump", "--prompt", "The", "--out", tmp_path / name, exits=0)
-    assert (tmp_path / "a.PNG").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_numbers_go_to_stdout_as_json_or_csv(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
     words = ["attn-dump", "--prompt", "The value of", "--layers", "1", "--heads", "0"]
     for ending, flags in (("json", []), ("csv", ["--format", "csv"])):
-        outcome = run(*words, "--out", "-", *flags)
-        assert (outcome.code, outcome.err) == (0, "")
+        outcome = run(*words, "--out", "-", *flags, exits=0)
+        assert outcome.err == ""
         run(*words, "--out", tmp_path / f"a.{ending}")
         assert outcome.out.rstrip("\n") == (tmp_path / f"a.{ending}").read_text().rstrip("\n")
         assert not Path("-").exists()
     run(*words, "--out", "-", "--format", "csv", "--stage", "scores", exits=2)
     assert "scores" in json.loads(run(*words, "--out", "-", "--stage", "scores").out)
-
-
-def test_a_model_whose_numbers_overflow_is_refused_with_its_file(copied: Path, run: RunCommand) -> None:
-    path = copied / "checkpoints" / "best.safetensors"
-    checkpoint = read_checkpoint(path)
-    checkpoint.weights["blocks.0.attention.heads.0.Wq.weight"].fill_(3e38)
-    save_checkpoint(path, checkpoint)
-    for words in (["attn-dump"], ["attn-dump", "--out", "a.npz"], ["attn-dump", "--generate", "3"]):
-        outcome = run(*words, "--prompt", "The value of")
-        assert (outcome.code, outcome.out) == (4, ""), words
-        assert "finite" in outcome.err
-    assert not Path("a.npz").exists()
 
 
 def test_a_page_counts_what_its_scores_take(
@@ -322,5 +296,4 @@ def test_a_page_counts_what_its_scores_take(
     # scores and weights of both heads on 8 sequences of 32 random tokens, 24 bytes each
     monkeypatch.setattr("gpt_cli.attention_maps.patterns.available_memory", lambda: 24 * 2 * 8 * 32 * 32)
     run(*words, tmp_path / "a.npz", exits=0)
-    refused = run(*words, tmp_path / "a.html", exits=5)
-    assert "4 heads on 3 tokens take about" in refused.err
+    assert "4 heads on 3 tokens take about" in run(*words, tmp_path / "a.html", exits=5).err

@@ -133,5 +133,4 @@ def test_a_shell_completes_files_where_gpt_knows_no_name(shell: str, folder: Pat
 
 
 def test_another_shell_is_refused_with_those_that_work(run: RunCommand) -> None:
-    outcome = run("completion", "csh")
-    assert (outcome.code, outcome.err) == (2, 'error: SHELL: "csh" is not allowed; use bash | zsh | fish\n')
+    assert run("completion", "csh", exits=2).err == 'error: SHELL: "csh" is not allowed; use bash | zsh | fish\n'

@@ -10,21 +10,12 @@ import time
 from dataclasses import dataclass
 
 import pytest
-from support.helpers import unread_pipe
+from support.helpers import Terminal, unread_pipe
 
 from gpt_cli.cli.console import Console, Patient
 from gpt_cli.common.results import Result
 
-HOSTILE = "a\x1b[2Jb\x9bc\u202ed"
-
-
-class Stream(io.StringIO):
-    def __init__(self, terminal: bool) -> None:
-        super().__init__()
-        self.terminal = terminal
-
-    def isatty(self) -> bool:
-        return self.terminal
+HOSTILE = "a\x1b[2Jb\x9bc\u202ed\x7f"
 
 
 @dataclass(frozen=True)
@@ -32,8 +23,7 @@ class _Told(Result):
     token: str
 
 
-def printed(monkeypatch: pytest.MonkeyPatch, *, terminal: bool) -> list[str]:
-    stream = Stream(terminal)
+def printed(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO) -> list[str]:
     monkeypatch.setattr("sys.stdout", stream)
     Console().pieces(["token,weight\n", f'"{HOSTILE}",1\n'])
     Console().show(_Told(HOSTILE), json=True)
@@ -41,14 +31,14 @@ def printed(monkeypatch: pytest.MonkeyPatch, *, terminal: bool) -> list[str]:
 
 
 def test_csv_and_json_on_a_terminal_hold_nothing_that_it_obeys(monkeypatch: pytest.MonkeyPatch) -> None:
-    header, row, content = printed(monkeypatch, terminal=True)
+    header, row, content = printed(monkeypatch, Terminal())
     assert header == "token,weight"
-    assert row == r'"a\x1b[2Jb\x9bc\u202ed",1'
-    assert content == r'{"token": "a\u001b[2Jb\u009bc\u202ed"}'
+    assert row == r'"a\x1b[2Jb\x9bc\u202ed\x7f",1'
+    assert content == r'{"token": "a\u001b[2Jb\u009bc\u202ed\u007f"}'
 
 
 def test_a_pipe_receives_every_character(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, row, content = printed(monkeypatch, terminal=False)
+    _, row, content = printed(monkeypatch, io.StringIO())
     assert row == f'"{HOSTILE}",1'
     assert json.loads(content) == {"token": HOSTILE}
 

@@ -56,12 +56,10 @@ def test_frames_that_a_page_cannot_hold_are_left_out_with_a_notice(
 
 @pytest.mark.parametrize("command", ["attn-dump --out film.html", "heads"])
 def test_a_run_without_snapshots_is_told_how_to_keep_them(command: str, smoke_run: Path, run: RunCommand) -> None:
-    outcome = run(*command.split(), "--run", smoke_run, "--over-training")
-    assert (outcome.code, outcome.err) == (
-        4,
-        'error: "runs/smoke": this run has kept no snapshots of its attention while it trained\n'
-        "hint: --prompt 'The value of' computes it from 2 checkpoints\n",
-    )
+    assert run(*command.split(), "--run", smoke_run, "--over-training", exits=4).err.splitlines() == [
+        'error: "runs/smoke": this run has kept no snapshots of its attention while it trained',
+        "hint: --prompt 'The value of' computes it from 2 checkpoints",
+    ]
 
 
 FLAGS = "--format csv,--checkpoint best,--generate 3,--temperature 0,--seed 0,--stage scores,--file-dtype float16"
@@ -70,24 +68,21 @@ FLAGS = "--format csv,--checkpoint best,--generate 3,--temperature 0,--seed 0,--
 @pytest.mark.parametrize("words", [*FLAGS.split(","), "--truncate", "--device cpu"])
 def test_flags_that_a_film_has_no_use_for_are_refused(run: RunCommand, here: Path, words: str) -> None:
     flag, *value = words.split()
-    outcome = run("attn-dump", "--over-training", "--out", "film.html", flag, *value)
-    wrong = f"{flag} and --over-training cannot be combined; leave one of them out"
-    assert (outcome.code, outcome.err) == (2, f"error: {wrong}\n")
+    outcome = run("attn-dump", "--over-training", "--out", "film.html", flag, *value, exits=2)
+    assert outcome.err == f"error: {flag} and --over-training cannot be combined; leave one of them out\n"
 
 
 @pytest.mark.parametrize("out", [[], ["--out", "a.png"], ["--out", "-"]])
 def test_a_film_is_a_page(run: RunCommand, here: Path, out: list[str]) -> None:
-    outcome = run("attn-dump", "--over-training", *out)
     wrong = "error: --over-training: a film is a page, so it needs a name in .html\nhint: --out film.html\n"
-    assert (outcome.code, outcome.err) == (2, wrong)
+    assert run("attn-dump", "--over-training", *out, exits=2).err == wrong
 
 
 def test_wrong_runs_and_heads_are_refused(watched: Path, run: RunCommand) -> None:
     words = ["attn-dump", "--over-training", "--out", "film.html"]
-    outcome = run(*words, "--run", "nowhere")
-    assert (outcome.code, outcome.err.splitlines()[0]) == (4, 'error: "nowhere": there is no such run or checkpoint')
-    outcome = run(*words, "--heads", "2")
-    assert (outcome.code, outcome.err) == (2, 'error: --heads: this model has heads 0 to 1, so "2" is out of range\n')
+    run(*words, "--run", "nowhere", exits=4)
+    outcome = run(*words, "--heads", "2", exits=2)
+    assert outcome.err == 'error: --heads: this model has heads 0 to 1, so "2" is out of range\n'
     next(iter(RunFiles(watched).snapshots().values())).write_bytes(b"x")
     run(*words, exits=4)
     assert not Path("film.html").exists()

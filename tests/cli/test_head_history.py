@@ -25,8 +25,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("watched")
     sets = [word for setting in SETTINGS for word in ("--set", setting)]
     with contextlib.chdir(folder):
-        outcome = run_command("train", "--config", "smoke", "--watch", PROMPT, *sets)
-    assert outcome.code == 0, outcome.err
+        outcome = run_command("train", "--config", "smoke", "--watch", PROMPT, *sets, exits=0)
     assert "the heads over time: gpt heads --run runs/smoke --over-training\n" in outcome.err
     return folder
 
@@ -94,9 +93,8 @@ def test_sorting_shows_the_heads_that_end_highest_in_a_column(run: RunCommand, a
 
 def test_files_contain_all_steps(run: RunCommand, a_run: Path) -> None:
     for name in ("h.json", "h.csv", "h.png"):
-        outcome = run("heads", "--over-training", "--heads", "1", "--out", name)
-        assert (outcome.code, outcome.out) == (0, ""), outcome.err
-        assert outcome.err == f"wrote {name}: 31 snapshots, 2 layers, 1 head\n"
+        outcome = run("heads", "--over-training", "--heads", "1", "--out", name, exits=0)
+        assert (outcome.out, outcome.err) == ("", f"wrote {name}: 31 snapshots, 2 layers, 1 head\n")
     content = json.loads(Path("h.json").read_text())
     assert content == history(run, "--heads", "1")
     with open("h.csv", newline="") as file:
@@ -155,8 +153,7 @@ def test_a_run_that_watches_another_text_shows_the_newer_one(run: RunCommand, a_
 def test_a_text_that_cannot_be_watched_is_refused_before_a_file_is_written(
     run: RunCommand, here: Path, words: list[str], code: int, line: str
 ) -> None:
-    outcome = run("train", "--config", "smoke", *words)
-    assert outcome.code == code
+    outcome = run("train", "--config", "smoke", *words, exits=code)
     errors = [found for found in outcome.err.splitlines() if found.startswith("error: ")]
     assert len(errors) == 1
     assert errors[0].startswith(line)

@@ -6,12 +6,12 @@ import csv
 import json
 import shlex
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from support.attribution import attribute
+from support.heads import reported
 from support.helpers import CORPUS_TEXT, RunCommand
 from support.light import WithoutTorch
 
@@ -24,12 +24,6 @@ from gpt_cli.sampling.head_ablation import remove_heads
 pytestmark = pytest.mark.slow
 
 PROMPT = "The value of the expression is the value"
-
-
-def reported(run: RunCommand, *flags: str | Path) -> dict[str, Any]:
-    outcome = run("heads", *flags, "--json", "--quiet")
-    assert (outcome.code, outcome.err) == (0, ""), outcome.err
-    return json.loads(outcome.out)
 
 
 def test_without_a_text_it_reads_the_validation_text_of_the_run(smoke_run: Path, run: RunCommand) -> None:
@@ -169,21 +163,20 @@ def test_a_picture_is_drawn_of_a_text_of_any_name(smoke_run: Path, run: RunComma
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(("prompt", "query"), [("The value", 2), ("The value", -3)])
-def test_a_query_beyond_the_prompt_is_refused(smoke_run: Path, run: RunCommand, prompt: str, query: int) -> None:
-    outcome = run("heads", "--prompt", prompt, "--query", str(query))
-    sentence = f"--query: this prompt has tokens 0 to 1, so {query} is out of range"
-    assert (outcome.code, outcome.err) == (2, f"error: {sentence}\nhint: --query -1 is the last token\n")
+@pytest.mark.parametrize("query", [2, -3])
+def test_a_query_beyond_the_prompt_is_refused(smoke_run: Path, run: RunCommand, query: int) -> None:
+    error = f"error: --query: this prompt has tokens 0 to 1, so {query} is out of range\n"
+    refused = run("heads", "--prompt", "The value", "--query", str(query), exits=2)
+    assert refused.err == f"{error}hint: --query -1 is the last token\n"
 
 
 def test_too_little_text_is_refused(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
     for prompt in ("", "a"):
-        outcome = run("heads", "--prompt", prompt)
         sentence = "prompt: it has 1 token, which can only look at itself; use at least 2"
-        assert (outcome.code, outcome.err) == (3, f"error: {sentence}\n")
+        assert run("heads", "--prompt", prompt, exits=3).err == f"error: {sentence}\n"
     (tmp_path / "two.txt").write_text("The value")
-    outcome = run("heads", "--data", tmp_path / "two.txt")
-    assert (outcome.code, outcome.err) == (3, "error: --data: the text has 2 tokens; use at least 3\n")
+    outcome = run("heads", "--data", tmp_path / "two.txt", exits=3)
+    assert outcome.err == "error: --data: the text has 2 tokens; use at least 3\n"
 
 
 def test_a_text_without_repeats_has_no_score_for_them(smoke_run: Path, run: RunCommand) -> None:
@@ -196,8 +189,7 @@ def test_what_memory_cannot_hold_is_refused_with_the_heads_that_fit(
     smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gpt_cli.tools.interpret.heads.heads.available_memory", lambda: 40 * 32**2)
-    outcome = run("heads", exits=5)
-    assert outcome.err.splitlines()[-2:] == [
+    assert run("heads", exits=5).err.splitlines()[-2:] == [
         "error: heads: 2 heads on 32 tokens take about 81.9 kB of memory, and 41.0 kB are free",
         "hint: --heads 0",
     ]
@@ -300,8 +292,7 @@ def test_a_model_that_reads_one_token_has_heads_with_nothing_to_measure(here: Pa
         ["export", "--format", "html", "--out", "m.html"],
         ["report", "runs/one", "--prompt", "3", "--out", "r.html"],
     ):
-        outcome = run(*command)
-        assert outcome.code == 0, (command, outcome.err)
+        run(*command, exits=0)
     assert set(run("heads").out.split("\n")[1].split()[2:]) == {"-"}
     outcome = run("heads", "--prompt", "3", "--ablate", "zero")
     assert (outcome.code, outcome.err.startswith("error: --ablate: this model reads 1 token at a time")) == (2, True)

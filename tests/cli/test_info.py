@@ -105,8 +105,7 @@ def test_processes_that_train_together_have_their_costs(smoke_run: Path, run: Ru
 def test_numbers_of_processes_that_do_not_fit_are_refused(smoke_run: Path, run: RunCommand) -> None:
     sentence = "error: --ranks: 2 processes cannot share a batch of 8 sequences evenly, 8 at once; 1 process can\n"
     for path, hint in (("smoke", "hint: --set train.micro_batch_size=4\n"), (smoke_run, "")):
-        outcome = run("info", path, "--ranks", "2")
-        assert (outcome.code, outcome.err) == (2, sentence + hint)
+        assert run("info", path, "--ranks", "2", exits=2).err == sentence + hint
     outcome = run("info", smoke_run, "--set", "train.batch_size=4", exits=2)
     assert outcome.err.endswith("is not a config, and a run keeps its settings\n")
 
@@ -114,5 +113,4 @@ def test_numbers_of_processes_that_do_not_fit_are_refused(smoke_run: Path, run: 
 def test_a_gguf_file_leads_to_gpt_import(run: RunCommand, here: Path) -> None:
     Path("m.gguf").write_bytes(b"GGUF" + bytes(99))
     for words in (["info", "m.gguf"], ["sample", "--run", "m.gguf", "--prompt", "a"]):
-        ended = run(*words)
-        assert (ended.code, ended.err.splitlines()[-1]) == (4, "hint: gpt import m.gguf")
+        assert run(*words, exits=4).err.splitlines()[-1] == "hint: gpt import m.gguf"

@@ -44,6 +44,11 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self.descriptor, text.encode())
 
+    def enter(self, line: str) -> None:
+        """Type a line where the session asks for one."""
+        self.until("> ")
+        self.type(f"{line}\n")
+
     def code(self) -> int:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
@@ -54,28 +59,23 @@ def test_lines_are_continued_choices_change_and_ctrl_c_ends_the_answer_alone(smo
     terminal.until("Ctrl-D or /quit leaves, /help lists")
     answers = []
     for choice in ("/seed 3", "/temperature 0", "/seed 4"):
-        terminal.until("> ")
-        terminal.type(choice + "\n")
-        terminal.until("> ")
-        terminal.type("The value\n")
+        terminal.enter(choice)
+        terminal.enter("The value")
         terminal.until("The value\r\n")
         answers.append(terminal.until("\r\n> "))
         terminal.type("\n")  # an empty line is a prompt as well
         terminal.until("an empty line starts a new document\r\n")
         terminal.until("\r\n")
     assert answers[0] != answers[1] == answers[2]
-    terminal.until("> ")
-    terminal.type("/max_new_tokens 1000000\n")
-    terminal.until("> ")
-    terminal.type("The value\n")
+    terminal.enter("/max_new_tokens 1000000")
+    terminal.enter("The value")
     terminal.until("The value\r\n")
     time.sleep(0.5)
     terminal.type("\x03")
     terminal.until("\r\n> ")
     terminal.type("/warmth 3\n")
     terminal.until('warning: there is no "/warmth"; you can change /seed, /temperature, /top-k, ')
-    terminal.until("> ")
-    terminal.type("/help\n")
+    terminal.enter("/help")
     terminal.until("/help\r\n")
     terminal.until("/seed 4\r\n/temperature 0.0\r\n/top-k off\r\n")
     terminal.until("> ")
@@ -107,11 +107,9 @@ def test_an_unknown_character_is_a_warning_and_the_settings_stay(here: Path, run
         ("ab", "ab\r\n"),
         ("/help", "/without 0.1\r\n/checkpoint 1\r\n"),
     ):
-        terminal.until("> ")
-        terminal.type(typed + "\n")
+        terminal.enter(typed)
         terminal.until(answer)
-    terminal.until("> ")
-    terminal.type("/quit\n")
+    terminal.enter("/quit")
     assert terminal.code() == 0
 
 
@@ -183,8 +181,7 @@ def test_a_greedy_session_begins_at_temperature_zero(smoke_run: Path) -> None:
 
 def test_an_earlier_line_comes_back_with_the_key_for_it(smoke_run: Path) -> None:
     terminal = Terminal("--max-new-tokens", "4", "--greedy")
-    terminal.until("> ")
-    terminal.type("The value\n")
+    terminal.enter("The value")
     terminal.until("The value\r\n")
     answer = terminal.until("\r\n> ")
     terminal.type("\x10\n")  # Ctrl-P, as the arrow upwards

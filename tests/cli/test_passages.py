@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from support.heads import reported
 from support.helpers import RunCommand
 
 import gpt_cli
@@ -17,12 +16,6 @@ from gpt_cli.attention_maps.activations import head_results, walk
 from gpt_cli.checkpoints.run_paths import RunFiles
 
 pytestmark = pytest.mark.slow
-
-
-def reported(run: RunCommand, *flags: str | Path) -> dict[str, Any]:
-    outcome = run("heads", *flags, "--json", "--quiet")
-    assert (outcome.code, outcome.err) == (0, ""), outcome.err
-    return json.loads(outcome.out)
 
 
 def size_at(path: Path, ids: list[int], layer: int, head: int, place: int) -> float:

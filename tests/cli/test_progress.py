@@ -1,25 +1,19 @@
 from __future__ import annotations
 
-import io
 import threading
 from pathlib import Path
 
 import pytest
-from support.helpers import RunCommand
+from support.helpers import RunCommand, Terminal
 
 from gpt_cli.cli import progress
 from gpt_cli.cli.console import Console
 from gpt_cli.cli.progress import Bar, Lines, Meter
 
 
-class _Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def put_terminal(monkeypatch: pytest.MonkeyPatch) -> _Terminal:
+def put_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     """A terminal in place of stderr, where no time passes until a bar appears."""
-    found = _Terminal()
+    found = Terminal()
     monkeypatch.setattr("sys.stderr", found)
     monkeypatch.setattr(progress, "BAR_SECONDS", 0.0)
     return found

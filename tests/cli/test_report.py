@@ -130,16 +130,15 @@ def test_a_name_is_that_of_gpt_runs_or_a_path(runs: Path, run: RunCommand, monke
 
 def test_files_are_written_in_every_format(runs: Path, run: RunCommand, here: Path) -> None:
     for name, begin in (("a.html", b"<!doctype html>"), ("a.PNG", PNG), ("a.svg", b"<?xml")):
-        outcome = run("report", "smoke", "wild", "--out", name, "--axis", "tokens")
-        assert (outcome.code, outcome.out, outcome.err) == (0, "", f"wrote {name}: 2 runs\n")
+        outcome = run("report", "smoke", "wild", "--out", name, "--axis", "tokens", exits=0)
+        assert (outcome.out, outcome.err) == ("", f"wrote {name}: 2 runs\n")
         assert Path(name).read_bytes().startswith(begin)
     assert b"tokens" in Path("a.svg").read_bytes()
     assert run("report", "smoke", "--out", "b.svg", "--quiet").err == ""
 
 
 def test_the_attention_of_a_prompt_is_on_the_page(runs: Path, run: RunCommand) -> None:
-    outcome = run("report", "smoke", "new", "--prompt", "The value of", "--out", "a.html", exits=0)
-    assert outcome.err.splitlines() == [
+    assert run("report", "smoke", "new", "--prompt", "The value of", "--out", "a.html", exits=0).err.splitlines() == [
         'warning: "runs/new": this run has no checkpoint yet; the report goes without its attention',
         "wrote a.html: 2 runs",
     ]
@@ -153,7 +152,6 @@ def test_the_attention_of_a_prompt_is_on_the_page(runs: Path, run: RunCommand) -
 @pytest.mark.parametrize(
     ("words", "code", "error"),
     [
-        ("nope", 4, 'error: "nope": there is no such run'),
         ("nope smoke lost", 4, 'error: "lost": there is no such run'),
         ("smoke runs/smoke", 2, 'error: RUN: "runs/smoke" is named twice'),
         ("sweep runs/sweep/000-a", 2, 'error: RUN: "runs/sweep/000-a" is named twice'),
@@ -172,9 +170,9 @@ def test_the_attention_of_a_prompt_is_on_the_page(runs: Path, run: RunCommand) -
     ],
 )
 def test_mistakes_are_one_sentence(runs: Path, run: RunCommand, words: str, code: int, error: str) -> None:
-    outcome = run("report", *words.split())
-    assert (outcome.code, outcome.out) == (code, "")
-    assert error in outcome.err.splitlines() or error in outcome.err
+    outcome = run("report", *words.split(), exits=code)
+    assert outcome.out == ""
+    assert error in outcome.err
 
 
 def test_what_cannot_be_read_is_said(runs: Path, run: RunCommand) -> None:
@@ -239,12 +237,6 @@ def test_a_run_that_is_trained_again_is_not_drawn(copied: Path) -> None:
     assert not (copied / "loss.png").exists()
     leave_picture(copied, pytest.fail)
     assert (copied / "loss.png").exists()
-
-
-def test_removing_a_run_removes_its_picture(runs: Path, run: RunCommand) -> None:
-    (runs / "smoke" / "loss.png").touch()
-    assert run("runs", "rm", "smoke", "--yes").err == ""
-    assert not (runs / "smoke").exists()
 
 
 @pytest.mark.long

@@ -22,10 +22,9 @@ from gpt_cli.sampling.decoder import Decoder, row_bytes
 
 
 def test_stdout_is_the_continuation_alone_and_a_seed_repeats_it(smoke_run: Path, run: RunCommand) -> None:
-    first = run("sample", "--prompt", "The value", "--seed", "0", "--max-new-tokens", "20")
+    first = run("sample", "--prompt", "The value", "--seed", "0", "--max-new-tokens", "20", exits=0)
     again = run("sample", "--prompt", "The value", "--seed", "0", "--max-new-tokens", "20", "--no-stream")
     other = run("sample", "--prompt", "The value", "--seed", "1", "--max-new-tokens", "20")
-    assert first.code == 0
     assert first.err == ""
     assert first.out == again.out != other.out
     assert not first.out.startswith("The value")
@@ -95,11 +94,8 @@ def test_a_file_contains_one_prompt_per_line_and_all_share_a_batch(
         together = found["samples"][2 * number : 2 * number + 2]
         assert [sample["tokens"] for sample in together] == [sample["tokens"] for sample in alone]
     (tmp_path / "prompts.txt").write_text("\n\n")
-    refused = run("sample", "--prompt-file", tmp_path / "prompts.txt")
-    assert (refused.code, refused.err) == (
-        3,
-        f"error: {tmp_path}/prompts.txt: the file contains no prompt; write one per line\n",
-    )
+    refused = run("sample", "--prompt-file", tmp_path / "prompts.txt", exits=3)
+    assert refused.err == f"error: {tmp_path}/prompts.txt: the file contains no prompt; write one per line\n"
 
 
 def test_weights_of_8_bits_sample_too(smoke_run: Path, run: RunCommand) -> None:
@@ -107,8 +103,7 @@ def test_weights_of_8_bits_sample_too(smoke_run: Path, run: RunCommand) -> None:
     found = json.loads(run("sample", *options, "--quantize", "int8").out)["samples"][0]
     plain = json.loads(run("sample", *options).out)["samples"][0]
     assert found["log_probabilities"][0] == pytest.approx(plain["log_probabilities"][0], abs=0.1)
-    refused = run("sample", *options, "--quantize", "int4")
-    assert (refused.code, refused.err) == (2, 'error: --quantize: "int4" is not int8\n')
+    assert run("sample", *options, "--quantize", "int4", exits=2).err == 'error: --quantize: "int4" is not int8\n'
 
 
 def test_a_stop_ends_the_text_before_it_streamed_or_not(smoke_run: Path, run: RunCommand) -> None:
@@ -131,7 +126,9 @@ NOT_BOTH = "cannot be combined; leave one of them out"
     [
         ("--prompt x --stop ''", 2, '--stop: "" is empty; name the text before which a sample ends'),
         ("--prompt x --greedy --temperature 0.8", 2, f"--temperature and --greedy {NOT_BOTH}"),
-        ("--prompt x --prompt-file x.txt", 2, f"--prompt-file and --prompt {NOT_BOTH}"),
+        ("--run nothere", 4, '"nothere": there is no such run or checkpoint'),
+        ("--checkpoint 7", 4, '"runs/smoke": this run has no checkpoint of step 7, only of 10, 20'),
+        ("--checkpoint worst", 2, '--checkpoint: "worst" is not allowed; use best, last or the number of a step'),
         ("--without 0.0,9.1", 2, '--without: this model has layers 0 to 1 with heads 0 to 1, so "9.1" is out of range'),
         ("--top-p 1.5", 2, '--top-p: "1.5" is not a number from 0 to 1'),
         ("--min-p -0.1", 2, '--min-p: "-0.1" is not a number from 0 to 1'),
@@ -183,17 +180,6 @@ def test_a_space_at_the_end_is_remarked_on_where_byte_pairs_were_learned(
 def test_an_empty_prompt_starts_a_document(smoke_run: Path, run: RunCommand) -> None:
     outcome = run("sample", "--prompt", "", "--greedy", "--max-new-tokens", "5", "--json", exits=0)
     assert len(json.loads(outcome.out)["samples"][0]["tokens"]) == 5
-
-
-def test_sampling_needs_nothing_but_the_checkpoint(
-    smoke_run: Path, run: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alone = tmp_path / "alone.safetensors"
-    alone.write_bytes((smoke_run / "checkpoints" / "best.safetensors").read_bytes())
-    options = ["--prompt", "The", "--greedy", "--max-new-tokens", "8"]
-    expected = run("sample", *options).out
-    monkeypatch.chdir(tmp_path)
-    assert run("sample", "--run", "alone.safetensors", *options).out == expected
 
 
 def test_an_ascii_terminal_gets_escapes_instead_of_an_error(smoke_run: Path) -> None:

@@ -10,14 +10,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.faults import fingerprint, new_folder
-from support.helpers import RunCommand, run_command, small_config
+from support.helpers import WAIT, RunCommand, run_command, small_config, wait_until
 from support.light import WithoutTorch
 
 import gpt_cli
@@ -35,7 +33,6 @@ from gpt_cli.training.auto_config.model_sizes import cost_of
 pytestmark = pytest.mark.slow
 
 FILE = "base: c.yaml\ngrid:\n  train.learning_rate: [1e-3, 1e-2, 100]\n"
-WAIT = 100.0  # seconds, on a machine that is busy with other tests
 
 
 @pytest.fixture(name="folder")
@@ -129,8 +126,7 @@ def test_another_file_for_the_same_directory_is_refused_with_the_difference(fold
 
 
 def test_a_directory_with_files_of_others_is_refused(folder: Path, run: RunCommand) -> None:
-    outcome = run("sweep", "s.yaml", "--out", ".", exits=2)
-    assert 'error: ".": it contains c.yaml, which no sweep wrote' in outcome.err
+    assert 'error: ".": it contains c.yaml, which no sweep wrote' in run("sweep", "s.yaml", "--out", ".", exits=2).err
     run("sweep", "s.yaml", "--out", "c.yaml", exits=2)
     assert not Path("runs").exists()
 
@@ -183,8 +179,7 @@ def test_a_mistake_is_found_before_anything_is_trained(folder: Path, without_tor
 
 def test_runs_that_would_share_stdin_are_refused(folder: Path, run: RunCommand) -> None:
     Path("s.yaml").write_text(FILE + 'settings: {data.source: "-"}\n')
-    outcome = run("sweep", "s.yaml", exits=2)
-    assert "error: s.yaml: data.source: many runs cannot read stdin" in outcome.err
+    assert "error: s.yaml: data.source: many runs cannot read stdin" in run("sweep", "s.yaml", exits=2).err
 
 
 def test_a_missing_logger_is_found_before_the_first_run(
@@ -192,8 +187,7 @@ def test_a_missing_logger_is_found_before_the_first_run(
 ) -> None:
     monkeypatch.setitem(sys.modules, "trackio", None)
     Path("s.yaml").write_text("base: c.yaml\ngrid: {train.log_to: [[], trackio]}\n")
-    outcome = run("sweep", "s.yaml", exits=5)
-    assert "error: train.log_to: the package of trackio is not installed" in outcome.err
+    assert "error: train.log_to: the package of trackio is not installed" in run("sweep", "s.yaml", exits=5).err
     assert not Path("runs").exists()
 
 
@@ -290,8 +284,7 @@ def test_jobs_run_at_once(folder: Path, run: RunCommand, monkeypatch: pytest.Mon
         ),
     )
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    outcome = run("sweep", "s.yaml", "--jobs", "2", exits=0)
-    assert outcome.err.startswith("2 runs at once, each with 2 threads\n")
+    assert run("sweep", "s.yaml", "--jobs", "2", exits=0).err.startswith("2 runs at once, each with 2 threads\n")
     assert (Path("000").read_text(), Path("001").read_text()) == ("2", "2")
 
 
@@ -330,13 +323,6 @@ def begun(*words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "gpt_cli", "sweep", *words], stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-
-
-def wait_until(what: str, holds: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + WAIT
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def steps(run: RunDirectory) -> int:
@@ -390,8 +376,7 @@ def test_a_report_that_fails_does_not_end_the_sweep(
     (new_run / "checkpoints").mkdir(parents=True)
     shutil.copy("c.yaml", new_run / "config.yaml")
     Path("runs/s/sweep.json").write_text(json.dumps(dict(read_sweep(Path("s.yaml")).record)))
-    outcome = run("sweep", "s.yaml", exits=0)
-    assert "warning: permission is denied; there is no report of this sweep\n" in outcome.err
+    assert "warning: permission is denied; there is no report of this sweep\n" in run("sweep", "s.yaml", exits=0).err
 
 
 def test_two_sweeps_of_one_directory_exclude_each_other(folder: Path, run: RunCommand) -> None:

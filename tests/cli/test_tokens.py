@@ -76,7 +76,6 @@ def test_the_text_comes_as_prompts_do(here: Path, run: RunCommand) -> None:
         ("x --prompt y", 2, "--prompt and TEXT cannot be combined; leave one of them out"),
         ("x --tokenizer byte --run a", 2, "--run and --tokenizer cannot be combined; leave one of them out"),
         ("x --tokenizer gpt9", 2, '--tokenizer: tiktoken has no vocabulary "gpt9"; use one of gpt2, '),
-        ("x --run nowhere", 4, '"nowhere": there is no such run or checkpoint'),
         ("", 3, "stdin: the prompt is empty"),
     ],
 )

@@ -157,8 +157,7 @@ def test_a_failed_compilation_is_reported_with_a_hint(
 
     monkeypatch.setattr("gpt_cli.model.gpt.GPT.compile_blocks", lambda model: model)
     monkeypatch.setattr("gpt_cli.training.step_time.time_step", fail)
-    refused = run("train", *FAST, "--compile", "on", exits=5)
-    assert refused.err.splitlines()[-2:] == [
+    assert run("train", *FAST, "--compile", "on", exits=5).err.splitlines()[-2:] == [
         'error: train.compile: torch cannot compile here, "C++ compile error"; use off',
         "hint: --compile off",
     ]
@@ -201,8 +200,7 @@ def test_a_run_whose_plain_step_does_not_fit_is_compiled(
     monkeypatch.setattr("gpt_cli.training.setup.choose_compile", lambda *_, **__: "on")  # as on a GPU
     monkeypatch.setattr("torch.compile", lambda block: block)
     monkeypatch.setattr("gpt_cli.training.step_time.time_step", timed)
-    outcome = run("train", *FAST, exits=0)
-    assert outcome.err.count("compiling, which may take half a minute") == 1
+    assert run("train", *FAST, exits=0).err.count("compiling, which may take half a minute") == 1
     assert "compile: 'on'" in Path("runs/smoke/config.yaml").read_text()
 
 
@@ -226,13 +224,12 @@ def test_a_short_training_has_lines_of_its_evaluations_and_of_its_last_step(corp
 
 def test_an_existing_run_is_refused_resumed_or_replaced(corpus: Path, run: RunCommand) -> None:
     assert run("train", *FAST, "--overwrite").code == 0  # fine on a new directory
-    refused = run("train", *FAST, exits=2)
-    assert refused.err.splitlines() == [
+    assert run("train", *FAST, exits=2).err.splitlines() == [
         'error: "runs/smoke": there is a run already; continue it with --resume or replace it with --overwrite',
         "hint: gpt train --out runs/smoke --resume",
     ]
-    mistyped = run("train", *FAST[:-1], "corpus.tx")  # the first mistake to mend
-    assert (mistyped.code, mistyped.err.splitlines()[0]) == (3, 'error: "corpus.tx": there is no such file')
+    mistyped = run("train", *FAST[:-1], "corpus.tx", exits=3)  # the first mistake to mend
+    assert mistyped.err.splitlines()[0] == 'error: "corpus.tx": there is no such file'
     Path("other text.txt").write_text(CORPUS_TEXT)
     other = run("train", *FAST[:-1], "other text.txt")
     assert other.err.splitlines()[-1] == "hint: --out 'runs/other text' trains another run beside it"
@@ -253,9 +250,8 @@ def test_resume_without_a_checkpoint_starts_with_a_notice(corpus: Path, run: Run
     # nothing that was ever trained is left
     Path("runs/smoke/checkpoints/best.safetensors").unlink()
     Path("runs/smoke/metrics.jsonl").unlink()
-    outcome = run("train", "--out", "runs/smoke", "--resume")
+    outcome = run("train", "--out", "runs/smoke", "--resume", exits=0)
     assert "no checkpoint in runs/smoke yet; starting at step 0" in outcome.err
-    assert outcome.code == 0
 
 
 def test_a_failed_start_leaves_the_old_run_alone(corpus: Path, run: RunCommand) -> None:
@@ -269,8 +265,7 @@ def test_a_failed_start_leaves_the_old_run_alone(corpus: Path, run: RunCommand) 
 def test_files_that_no_run_wrote_are_never_removed(corpus: Path, run: RunCommand) -> None:
     (corpus / "samples.txt").write_text(CORPUS_TEXT)
     for flags in ([], ["--overwrite"]):
-        outcome = run("train", *FAST, "--out", ".", *flags, exits=2)
-        assert outcome.err.splitlines()[0] == (
+        assert run("train", *FAST, "--out", ".", *flags, exits=2).err.splitlines()[0] == (
             'error: ".": it contains samples.txt, which no run wrote; move it elsewhere, or name another directory with --out'
         )
     assert (corpus / "samples.txt").read_text() == CORPUS_TEXT
@@ -280,19 +275,10 @@ def test_files_that_no_run_wrote_are_never_removed(corpus: Path, run: RunCommand
     assert (corpus / "mail/logs/outbox/sent.jsonl").read_text() == "mine"
 
 
-def test_two_trainings_with_one_seed_agree_and_with_another_do_not(corpus: Path, run: RunCommand) -> None:
-    losses = [
-        json.loads(run("train", *FAST, "--quiet", "--json", "--out", f"runs/{i}", "--seed", str(seed)).out)["loss"]
-        for i, seed in enumerate((0, 0, 1))
-    ]
-    assert losses[0] == losses[1] != losses[2]
-
-
 def test_changed_settings_are_refused_on_resume(corpus: Path, run: RunCommand) -> None:
     run("train", *FAST, "--quiet", "--max-steps", "1")
     changed = "--set model.num_heads=4 --set train.gradient_clip=null --set model.bias=false"
-    outcome = run("train", *FAST, "--resume", "--seed", "3", *changed.split(), exits=4)
-    assert outcome.err.splitlines() == [
+    assert run("train", *FAST, "--resume", "--seed", "3", *changed.split(), exits=4).err.splitlines() == [
         "error: --resume: model.num_heads was 2 in this run and is 4 now, and it may not change",
         "error: --resume: model.bias was true in this run and is false now, and it may not change",
         "error: --resume: train.gradient_clip was 1.0 in this run and is null now, and it may not change",
@@ -307,8 +293,7 @@ def test_a_training_too_large_for_memory_is_refused_before_the_text_is_read(corp
     error, hint = outcome.err.splitlines()[-2:]
     assert error.startswith("error: memory: the model and 8 sequences of its batch take at least ")
     assert hint.startswith("hint: --set model.d_model=")
-    smaller = run("train", *FAST, *large, *hint.removeprefix("hint: ").split())
-    assert smaller.code == 3, "it fits, and the text is missed"
+    run("train", *FAST, *large, *hint.removeprefix("hint: ").split(), exits=3)  # it fits, and the text is missed
     assert not Path("runs").exists()
 
 
@@ -320,8 +305,7 @@ def test_a_batch_too_large_for_memory_is_refused_with_a_part_that_fits(
     of_four = estimate(sizes, 1, micro_batch_size=4, dtype="float32").training_bytes * 4 // 5
     for free, fitting in ((of_four - 1, 2), (of_four, 4)):
         monkeypatch.setattr("gpt_cli.training.setup.available_memory", lambda free=free: free)
-        refused = run("train", *settings, exits=5)
-        assert refused.err.splitlines()[1] == f"hint: --set train.micro_batch_size={fitting}"
+        assert run("train", *settings, exits=5).err.splitlines()[1] == f"hint: --set train.micro_batch_size={fitting}"
     run("train", *settings, "--set", "train.micro_batch_size=4", exits=0)
     # a run keeps its width
     monkeypatch.setattr("gpt_cli.training.setup.available_memory", lambda: 1)
@@ -358,21 +342,14 @@ def test_a_reader_that_closes_stderr_does_not_stop_a_training(corpus: Path) -> N
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("how", ["closed by its reader", pytest.param("closed from the start", marks=pytest.mark.long)])
-def test_a_closed_stdout_does_not_stop_a_training(corpus: Path, how: str) -> None:
+def test_a_reader_that_closes_stdout_does_not_stop_a_training(corpus: Path) -> None:
     command = [sys.executable, "-m", "gpt_cli", "train", *FAST, "--json"]
-    if how == "closed from the start":
-        done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *command], stderr=subprocess.PIPE, text=True)
-        code, err = done.returncode, done.stderr
-    else:
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            assert process.stderr is not None
-            process.stdout.close()
-            err = process.stderr.read()
-        code = process.returncode
-    assert "Traceback" not in err
-    assert code == (0 if how == "closed from the start" else 141)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert "Traceback" not in process.stderr.read()
+    assert process.returncode == 141
     assert json.loads(Path("runs/smoke/metrics.jsonl").read_text().splitlines()[-1])["step"] == 20
     assert Path("runs/smoke/checkpoints/step-00000020.safetensors").exists()
 
@@ -382,15 +359,6 @@ def test_a_full_device_as_stdout_is_reported(corpus: Path) -> None:
         command = [sys.executable, "-m", "gpt_cli", "train", *FAST, "--json", "--quiet"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (5, "error: output: there is no space left on the filesystem\n")
-
-
-def test_a_directory_of_chinese_text_is_learned_by_characters(here: Path, run: RunCommand) -> None:
-    (here / "texts").mkdir()
-    (here / "texts" / "a.txt").write_text("春眠不觉晓，处处闻啼鸟。\n" * 60)
-    (here / "texts" / "b.txt").write_text("夜来风雨声，花落知多少。\n" * 60)
-    run("train", "--config", "smoke", "--data", "texts", "--set", "tokenizer.kind=char", "--quiet", exits=0)
-    sampled = run("sample", "--prompt", "春眠", "--max-new-tokens", "10", "--seed", "0", "--quiet", exits=0)
-    assert set(sampled.out.strip()) <= set("春眠不觉晓，处处闻啼鸟。夜来风雨声花落知多少\n")
 
 
 def test_threads_are_a_setting_that_a_run_keeps(corpus: Path, servers: Servers) -> None:

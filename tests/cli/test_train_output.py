@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import support.prepared
-from support.helpers import small_config
+from support.helpers import Terminal, small_config
 
 from gpt_cli.cli.console import Console
 from gpt_cli.cli.train_output import announce, conclude, show_progress
@@ -26,11 +26,15 @@ def prepared(*settings: str, step: int = 0, elapsed: float = 0.0) -> Prepared:
     return replace(support.prepared.prepared("smoke", vocab_size=257, tokens=10, documents=1), **small, steps_left=1)
 
 
-def reports(*steps: tuple[int, float]) -> Iterator[TrainingEvent]:
-    """Steps with the seconds of the run at their end."""
-    for step, elapsed in steps:
-        time.sleep(0.11)  # a bar is drawn ten times a second at most
-        yield Stepped(step, 1.5, 1e-3, 1.0, 1000.0, False, elapsed)
+def stepped(step: int, elapsed: float = 0.0, loss: float = 1.5, *, logged: bool = False, **more: Any) -> Stepped:
+    return replace(Stepped(step, loss, 1e-3, 1.0, 1000.0, logged, elapsed), **more)
+
+
+def reports(*events: TrainingEvent) -> Iterator[TrainingEvent]:
+    """Events with time between them, in which a bar is drawn, ten times a second at most; then the end."""
+    for event in events:
+        time.sleep(0.11)
+        yield event
     yield Finished({}, None, None)
 
 
@@ -39,14 +43,14 @@ def test_the_time_left_follows_the_pace_of_this_part_and_has_the_closing_evaluat
 ) -> None:
     """The first 10 of 30 steps took 100 s, on a busy machine; now a step takes 1 s."""
     start = prepared("train.max_steps=30", step=10, elapsed=100.0)
-    show_progress(reports((20, 110.0)), start, Console())
+    show_progress(reports(stepped(20, 110.0)), start, Console())
     assert capsys.readouterr().err == "step 20/30: loss 1.5000, 1,000 tokens/s, 15 s left\n"
 
 
 def test_by_the_clock_the_time_left_is_what_the_clock_says_and_the_closing_evaluation(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    show_progress(reports((3, 20.0)), prepared("train.max_time=60"), Console())
+    show_progress(reports(stepped(3, 20.0)), prepared("train.max_time=60"), Console())
     assert capsys.readouterr().err == "step 3: loss 1.5000, 1,000 tokens/s, 45 s left\n"
 
 
@@ -63,11 +67,6 @@ def test_large_numbers_have_commas_and_no_exponents(capsys: pytest.CaptureFixtur
     assert " tokens, 1,455 epochs, and the closing evaluation\n" in told
     assert "resuming run at step 3,000\n" in told
     assert "e+" not in told
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def put_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> Terminal:
@@ -92,7 +91,7 @@ def test_the_bar_has_the_unit_of_its_way_and_the_step(
 ) -> None:
     monkeypatch.setenv("GPT_LANGUAGE", language)
     terminal = put_terminal(monkeypatch, 120)
-    show_progress(reports((3, 20.0)), prepared(settings), Console())
+    show_progress(reports(stepped(3, 20.0)), prepared(settings), Console())
     assert expected in terminal.getvalue()
 
 
@@ -107,19 +106,19 @@ def test_off_a_terminal_the_first_line_comes_an_interval_after_the_work_begins(
     assert capsys.readouterr().err == "closing evaluation: 20 of 30 tokens, 5.5 s left\n"
 
 
+def finished(best_step: int, loss: float, error: float | None, **more: Any) -> Finished:
+    summary = {"run": "run", "steps": 10, "seconds": 3.0, "stopped_by": "steps", "bits_per_byte": 2.107}
+    summary |= {"validation_loss": loss, "validation_loss_error": error, "validation_tokens": 111539}
+    return Finished(summary | more, None, best_step)
+
+
 @pytest.mark.parametrize(("error", "expected"), [(0.00318, "1.4605 ± 0.0032 nats/token"), (None, "1.4605 nats/token")])
 def test_the_result_tells_how_much_was_read_and_how_exact_the_loss_is(
     error: float | None, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    summary = {"run": "run", "steps": 10, "seconds": 3.0, "stopped_by": "steps", "bits_per_byte": 2.107}
-    summary |= {"validation_loss": 1.46049, "validation_loss_error": error, "validation_tokens": 111539}
-    conclude(Finished(summary, None, 10), prepared(), Console(), as_json=False)
+    conclude(finished(10, 1.46049, error), prepared(), Console(), as_json=False)
     figures = f"validation loss {expected} (111,539 tokens), 2.1070 bits/byte with the best weights, those of step 10"
     assert capsys.readouterr().out == f"run: 10 steps in 3.0 s, {figures}\n"
-
-
-def logged(step: int, loss: float, *, norm: float = 1.0, elapsed: float = 0.0) -> Stepped:
-    return Stepped(step, loss, 1e-3, norm, 1000.0, True, elapsed)
 
 
 def evaluated(step: int, loss: float) -> Evaluated:
@@ -177,57 +176,43 @@ def test_in_chinese_a_sample_has_chinese_marks_and_a_terminal_the_result_in_chin
         "    【今天】天气",
         "    不错",
     ]
-    summary = {"run": "run", "steps": 1000, "seconds": 377.0, "stopped_by": "patience", "bits_per_byte": 2.107}
-    summary |= {"validation_loss": 5.5952, "validation_loss_error": 0.035, "validation_tokens": 111539}
-    conclude(Finished(summary, None, 600), prepared(), Console(), as_json=False)
+    ended = finished(600, 5.5952, 0.035, steps=1000, seconds=377.0, stopped_by="patience")
+    conclude(ended, prepared(), Console(), as_json=False)
     assert "训练完成" not in capsys.readouterr().err
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    conclude(Finished(summary, None, 600), prepared(), Console(), as_json=False)
+    terminal = put_terminal(monkeypatch, 80)
+    conclude(ended, prepared(), Console(), as_json=False)
     line = "训练完成：1,000 步，用时 6 分 17 秒，验证损失 5.5952 nat/token，2.1070 bit/byte，第 600 步的权重最好"
     assert line in terminal.getvalue().splitlines()
     assert capsys.readouterr().out.startswith("run: 1,000 steps in 6 min 17 s, validation loss 5.5952 ± 0.0350")
 
 
 def test_lines_have_a_smoothed_loss_and_the_best_validation_loss(capsys: pytest.CaptureFixture[str]) -> None:
-    steps = [Stepped(n, 2.0, None, None, 1000.0, False, 0.0) for n in range(1, 400)]
-    last = Stepped(400, 3.0, None, None, 1000.0, False, 400.0, smoothed_loss=2.05)
+    steps = [stepped(n) for n in range(1, 400)]
+    last = stepped(400, 400.0, 3.0, smoothed_loss=2.05)
     lines = shown([evaluated(1, 2.413), *steps, last], prepared("train.max_steps=400"), capsys)
     assert lines[-1:] == ["step 400/400: loss 2.0500, best validation 2.413, 1,000 tokens/s, 5.0 s left"]
 
 
 def test_the_bar_with_all_figures_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = put_terminal(monkeypatch, 80)
-    steps = [Stepped(450, 2.345, None, None, 29_389.0, False, 450.0)]
-    show_progress(reports_after(0.11, evaluated(1, 2.413), *steps), prepared("train.max_steps=1000"), Console())
+    step = stepped(450, 450.0, 2.345, tokens_per_second=29_389.0)
+    show_progress(reports(evaluated(1, 2.413), step), prepared("train.max_steps=1000"), Console())
     assert " 450/1000 steps, loss 2.345, best 2.413, 29,389 tokens/s, 9 min 15 s left" in terminal.getvalue()
 
 
 def test_an_evaluation_is_said_above_a_bar_that_knows_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = put_terminal(monkeypatch, 80)
-    steps = [Stepped(n, 2.5, None, None, 1000.0, False, n) for n in (49, 50)]
-    show_progress(
-        reports_after(0.11, steps[0], evaluated(50, 2.413), steps[1]), prepared("train.max_steps=100"), Console()
-    )
+    events = [stepped(49, 49.0), evaluated(50, 2.413), stepped(50, 50.0)]
+    show_progress(reports(*events), prepared("train.max_steps=100"), Console())
     drawn = terminal.getvalue()
     assert " 49/100 steps" not in drawn[drawn.index("step 50: validation loss") :]
-
-
-def reports_after(seconds: float, *reports: TrainingEvent) -> Iterator[TrainingEvent]:
-    """Reports with time between them, in which a bar is drawn."""
-    for report in reports:
-        time.sleep(seconds)
-        yield report
-    yield Finished({}, None, None)
 
 
 def test_off_a_terminal_a_line_comes_for_each_twentieth_of_the_way_and_each_minute(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def steps_with_lines(num_steps: int, seconds: float) -> list[int]:
-        steps: list[TrainingEvent] = [
-            Stepped(n + 1, 1.5, 1e-3, 1.0, 1000.0, False, seconds * (n + 1)) for n in range(100)
-        ]
+        steps: list[TrainingEvent] = [stepped(n, seconds * n) for n in range(1, 101)]
         lines = shown(steps, prepared(f"train.max_steps={num_steps}"), capsys)
         return [int(line.split("/")[0].removeprefix("step ")) for line in lines]
 
@@ -237,7 +222,8 @@ def test_off_a_terminal_a_line_comes_for_each_twentieth_of_the_way_and_each_minu
 
 
 def test_advice_is_told_after_the_line_that_it_is_about(capsys: pytest.CaptureFixture[str]) -> None:
-    steps: list[TrainingEvent] = [logged(10, 600.0), evaluated(20, 700.0), logged(20, 650.0), logged(30, 500.0)]
+    logged = [stepped(step, loss=loss, logged=True) for step, loss in ((10, 600.0), (20, 650.0), (30, 500.0))]
+    steps: list[TrainingEvent] = [logged[0], evaluated(20, 700.0), *logged[1:]]
     lines = shown(steps, prepared("train.max_steps=1000"), capsys)
     assert lines[1] == (
         "advice: step 20: the loss has risen to 650, where guessing has 5.55: the steps are too large; "
@@ -258,7 +244,8 @@ def test_a_run_that_continues_knows_its_best_evaluation_and_what_was_said(
     ]
     Path("run/metrics.jsonl").write_text("\n".join(texts))
     start = prepared("train.max_steps=1000", step=20)  # the last line has been written again, before its report
-    assert shown([logged(30, 700.0), evaluated(40, 2.6), logged(40, 700.0)], start, capsys) == [
+    at_30, at_40 = (stepped(step, loss=700.0, logged=True) for step in (30, 40))
+    assert shown([at_30, evaluated(40, 2.6), at_40], start, capsys) == [
         "step 40: validation loss 2.6000 nats/token, 0.9000 bits/byte, worse by 0.1000 than at step 20"
     ]
 
@@ -268,9 +255,7 @@ def test_at_the_end_advice_follows_the_result(as_json: bool, here: Path, capsys:
     Path("run").mkdir()
     line = json.dumps({"step": 10, "loss": 9.0, "gradient_norm": 1.0, "validation_loss": 8.0})
     Path("run/metrics.jsonl").write_text(line + "\n")
-    summary = {"run": "run", "steps": 10, "seconds": 3.0, "stopped_by": "steps", "bits_per_byte": 2.107}
-    summary |= {"validation_loss": 8.0, "validation_loss_error": None, "validation_tokens": 100}
-    ended = Finished(summary, None, 10)
+    ended = finished(10, 8.0, None)
     conclude(ended, prepared(), Console(), as_json=as_json)
     advice, *rest = capsys.readouterr().err.splitlines()
     assert advice == (

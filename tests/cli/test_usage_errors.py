@@ -91,28 +91,82 @@ heads --heds 0 | --heads 0
 train --logg tensorboard | NOTHING
 train --max_speed 3 | NOTHING
 """
+# what people type first, and what a Chinese keyboard writes
+MISTYPED = r"""
+train --config tiny --data my.txt --lr 1e-3 | --set train.learning_rate=1e-3
+train --lr | --set train.learning_rate=VALUE
+train -lr 3e-4 | --set train.learning_rate=3e-4
+train --learning-rat 1e-3 | --set train.learning_rate=1e-3
+train --batch_size=8 | --set train.batch_size=8
+train --n-layer 4 | --set model.num_blocks=4
+train --tokenizer char | --set tokenizer.kind=char
+train --steps 300 | --max-steps 300
+train --model tiny | --config tiny
+train --gpu | --device cuda
+bench --layers 2 | --set model.num_blocks=2
+sample --model runs/tiny | --run runs/tiny
+report --run runs/tiny | gpt report runs/tiny
+info --run runs/smoke | gpt info runs/smoke
+info --model tiny | gpt info tiny
+train --run runs/tiny | --out runs/tiny
+sample --ckpt | --run PATH
+sample -p 'The value' | --prompt 'The value'
+sample -prompt 'The value' | --prompt 'The value'
+sample -p="The value" | --prompt 'The value'
+sample --temp 0.5 | --temperature 0.5
+sample --max_tokens 9 | --max-new-tokens 9
+sample --lr 1 | NOTHING
+heads --max-tok 9 | --max-tokens 9
+runs rm smoke -y | --yes
+train my.txt | --data my.txt
+train short.txt tiny | --data short.txt --config tiny
+train lunyu | --data lunyu
+train mine.yaml | --config mine.yaml
+train --resume smoke | --out runs/smoke
+train runs/smoke | --out runs/smoke --resume
+train runs/smoke --data short.txt | --init-from runs/smoke
+train runs/smoke/checkpoints/best.safetensors | --init-from runs/smoke/checkpoints/best.safetensors
+train --config tiny small | NOTHING
+sample 'The value' | --prompt 'The value'
+sample The value of | --prompt 'The value of'
+sample smoke "It's" | --run smoke --prompt 'It'"'"'s'
+eval short.txt | --data short.txt
+eval runs/smoke/checkpoints/best.safetensors | --run runs/smoke/checkpoints/best.safetensors
+eval --run smoke b | --run b
+eval --run=smoke b c | --run b --run c
+train --config tiny --set a.b=1 c.d=2 | --set c.d=2
+eval --stride 4 b | NOTHING
+train —config tiny | --config tiny
+train --config tiny －－max-steps=3 | --max-steps=3
+train --config＝tiny | --config=tiny
+train --max_steps：3 | --max_steps=3
+sample --tempature 1 | --temperature 1
+eval --memorized | --memorised
+sample --prompt a=b c | put quotes around a text with spaces: --prompt 'a=b c'
+sample --prompt=a=b c | put quotes around a text with spaces: --prompt 'a=b c'
+train --config tiny --set model.d_model= 128 | write no spaces around the equals sign: --set model.d_model=128
+train --config tiny --set model.d_model 128 | write no spaces around the equals sign: --set model.d_model=128
+"""
+
+
+@pytest.mark.parametrize("line", (ELSEWHERE_TYPED + MISTYPED.lstrip()).strip().splitlines())
+def test_a_flag_of_another_program_or_a_mistyped_one_leads_to_ours(line: str, copied: Path, run: RunCommand) -> None:
+    Path("short.txt").write_text("short")
+    typed, _, meant = line.partition(" | ")
+    command, *_ = words = shlex.split(typed)
+    hint = f"did you mean {meant}?" if meant.startswith(("--", "gpt ")) else meant
+    nothing = f"gpt {command} --help lists the flags"
+    assert run(*words, exits=2).err.splitlines()[1:] == [f"hint: {nothing if meant == 'NOTHING' else hint}"]
 
 
 @pytest.mark.parametrize("line", ELSEWHERE_TYPED.strip().splitlines())
-def test_a_flag_of_another_program_leads_to_ours(line: str, copied: Path, run: RunCommand) -> None:
+def test_what_stands_for_a_flag_of_another_program_can_be_typed(line: str) -> None:
     typed, _, meant = line.partition(" | ")
-    command, *_ = words = shlex.split(typed)
-    outcome = run(*words)
-    hint = outcome.err.splitlines()[-1].removeprefix("hint: ")
-    is_line = meant.startswith(("--", "gpt "))
-    nothing = f"gpt {command} --help lists the flags"
-    assert (outcome.code, hint) == (
-        2,
-        f"did you mean {meant}?" if is_line else nothing if meant == "NOTHING" else meant,
-    )
-    if not meant.startswith("gpt ") and not re.search(r"\b(VALUE|N)\b", meant):
-        assert_parses(command, shlex.split(" ".join(re.findall(r"--[a-z-]+(?: [\w.=/-]*\w)?", meant))))
-
-
-def assert_parses(command: str, words: list[str]) -> None:
-    """Assert that a command takes these flags and settings with their values."""
-    found = build().commands[command]
-    given, rest, _ = found.make_parser(found.make_context(command, [], resilient_parsing=True)).parse_args(words)
+    if meant.startswith("gpt ") or re.search(r"\b(VALUE|N)\b", meant):
+        return
+    words = shlex.split(" ".join(re.findall(r"--[a-z-]+(?: [\w.=/-]*\w)?", meant)))
+    found = build().commands[typed.split()[0]]
+    given, rest, _ = found.make_parser(found.make_context(found.name, [], resilient_parsing=True)).parse_args(words)
     assert rest == []
     assert refused(found.callback.request, given) == []
     build_config(Document({}), "", given.get("settings", ()), to_choose=True)

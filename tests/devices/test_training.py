@@ -15,7 +15,7 @@ import torch
 from support.accelerator import Accelerator, on_cpu
 from support.faults import RESUME, START, Fault, fingerprint, in_parallel, new_folder, some_of, strays
 from support.forks import Servers
-from support.helpers import CORPUS_TEXT, Outcome, RunCommand, small_config
+from support.helpers import CORPUS_TEXT, RunCommand, small_config
 from support.runs import finish, start
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
@@ -98,10 +98,10 @@ def metrics(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-def train_here(run: RunCommand, out: str, device: str, *flags: str, exits: int = 0) -> Outcome:
+def train_here(run: RunCommand, out: str, device: str, *flags: str) -> None:
     """Train what new_folder has left in `folder`."""
     words = ("--config", "folder/c.yaml", "--data", "folder/corpus.txt", "--out", out, "--device", device)
-    return run("train", *words, *flags, exits=exits)
+    run("train", *words, *flags, exits=0)
 
 
 def assert_as_expected(run: Path, expected: Path) -> None:
@@ -243,18 +243,6 @@ def test_an_error_waits_for_the_file_that_a_thread_is_writing(
     next(event for event in events if isinstance(event, Stepped) and event.step == 5)
     events.close()
     assert read_checkpoint(run.directory.step_file(4)).progress.step == 4
-
-
-def test_a_device_without_room_or_an_operation_says_so(accelerator: Accelerator, here: Path, run: RunCommand) -> None:
-    new_folder(here / "folder")
-    accelerator.resize(130_000)  # weights and moments take 141 kB
-    outcome = train_here(run, "run", "sim", exits=5)
-    assert "error: sim has too little memory for this model and 2 sequences at once\nhint: " in outcome.err
-    assert 94_000 < torch.accelerator.max_memory_allocated() <= 130_000
-    accelerator.resize(2**30)
-    accelerator.lacks("aten::linalg_vector_norm")
-    outcome = train_here(run, "run", "sim", "--overwrite", exits=5)
-    assert "error: device: torch lacks aten::linalg_vector_norm on it, which gpt train needs\nhint: " in outcome.err
 
 
 def test_a_device_that_lacks_much_trains_the_same(accelerator: Accelerator, here: Path, run: RunCommand) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import Queue
@@ -12,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gpt_cli.distributed.collectives import ALONE, ProcessGroup, tree_sum
+from gpt_cli.distributed.collectives import ProcessGroup, tree_sum
 from gpt_cli.distributed.failure_detector import LeftToAnother
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.training.interrupts import StopRequested
@@ -63,18 +62,6 @@ def test_ranks_add_as_a_single_process_adds_their_lanes(size: int) -> None:
     shared = on_all(size, lambda group: group.all_gather(expected[group.rank], lengths))
     for parts in shared:
         assert all(torch.equal(one, other) for one, other in zip(parts, expected, strict=True))
-
-
-def test_a_single_process_is_all_ranks_at_once() -> None:
-    part = torch.tensor([1.0, 2.0])
-    assert ALONE.is_first
-    assert (ALONE.all_reduce_max(3, 0), ALONE.broadcast(0.5), ALONE.any_differ(1.0)) == ((3, 0), (0.5,), False)
-    assert ALONE.reduce_scatter([part]) is part
-    assert ALONE.all_gather(part, [2]) == [part]
-    assert ALONE.gather(part, [2]) == [part]
-    done = threading.Event()
-    ALONE.on_rank_zero(done.set)
-    assert done.is_set()
 
 
 def raised_by_both(failure: Exception, monkeypatch: pytest.MonkeyPatch) -> tuple[Exception, Exception]:

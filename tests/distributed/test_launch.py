@@ -20,14 +20,6 @@ from gpt_cli.errors import EnvironmentFailure, UsageError
 
 
 @pytest.mark.parametrize(
-    ("num_processes", "batch_size", "at_once"), [(1, 3, 3), (2, 4, 2), (4, 16, 4), (8, 8, 1), (2, 12, 2), (2, 24, 4)]
-)
-def test_processes_that_share_micro_batches_evenly_fit(num_processes: int, batch_size: int, at_once: int) -> None:
-    settings = f"train.batch_size={batch_size}", f"train.micro_batch_size={at_once}"
-    require_fitting(num_processes, small_config(*settings))
-
-
-@pytest.mark.parametrize(
     ("num_processes", "batch_size", "at_once", "sentence", "hint"),
     [
         (2, 4, 4, "2 processes cannot share a batch of 4 sequences evenly, 4 at once; 1 process can", 2),
@@ -47,29 +39,24 @@ def test_a_number_that_does_not_fit_is_refused_with_what_does(
     assert raised.value.hint == (hint and f"‹train.micro_batch_size={hint}›")
 
 
+TWO = "--processes 2 --set train.micro_batch_size=2"
+UNEVEN = "cannot share a batch of 8 sequences evenly"
+
+
 @pytest.mark.parametrize(
-    ("flags", "line"),
+    ("flags", "error"),
     [
-        (
-            ("--processes", "4"),
-            "error: --processes: 4 processes cannot share a batch of 8 sequences evenly, 8 at once; 1 process can",
-        ),
-        (("--processes", "0"), 'error: --processes: "0" is not a whole number from 1 to 1,024'),
-        (
-            ("--processes", "2", "--set", "train.micro_batch_size=2", "--data", "-"),
-            "error: --data: only one process can read stdin, so save the text to a file and name that",
-        ),
-        (
-            ("--processes", "2", "--set", "train.micro_batch_size=2", "--device", "cuda:1"),
-            "error: train.device: cuda:1 is one GPU, but each process takes one of its own; use cuda",
-        ),
+        ("--processes 4", f"--processes: 4 processes {UNEVEN}, 8 at once; 1 process can"),
+        ("--processes 0", '--processes: "0" is not a whole number from 1 to 1,024'),
+        (f"{TWO} --data -", "--data: only one process can read stdin, so save the text to a file and name that"),
+        (f"{TWO} --device cuda:1", "train.device: cuda:1 is one GPU, but each process takes one of its own; use cuda"),
     ],
 )
 def test_a_wrong_launch_is_one_line_before_torch_is_loaded(
-    here: Path, flags: tuple[str, ...], line: str, without_torch: WithoutTorch
+    here: Path, flags: str, error: str, without_torch: WithoutTorch
 ) -> None:
-    done = without_torch("train", "--config", "smoke", "--set", "train.batch_size=8", *flags)
-    assert (done.returncode, done.stderr.splitlines()[0]) == (2, line)
+    done = without_torch("train", "--config", "smoke", "--set", "train.batch_size=8", *flags.split())
+    assert (done.returncode, done.stderr.splitlines()[0]) == (2, f"error: {error}")
     assert list(here.iterdir()) == []
 
 
@@ -77,8 +64,7 @@ def test_a_number_of_a_sweep_that_is_none_is_refused(
     here: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GPT_LAUNCHER", "abc")
-    outcome = run("train", "--config", "smoke")
-    assert (outcome.code, outcome.err) == (2, 'error: GPT_LAUNCHER: "abc" is no whole number from 0 on\n')
+    assert run("train", "--config", "smoke", exits=2).err == 'error: GPT_LAUNCHER: "abc" is no whole number from 0 on\n'
 
 
 def intact() -> tuple[str, str]:

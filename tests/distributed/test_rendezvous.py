@@ -17,7 +17,7 @@ import pytest
 from gpt_cli.distributed import rendezvous as module
 from gpt_cli.distributed.environment import RankEnvironment
 from gpt_cli.distributed.failure_detector import LeftToAnother
-from gpt_cli.distributed.rendezvous import Rendezvous, differences, digest_of_code, shared_gpus
+from gpt_cli.distributed.rendezvous import Rendezvous, differences, shared_gpus
 from gpt_cli.errors import EnvironmentFailure, GptError, UsageError
 
 HOST = f"(host {socket.gethostname()}, pid {os.getpid()})"
@@ -165,11 +165,6 @@ def test_two_processes_must_not_have_the_same_gpu() -> None:
     assert gpus("a1", "a2") == []
     assert gpus("a1", "b1") == []
     assert gpus("a1", "a1") == ["process 1 of 2 (host b, pid 2): it has the same GPU as process 0"]
-
-
-def test_the_digest_of_the_code_is_one_of_its_files() -> None:
-    assert digest_of_code() == digest_of_code()
-    assert len(digest_of_code()) == 64
 
 
 def test_a_store_that_cannot_be_opened_is_the_environments_fault() -> None:

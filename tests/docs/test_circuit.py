@@ -4,27 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support.documents import DOCS, blocks, commands, shown
-from support.helpers import run_command
+from support.documents import DOCS, blocks, commands, output, reported, shown
 
 PAGES = ("circuit.md", "circuit.zh-CN.md")
-
-
-def output(command: str) -> list[str]:
-    """The lines of stdout of `gpt ...`."""
-    outcome = run_command(*shlex.split(command)[1:])
-    assert outcome.code == 0, f"{command}\n{outcome.err}"
-    return [line.rstrip() for line in outcome.out.splitlines()]
-
-
-def reported(command: str) -> dict[str, Any]:
-    """What `gpt ... --json` reports."""
-    return json.loads(output(f"{command} --json --quiet")[-1])
 
 
 def write_pairs() -> None:

@@ -3,25 +3,16 @@ what the page shows, as far as other processors, numbers of threads and number f
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.documents import DOCS, blocks, commands, form, is_in_order, shown
-from support.helpers import run_command
+from support.documents import DOCS, blocks, commands, form, is_in_order, output, reported, shown
 
 PAGES = ("induction.md", "induction.zh-CN.md")
 RUN = "runs/induction"
-
-
-def output(command: str) -> list[str]:
-    """The lines that `gpt ...` writes: those of stdout, then those of stderr."""
-    outcome = run_command(*shlex.split(command)[1:])
-    assert outcome.code == 0, f"{command}\n{outcome.err}"
-    return [line.rstrip() for line in (outcome.out + outcome.err).splitlines()]
 
 
 def losses(lines: list[str]) -> dict[str, float]:
@@ -50,7 +41,7 @@ def assert_near(found: dict[str, Any], expected: dict[str, Any], within: float) 
 
 def check_that_an_induction_head_formed_and_matters_most() -> None:
     """Of the run in runs/induction: its heads in the end, and its loss before and after their rise."""
-    found = json.loads(output(f"gpt heads --run {RUN} --ablate zero --json --quiet")[-1])
+    found = reported(f"gpt heads --run {RUN} --ablate zero")
     costliest = max(found["heads"], key=lambda row: row["loss_change"])
     assert costliest["induction"] > 0.5
     assert costliest["label"] == "induction"
@@ -58,7 +49,7 @@ def check_that_an_induction_head_formed_and_matters_most() -> None:
     others = [row["loss_change"] for row in found["heads"] if row["induction"] < 0.5]
     assert max(others) < costliest["loss_change"] - 4 * costliest["loss_change_error"]
 
-    steps = json.loads(output(f"gpt heads --run {RUN} --over-training --json --quiet")[-1])["steps"]
+    steps = reported(f"gpt heads --run {RUN} --over-training")["steps"]
     best = {at["step"]: max(row["induction"] for row in at["heads"]) for at in steps}
     loss = {at["step"]: at["loss"] for at in steps}
     assert all(best[step] < 0.2 and loss[step] > 3.2 for step in best if step <= 140)

@@ -21,7 +21,6 @@ def test_the_commands_print_what_the_page_shows(page: str, shell: Shell) -> None
     for command, lines in found:
         words = shlex.split(command)[1:]
         outcome = shell.run(f"{command} --max-steps 4" if words[0] == "train" else command)
-        assert outcome.code == 0, f"{command}\n{outcome.err}"
         # stderr begins before stdout and ends after it
         printed = in_both_languages((outcome.err + outcome.out + outcome.err).splitlines())
         if words[0] == "sample":

@@ -36,18 +36,8 @@ def test_a_notebook_has_the_text_and_the_commands_of_its_page(page: str, make: M
     nbformat.validate(json.loads(path.read_text()))
 
 
-@pytest.mark.parametrize(
-    ("command", "call"),
-    [
-        ("data stats my.txt", 'gpt_cli.data.stats("my.txt")'),
-        ("attn-dump --layers 1 --prompt a", 'gpt_cli.attention("a", layers=1)'),
-        ("explain --layer 2 --prompt 'a b' --run runs/x", 'gpt_cli.explain("a b", layer=2, run="runs/x")'),
-        ("eval --per-token --run runs/x", 'gpt_cli.evaluate(per_token=True, run="runs/x")'),
-        ("eval --run runs/x --run runs/y", 'gpt_cli.evaluate(run=["runs/x", "runs/y"])'),
-    ],
-)
-def test_a_command_becomes_the_call_with_the_same_names(command: str, call: str, make: ModuleType) -> None:
-    assert make.python(command) == call
+def test_a_flag_that_is_repeated_becomes_a_list(make: ModuleType) -> None:
+    assert make.python("eval --run runs/x --run runs/y") == 'gpt_cli.evaluate(run=["runs/x", "runs/y"])'
 
 
 def execute(page: str, make: ModuleType, folder: Path, **replaced: str) -> Any:

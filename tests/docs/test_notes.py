@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 NOTES = ROOT / "docs/notes"
 FILES = sorted(NOTES.glob("0*.md"))
 NUMBERS = {path.name[:4] for path in FILES}
-READERS = (
+READERS = [
     "gpt_cli",
     "tests",
     "benchmarks",
@@ -22,7 +22,7 @@ READERS = (
     "README.md",
     "README.zh-CN.md",
     "CONTRIBUTING.md",
-)
+]
 MENTION = re.compile(r"(?:\bnotes? |实测记录 )(\d{4})(?: to (\d{4}))?", re.IGNORECASE)
 LINK = re.compile(r"\]\(((?:\.\./)*[\w/.-]+)(?:#[\w-]+)?\)")
 

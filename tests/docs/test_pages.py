@@ -30,6 +30,9 @@ from support.documents import (
 from support.helpers import RunCommand
 
 import gpt_cli
+from gpt_cli.attention_maps.head_metrics import COLUMNS, ROLES
+from gpt_cli.tools.bench.device_check import Checked, DeviceRuns, Group, checks
+from gpt_cli.tools.interpret.heads.view import HEADINGS
 
 LINKED = [*ENGLISH, *CHINESE, ROOT / "tests/support/README.md", ROOT / "data/README.md"]
 
@@ -253,3 +256,31 @@ def test_every_picture_that_a_page_shows_is_written_by_make_screenshots() -> Non
     script = (DOCS / "pictures.py").read_text("utf-8")
     assert len(shown) == 8
     assert [name for name in sorted(shown) if f'"{name}": ' not in script] == []
+
+
+@pytest.mark.parametrize("page", ["devices.md", "devices.zh-CN.md"])
+def test_the_output_of_a_check_of_a_device_has_all_checks_with_their_bounds_and_fits_an_issue(page: str) -> None:
+    nobody = DeviceRuns("cpu", Path())
+    expected = []
+    for title, bound, pairs in checks(nobody, nobody):
+        rows = [Checked(name, "equal", None, None) for name in pairs]
+        expected += [line.removesuffix("equal").rstrip() for line in Group(title, bound, rows).lines()]
+    shown = next(block for block in blocks(DOCS / page, "console") if "--check-device" in block).splitlines()
+    assert max(map(len, shown)) <= 80
+    found = [line[:60].rstrip() if line.startswith("  ") else line for line in shown if not line.startswith("    ")]
+    listed = [line for line in found[6:-3] if line not in ("", "...")]
+    assert len(listed) >= 7
+    assert is_in_order(listed, expected)
+    assert shown[-1].startswith(f"cpu: {sum(line.startswith('  ') for line in expected)} checks: ")
+
+
+@pytest.mark.parametrize("page", ["heads.md", "heads.zh-CN.md"])
+def test_labels_of_heads_have_the_thresholds_of_the_program(page: str) -> None:
+    rows = re.findall(r"^\| ([a-z ]+)[^|]*\| `(\w+)` \| (0\.\d+) \|$", (DOCS / page).read_text(), re.MULTILINE)
+    assert [(column, label.strip(), float(least)) for label, column, least in rows] == [*ROLES]
+
+
+@pytest.mark.parametrize("page", ["heads.md", "heads.zh-CN.md"])
+def test_every_column_of_gpt_heads_is_explained_under_both_its_names(page: str) -> None:
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| .*w\(q, .* \|$", (DOCS / page).read_text(), re.MULTILINE)
+    assert rows == [(name, HEADINGS[name]) for name in COLUMNS]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from support.documents import DOCS, commands
-from support.families import MODELS, save_tokenizer, sharp_model
+from support.families import save_tokenizer, sharp_model
 from support.helpers import run_command
 
 STEPS = (0, 1000, 143000)
@@ -43,11 +43,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["TinyStories-1M", "Pythia-14M"])
-def test_the_page_is_about_classes_that_tests_know(name: str) -> None:
-    assert name in MODELS
-
-
 def test_every_command_of_the_page_runs_on_random_models(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     english, chinese = (commands(DOCS / page) for page in ("real-model.md", "real-model.zh-CN.md"))
@@ -56,7 +51,6 @@ def test_every_command_of_the_page_runs_on_random_models(folder: Path, monkeypat
         for whole, part in {**SMALLER, "--context-length 512": "--context-length 60"}.items():
             command = command.replace(whole, part)
         words = [found for word in shlex.split(command)[1:] for found in (sorted(glob.glob(word)) or [word])]
-        outcome = run_command(*words)
-        assert outcome.code == 0, f"{command}\n{outcome.err}"
+        run_command(*words, exits=0)
     assert json.loads(run_command("runs", "--json").out)["runs"][-1]["steps"] == STEPS[-1]
     assert all(Path(name).stat().st_size > 1000 for name in ("stories.html", "film.html", "heads.png"))

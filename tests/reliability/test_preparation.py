@@ -6,9 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.faults import (
@@ -46,20 +44,6 @@ LARGE = {
 TEXT = "".join(f"{number} squared is {number**2}. 今天天气很好🙂\n" for number in range(120))
 
 
-class DieAt:
-    """Raises KilledError at an operation and at all that follow, so that nobody tidies up."""
-
-    def __init__(self, number: int):
-        self.number = number
-
-    def __call__(self, number: int, name: str, arguments: tuple[Any, ...]) -> None:
-        if number < self.number:
-            return
-        if number == self.number and name == "write":
-            os.write(arguments[0], arguments[1][: len(arguments[1]) // 2])
-        raise KilledError
-
-
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in LARGE.items():
@@ -92,7 +76,7 @@ def test_killed_at_any_file_operation_it_continues_and_writes_no_part_again(
     for number in numbers:
         shutil.rmtree(here / "cache")
         with monkeypatch.context() as patch:
-            patch.setattr(files, "os", Operations(DieAt(number)))
+            patch.setattr(files, "os", Operations(Fault(number, "dies", ever_after=True)))
             with pytest.raises(KilledError):
                 prepare()
         parts = {path: identity(path) for path in cached() if path.name.startswith("part-")}
@@ -165,6 +149,6 @@ def test_a_text_ten_times_as_large_as_the_memory_is_prepared(here: Path) -> None
     for number in range(1, 10):
         os.link("texts/0.txt", f"texts/{number}.txt")
     environment = os.environ | {"XDG_CACHE_HOME": str(here / "cache"), "MALLOC_ARENA_MAX": "1"}
-    command = [sys.executable, "-c", textwrap.dedent(_LIMITED), str(limit), str(block)]
+    command = [sys.executable, "-c", _LIMITED, str(limit), str(block)]
     ended = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert ended.returncode == 0, ended.stderr

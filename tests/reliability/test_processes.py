@@ -10,26 +10,19 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from support.faults import new_folder, some_of, strays
+from support.helpers import WAIT, wait_until
 
 from gpt_cli.checkpoints.run_directory import RunDirectory
 
 TRAIN = (sys.executable, "-m", "gpt_cli", "train", "--config", "c.yaml")
 LONG = ("--out", "run", "--set", "train.max_steps=1000000", "--max-time", "10m", "--quiet", "--processes", "2")
-WAIT = 100.0  # seconds, on a machine that is busy with other tests
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-
-
-def wait_until(what: str, holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WAIT
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 @dataclass
@@ -199,16 +192,6 @@ def test_what_only_one_process_is_told_is_one_error_and_the_exit_code_of_all(tmp
     assert line.startswith("error: process 1 of 2 (host ")
     assert line.endswith('): its train.seed is "7", but that of process 0 is "1337"')
     assert not (folder / "run").exists()
-
-
-@pytest.mark.long
-def test_run_directories_that_are_not_shared_are_one_error(tmp_path: Path) -> None:
-    folder = new_folder(tmp_path / "a")
-    (first, said), (second, also_said) = ranks_with(folder, ("--out", "here"), ("--out", "there"))
-    assert (first, second) == (5, 5)
-    assert (said + also_said).count("error: process 1 of 2 ") == 1
-    assert (said + also_said).count("\n") == 2
-    assert sorted(path.name for path in folder.iterdir()) == ["c.yaml", "corpus.txt"]
 
 
 @pytest.mark.long

@@ -89,8 +89,7 @@ def test_a_directory_without_permission_is_refused_before_the_first_step(
 def test_a_file_larger_than_the_system_allows_leaves_the_old_ones(tmp_path: Path, servers: Servers) -> None:
     """Here the system itself refuses, in the middle of the first checkpoint."""
     folder = new_folder(tmp_path / "a")
-    ended = servers.gpt(folder, *RESUME, largest_file=100_000, exits=5)
-    assert ended.err.splitlines()[-2:] == [
+    assert servers.gpt(folder, *RESUME, largest_file=100_000, exits=5).err.splitlines()[-2:] == [
         'error: writing "run/checkpoints/step-00000004.safetensors": the file would be larger than this process may write; '
         "nothing was saved yet",
         "hint: continue with gpt train --out run --resume",
@@ -121,8 +120,7 @@ def test_a_disk_that_is_too_small_is_reported_before_the_first_step(
 ) -> None:
     monkeypatch.chdir(new_folder(tmp_path / "a"))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10_000))
-    outcome = run(*START, exits=5)
-    assert outcome.err.splitlines()[-2:] == [
+    assert run(*START, exits=5).err.splitlines()[-2:] == [
         'error: "run": the run needs up to 1 MB of disk, and 0 MB are free',
         "hint: free some space, name another directory with --out, or try --set train.keep_checkpoints=1",
     ]

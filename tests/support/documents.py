@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -104,13 +106,24 @@ class Shell:
 
     outcomes: dict[str, Outcome] = field(default_factory=dict)
 
-    def run(self, command: str) -> Outcome:
+    def run(self, command: str, exits: int = 0) -> Outcome:
         """The outcome of `gpt ...`, or of `echo "..." | gpt ...`; the working folder is the shell's."""
         if command not in self.outcomes:
             before, _, command_itself = command.rpartition("| ")
             stdin = "".join(f"{word}\n" for word in shlex.split(before)[1:]).encode()
-            self.outcomes[command] = run_command(*shlex.split(command_itself)[1:], stdin=stdin)
+            self.outcomes[command] = run_command(*shlex.split(command_itself)[1:], stdin=stdin, exits=exits)
         return self.outcomes[command]
+
+
+def output(command: str) -> list[str]:
+    """The lines that `gpt ...` writes: those of stdout, then those of stderr."""
+    outcome = run_command(*shlex.split(command)[1:], exits=0)
+    return [line.rstrip() for line in (outcome.out + outcome.err).splitlines()]
+
+
+def reported(command: str) -> dict[str, Any]:
+    """What `gpt ... --json` reports."""
+    return json.loads(output(f"{command} --json --quiet")[-1])
 
 
 def reads_the_same_text(shell: Shell) -> bool:

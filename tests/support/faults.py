@@ -81,7 +81,11 @@ class KilledError(BaseException):
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens at the file operation of that number: kill, torn (half written, then killed), or an errno's name."""
+    """What happens at the file operation of that number.
+
+    kill; torn (half written, then killed); an errno's name; dies, where this process plays the killed one: half written,
+    then KilledError here and, with `ever_after`, at all operations that follow, so that nobody tidies up.
+    """
 
     number: int
     kind: str
@@ -90,8 +94,10 @@ class Fault:
     def __call__(self, number: int, name: str, arguments: tuple[Any, ...]) -> None:
         if number < self.number or (number > self.number and not self.ever_after):
             return
-        if self.kind == "torn" and name == "write":
+        if self.kind in ("torn", "dies") and name == "write" and number == self.number:
             os.write(arguments[0], arguments[1][: len(arguments[1]) // 2])
+        if self.kind == "dies":
+            raise KilledError
         if self.kind in ("kill", "torn"):
             os.kill(os.getpid(), signal.SIGKILL)
         # removing a file needs no space

@@ -20,11 +20,6 @@ SHARE = 60  # `make test` tries one input of this many
 _AT_ONCE = 500  # hypothesis holds all inputs of a test: 14 GB of 10,000
 
 
-def num_inputs(count: int) -> int:
-    """How many of `count` inputs are generated at this scale: a sixtieth, or all."""
-    return count if SCALE >= 1 else count // SHARE
-
-
 @contextmanager
 def built_once() -> Iterator[None]:
     """Builds the flags of all commands once for many command lines: it takes longer than to refuse one."""
@@ -35,7 +30,7 @@ def built_once() -> Iterator[None]:
 
 def inputs(count: int) -> Callable[[Any], Any]:
     """Decorates a property of `count` generated inputs; they are the same in each run unless all are tried."""
-    number = num_inputs(count)
+    number = count if SCALE >= 1 else count // SHARE
     limited = settings(
         max_examples=min(number, _AT_ONCE),
         derandomize=SCALE < 1,

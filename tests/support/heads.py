@@ -1,5 +1,14 @@
-"""Settings of models on which tests of heads run: each form of attention and each kind of norm, position and part."""
+"""Settings of models on which tests of heads run, and what `gpt heads` reports."""
 
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from support.helpers import RunCommand
+
+# each form of attention and each kind of norm, position and part
 FORMS = [
     "",
     "model.bias=false",
@@ -15,3 +24,10 @@ FORMS = [
     "model.positions=rope model.rope_base=500 model.rope_scaling=8 model.rope_original_length=16 model.norm=rmsnorm "
     "model.norm_epsilon=0.01 model.activation=swiglu model.bias=false",
 ]
+
+
+def reported(run: RunCommand, *flags: str | Path) -> dict[str, Any]:
+    """What `gpt heads --json` reports, with nothing else said."""
+    outcome = run("heads", *flags, "--json", "--quiet", exits=0)
+    assert outcome.err == ""
+    return json.loads(outcome.out)

@@ -7,6 +7,7 @@ import io
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
     from gpt_cli.model import GPT
 
 
+class Terminal(io.StringIO):
+    """A terminal in place of a standard stream."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 @dataclass(frozen=True)
 class Outcome:
     """The exit code of a command and what it wrote."""
@@ -33,6 +41,7 @@ class Outcome:
 
 
 RunCommand = Callable[..., Outcome]
+WAIT = 100.0  # seconds, on a machine that is busy with other tests
 
 
 class _Standard(io.TextIOWrapper):
@@ -56,7 +65,7 @@ def run_command(*arguments: str | Path, stdin: bytes = b"", exits: int | None = 
             code = run([str(argument) for argument in arguments])
     finally:
         sys.stdin, sys.stdout, sys.stderr = streams
-    assert exits in (None, code), err.text()
+    assert exits in (None, code), f"gpt {' '.join(map(str, arguments))}\n{err.text()}"
     return Outcome(code, out.text(), err.text())
 
 
@@ -90,6 +99,14 @@ def unread_pipe(pages: int = 0) -> Iterator[int]:
     finally:
         os.close(writer)
         os.close(reader)
+
+
+def wait_until(what: str, holds: Callable[[], object]) -> None:
+    """Wait while something does not hold; fail with `what` after a time that is long on a busy machine too."""
+    deadline = time.monotonic() + WAIT
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
 
 
 _SMALL = """
