@@ -26,8 +26,7 @@ CHECKPOINT = sharp_checkpoint(tokenizer=LEARNED)
 def test_nothing_is_wider_than_the_screen(
     open_page: OpenPage, file: Path, width: int, height: int, language: str
 ) -> None:
-    opened = open_page(file, language)
-    page = opened.page
+    page = open_page(file, language).page
     page.set_viewport_size({"width": width, "height": height})
     write(page, "The value of " * 12 + "x" * 200)
     page.keyboard.press("Escape")
@@ -45,8 +44,7 @@ def test_nothing_is_wider_than_the_screen(
 
 
 def test_it_speaks_chinese_and_english_and_turns_dark(open_page: OpenPage, file: Path) -> None:
-    opened = open_page(file, "zh-CN", "dark")
-    page = opened.page
+    page = open_page(file, "zh-CN", "dark").page
     assert page.get_attribute("html", "lang") == "zh-CN"
     assert page.inner_text("#step") == "续写一个 token"
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(22, 24, 29)"

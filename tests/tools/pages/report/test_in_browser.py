@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from playwright.sync_api import Page
-from support.browsers import Opened, OpenPage, ShowPage
+from support.browsers import OpenPage, ShowPage
 from support.pages import keep, snapshots_of
 
 from gpt_cli.checkpoints.lock import sole_trainer
@@ -70,8 +70,8 @@ def test_one_run_has_its_figures_as_a_list(show: ShowPage, record: RunRecord) ->
     assert page.inner_text("#alike") == "the settings are those of smoke"
 
 
-def test_several_runs_have_a_row_each_with_the_settings_that_differ(opened: Opened) -> None:
-    rows = opened.page.locator("#runs tr").all()
+def test_several_runs_have_a_row_each_with_the_settings_that_differ(page: Page) -> None:
+    rows = page.locator("#runs tr").all()
     cells = [row.locator("th, td").all_inner_texts() for row in rows]
     assert cells[0][:3] == ["run", "model.d_model", "state"]
     assert [row[1] for row in cells[1:]] == ["32", "64"]
@@ -80,7 +80,7 @@ def test_several_runs_have_a_row_each_with_the_settings_that_differ(opened: Open
     assert re.match(r"stopped\s*last line: \w+ \d+, 20\d\d", cells[2][2])
     # what all runs share needs no column
     assert cells[0][3:] == ["training loss"]
-    same = opened.page.inner_text("#alike")
+    same = page.inner_text("#alike")
     assert re.fullmatch(r"The same for all runs: validation loss .+ ± .+, steps 20, .+, parameters 59.1K\.", same)
 
 
@@ -110,8 +110,7 @@ def test_a_run_without_a_closing_evaluation_says_so(show: ShowPage, record: RunR
     assert "5.5000（目前最低）" in opened.page.locator("dd").all_inner_texts()
 
 
-def test_pointing_at_a_curve_tells_the_values_of_all_runs_there(opened: Opened) -> None:
-    page = opened.page
+def test_pointing_at_a_curve_tells_the_values_of_all_runs_there(page: Page) -> None:
     panel = page.locator(".panel.loss .curves")
     box = panel.bounding_box()
     assert box
@@ -128,8 +127,7 @@ def test_pointing_at_a_curve_tells_the_values_of_all_runs_there(opened: Opened) 
     assert page.locator(".tip:visible").count() == 1
 
 
-def test_keys_walk_along_the_lines(opened: Opened) -> None:
-    page = opened.page
+def test_keys_walk_along_the_lines(page: Page) -> None:
     page.focus(".panel.learning_rate .curves")
     for key, step in [("Home", 5), ("ArrowRight", 10), ("End", 20), ("ArrowRight", 20), ("ArrowLeft", 15)]:
         page.keyboard.press(key)
@@ -138,8 +136,7 @@ def test_keys_walk_along_the_lines(opened: Opened) -> None:
     assert page.locator(".tip:visible").count() == 0
 
 
-def test_lines_run_along_the_axis_that_one_chooses(opened: Opened, record: RunRecord) -> None:
-    page = opened.page
+def test_lines_run_along_the_axis_that_one_chooses(page: Page, record: RunRecord) -> None:
     page.select_option("#axis", "tokens")
     page.focus(".panel.loss .curves")
     page.keyboard.press("End")
@@ -156,8 +153,7 @@ def heights(page: Page, kind: str) -> list[float]:
     return [float(point.split()[1]) for point in re.split("[ML]", path)[1:]]
 
 
-def test_curves_stand_where_their_losses_are(opened: Opened) -> None:
-    page = opened.page
+def test_curves_stand_where_their_losses_are(page: Page) -> None:
     down = heights(page, "loss")
     assert np.diff(down) / (down[-1] - down[0]) == pytest.approx([0.5, 1 / 6, 1 / 3], abs=0.01)
     page.check("#logarithmic")
@@ -166,8 +162,7 @@ def test_curves_stand_where_their_losses_are(opened: Opened) -> None:
     assert np.diff(down) / (down[-1] - down[0]) == pytest.approx(expected, abs=0.01)
 
 
-def test_smoothing_is_switched_off_and_runs_are_hidden(opened: Opened) -> None:
-    page = opened.page
+def test_smoothing_is_switched_off_and_runs_are_hidden(page: Page) -> None:
     assert page.locator(".panel.loss g.thin").count() == 2
     page.uncheck("#smooth")
     assert page.locator("g.smoothed_loss, g.thin").count() == 0
@@ -185,8 +180,7 @@ def test_runs_differ_by_more_than_their_colour_when_there_are_many(show: ShowPag
     assert opened.page.locator("#runs th b").all_inner_texts()[25:28] == ["z", "27", "28"]
 
 
-def test_samples_stand_side_by_side_by_step(opened: Opened, record: RunRecord) -> None:
-    page = opened.page
+def test_samples_stand_side_by_side_by_step(page: Page, record: RunRecord) -> None:
     captions = page.locator(".sample figcaption")
     assert captions.all_inner_texts() == ["a smoke · step 20", "b other · step 30"]
     assert page.locator(".sample p").nth(1).text_content() == "thirty"
@@ -201,8 +195,7 @@ def test_samples_stand_side_by_side_by_step(opened: Opened, record: RunRecord) -
     assert page.locator(".sample").count() == 5
 
 
-def test_settings_environment_and_corpus_are_tables(opened: Opened) -> None:
-    page = opened.page
+def test_settings_environment_and_corpus_are_tables(page: Page) -> None:
     for summary in page.locator("#settings-part summary").all():
         summary.click()
     found = {
@@ -215,8 +208,7 @@ def test_settings_environment_and_corpus_are_tables(opened: Opened) -> None:
     assert page.locator("#settings .differs th").all_inner_texts() == ["model.d_model"]
 
 
-def test_attention_follows_the_slider_and_the_chosen_head(opened: Opened) -> None:
-    page = opened.page
+def test_attention_follows_the_slider_and_the_chosen_head(page: Page) -> None:
     part = page.locator("figure.attention").first
     assert part.locator("output").inner_text() == "step 20 · loss 2.0000"
     assert part.locator("canvas").count() == 5
@@ -265,8 +257,7 @@ def test_every_state_has_a_page(show: ShowPage, copied: Path, state: str) -> Non
 def test_it_fits_the_width_in_both_themes_and_languages(
     open_page: OpenPage, file: Path, width: int, theme: str
 ) -> None:
-    opened = open_page(file, scheme=theme)
-    page = opened.page
+    page = open_page(file, scheme=theme).page
     page.set_viewport_size({"width": width, "height": 900})
     for _ in range(2):
         page.locator(".panel.loss .curves").hover(position={"x": width // 2, "y": 60})
