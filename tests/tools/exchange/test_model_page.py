@@ -18,7 +18,7 @@ from gpt_cli.sampling.fast.int8 import to_int8
 from gpt_cli.text.tokenizers import ByteTokenizer, CharTokenizer
 from gpt_cli.tools.exchange.model_page import first_prompt, model_page, stored
 from gpt_cli.tools.exchange.page_data import Kind, layout, model_page_bytes
-from gpt_cli.tools.pages.html_page import MODEL, build_page, hash_of_source
+from gpt_cli.tools.pages.html_page import MODEL, build_page
 
 
 def test_a_page_has_weights_config_and_tokenizer_and_no_paths() -> None:
@@ -113,25 +113,3 @@ def test_the_first_prompt_of_a_vocabulary_of_digits_is_a_digit(monkeypatch: pyte
     """As of an imported model, whose tokenizer drops what it does not know."""
     monkeypatch.setattr(ByteTokenizer, "encode", lambda self, text: [ord(c) for c in text if c.isdigit()])
     assert first_prompt(small_config(), ByteTokenizer()) == "0"
-
-
-def test_the_worker_is_covered_by_the_hash_of_the_script_and_may_load_nothing() -> None:
-    from gpt_cli.tools.pages.html_page import MODEL, build_page
-
-    page = build_page(MODEL, {"a": "{{data}}"}, "AAAA").decode()
-    policy = re.search(r'Content-Security-Policy" content="(.*?)"', page)
-    script = re.search(r"<script>(.*?)</script>", page, re.DOTALL)
-    assert policy
-    assert script
-    assert policy[1].split("; ") == [
-        "default-src 'none'",
-        f"script-src {hash_of_source(script[1])}",
-        policy[1].split("; ")[2],
-        "base-uri 'none'",
-        "form-action 'none'",
-        "worker-src blob:",
-    ]
-    assert "class GPT" in script[1]
-    for way in ("fetch(", "XMLHttpRequest", "importScripts", "WebSocket", "eval(", "new Function", "innerHTML"):
-        assert way not in script[1]
-    assert content_of(page.encode()) == {"a": "{{data}}"}
