@@ -14,6 +14,8 @@ import pytest
 from playwright.sync_api import Page
 from support.browsers import OpenPage, ShowPage
 from support.pages import keep, snapshots_of
+from support.records import changed
+from support.scripts import RunScript
 
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_directory import RunDirectory
@@ -27,9 +29,8 @@ SMOOTHED = np.array([6.0, 5.5, 5.0, 4.25])
 
 def other(record: RunRecord) -> RunRecord:
     """A second run, with twice the losses, another width and two more samples."""
-    config = record.overview.config
-    assert config is not None
-    overview = replace(record.overview, config=config.changed(model={"d_model": 64}), state="stopped")
+    record = changed(record, model={"d_model": 64})
+    overview = replace(record.overview, state="stopped")
     metrics = {**record.metrics, "loss": 2 * LOSSES, "smoothed_loss": 2 * SMOOTHED}
     samples = (*record.samples, LoggedSample(30, "thirty"))
     return replace(record, name="other", overview=overview, metrics=metrics, samples=samples)
@@ -94,9 +95,7 @@ def test_runs_of_different_tokenizers_are_compared_by_bits_per_byte(show: ShowPa
 
 
 def test_runs_of_several_seeds_have_a_mean(show: ShowPage, record: RunRecord) -> None:
-    config = record.overview.config
-    assert config is not None
-    again = replace(record, name="again", overview=replace(record.overview, config=config.changed(train={"seed": 7})))
+    again = replace(changed(record, train={"seed": 7}), name="again")
     cells = show(report_page([record, again])).page.locator("#means th, #means td").all_inner_texts()
     loss = f"{record.outcome['validation_loss']:.4f}"
     assert cells == ["seeds", "mean validation loss ± standard error over seeds", "2", f"{loss} ± 0.0000"]
@@ -268,3 +267,21 @@ def test_it_fits_the_width_in_both_themes_and_languages(
         assert box["x"] + box["width"] <= width
         page.click("#language")
     assert page.inner_text("h1") == "Report"
+
+
+@pytest.mark.parametrize(
+    ("language", "expected"),
+    [
+        ("en", ["5.12K", "59.1K", "410K", "1.14M", "42.1M", "1.23B"]),
+        ("zh", ["5,120", "5.91 万", "41 万", "114 万", "4,210 万", "12.3 亿"]),
+    ],
+)
+def test_tokens_are_counted_as_the_language_does(language: str, expected: list[str], run_script: RunScript) -> None:
+    function = """([language, numbers]) => {
+        document.documentElement.lang = language;
+        const found = numbers.map(FORMATS.tokens);
+        document.documentElement.lang = "en";
+        return found;
+    }"""
+    numbers = [5120, 59_100, 410_000, 1_139_000, 42_070_000, 1_234_000_000]
+    assert run_script(["report/numbers.js"], function, [language, numbers]) == expected
