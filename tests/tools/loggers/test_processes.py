@@ -208,13 +208,6 @@ def test_a_sample_waits_for_the_lines_before_it(tmp_path: Path) -> None:
     assert list(reader.read_new(over=True)) == [(25, {}, "b"), (30, {"loss": 1}, None)]
 
 
-def test_what_was_taken_before_is_left_out(tmp_path: Path) -> None:
-    run = RunFiles(tmp_path)
-    append(run.metrics, '{"step": 10, "loss": 3}\n{"step": 20, "loss": 2}\n')
-    append(run.samples, "=== step 10 ===\na\n=== step 20 ===\nb\n")
-    assert list(LogReader(run, 10).read_new(over=True)) == [(20, {"loss": 2}, "b")]
-
-
 def test_half_a_line_is_read_when_it_is_whole_and_a_damaged_one_never(tmp_path: Path) -> None:
     run = RunFiles(tmp_path)
     reader = LogReader(run, 0)

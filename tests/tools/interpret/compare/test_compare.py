@@ -18,7 +18,6 @@ from support.helpers import RunCommand, damage, sharp_model
 
 import gpt_cli
 from gpt_cli.attention_maps.activations import head_columns
-from gpt_cli.evaluation.nll import standard_error
 from gpt_cli.model import GPT
 from gpt_cli.tools.interpret.compare.compare import Window, compare_window, head_changes, most_apart, weight_changes
 
@@ -107,11 +106,6 @@ def test_the_error_of_a_paired_difference_is_that_of_resampled_windows(run: RunC
         assert one["bits_per_byte"] == pytest.approx(other["bits_per_byte"], abs=1e-5)
     assert whole.difference["value"] == pytest.approx(evaluated[1]["difference"]["value"], abs=1e-5)
     assert whole.difference["error"] == pytest.approx(evaluated[1]["difference"]["error"], abs=1e-5)
-    generator = np.random.default_rng(0)
-    one, other = generator.normal(3, 1, 200), generator.normal(3, 0.1, 200)
-    other += one
-    drawn = generator.integers(0, 200, (4000, 200))
-    assert standard_error(other - one, np.ones(200)) == pytest.approx((other - one)[drawn].mean(1).std(), rel=0.05)
 
 
 def test_weights_are_compared_by_part_where_shapes_agree() -> None:
