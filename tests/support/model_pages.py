@@ -25,9 +25,14 @@ def settle(page: Page) -> None:
     page.wait_for_selector('#model[aria-busy="false"]')
 
 
-def write(page: Page, text: str) -> None:
-    """Replace the text."""
-    page.fill("#prompt", text)
+def write(page: Page, text: str, field: str = "#prompt") -> None:
+    """Replace the text of a field."""
+    page.fill(field, text)
+    settle(page)
+
+
+def press_key(page: Page, key: str) -> None:
+    page.keyboard.press(key)
     settle(page)
 
 

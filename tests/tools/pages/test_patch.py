@@ -59,15 +59,13 @@ def test_a_film_shows_the_shares_of_its_steps(show: ShowPage, locale: str, schem
     page, english = show(patch_page({**REPORT, "steps": steps}), locale, scheme).page, locale == "en-US"
     assert page.inner_text("#moment") == ("step 20" if english else "第 20 步")
     assert page.input_value("#patch-map") == "heads"
-    page.focus(".grid-view")
-    page.keyboard.press("Home")
+    page.press(".grid-view", "Home")
     if english:
         assert told(page)[0] == "Layer 0 head 0 at all positions: recovers 2.0000 of the difference."
     names = page.locator("#curve .name").all_text_contents()
     assert names[1] == ("Layer 0 head 0 at all positions" if english else "第 0 层第 0 头，所有位置")
     assert page.locator("#curve .now").all_text_contents() == ["20.000 · 5.000", "2.000"]
-    page.focus("#frame")
-    page.keyboard.press("ArrowLeft")
+    page.press("#frame", "ArrowLeft")
     assert page.locator("#curve .now").all_text_contents() == ["10.000 · 5.000", "0.250"]
     page.keyboard.press("Home")
     assert page.locator("#curve .now").all_text_contents() == ["5.000 · 5.000", "–"]
@@ -84,8 +82,7 @@ def told(page: Page) -> list[str]:
 def test_a_cell_says_what_its_patch_recovers(page: Page) -> None:
     assert not page.is_visible("#film"), "of one step"
     page.select_option("#patch-map", "residual")
-    page.focus(".grid-view")
-    page.keyboard.press("ArrowLeft")
+    page.press(".grid-view", "ArrowLeft")
     assert told(page) == [
         "Layer 1 residual stream at position 1 (“␣two” for “␣six”): recovers 0.5000 of the difference.",
         "The metric: −1.0000 without the patch, 1.0000 with it, 3.0000 on the text that it comes from.",
@@ -101,8 +98,7 @@ def test_heads_have_a_map_of_layers_and_maps_by_position(page: Page) -> None:
     options = page.locator("#patch-map option").all_inner_texts()
     assert options[3:] == ["heads, at all positions", "heads of layer 1 by position"], "layer 0 has no such rows"
     page.select_option("#patch-map", "heads")
-    page.focus(".grid-view")
-    page.keyboard.press("Home")
+    page.press(".grid-view", "Home")
     assert told(page) == [
         "Layer 1 head 0 at all positions: recovers 0.1250 of the difference.",
         "The metric: −1.0000 without the patch, −0.5000 with it, 3.0000 on the text that it comes from.",
@@ -127,8 +123,7 @@ def test_pairs_have_means_with_errors_and_no_tokens(show: ShowPage) -> None:
     assert told(page) == ["第 0 层注意力输出，所有位置：恢复了差值的 0.2500 ± 0.0313。", metric]
     assert page.inner_text("#pairs") == "<b>.jsonl 中的 64 对提示词：平均值 ± 标准误。"
     assert page.locator("#texts dt").first.inner_text() == "原提示词 · 答案的对数概率 3.0000"
-    page.focus(".grid-view")
-    page.keyboard.press("Home")
+    page.press(".grid-view", "Home")
     assert told(page) == ["第 0 层注意力输出，位置 0：没有计算精确值。", "一次反向传播的估计值：0.5000。"]
 
 

@@ -54,8 +54,7 @@ def test_it_opens_on_the_last_step_and_does_not_play(page: Page) -> None:
 
 def test_each_frame_shows_the_weights_the_scores_and_the_loss_of_its_step(page: Page, opened: Opened) -> None:
     page.click('button[aria-label="layer 1 head 2"]')
-    page.focus("#frame")
-    page.keyboard.press("Home")
+    page.press("#frame", "Home")
     for frame, snapshot in enumerate(SNAPSHOTS):
         assert page.inner_text("#moment") == f"step {snapshot.step} · loss {snapshot.loss:.4f}"
         found = [float(line[6]) for line in opened.copied()[1:]]
@@ -64,8 +63,7 @@ def test_each_frame_shows_the_weights_the_scores_and_the_loss_of_its_step(page: 
         shown = page.locator("#scores dd").all_inner_texts()
         assert shown == ["–" if np.isnan(value) else f"{value:.3f}" for value in values]
         assert page.inner_text("#head-role") == ("· previous token" if frame >= 2 else "")
-        page.focus("#frame")
-        page.keyboard.press("ArrowRight")
+        page.press("#frame", "ArrowRight")
     page.keyboard.press("ArrowLeft")
     assert step(page) == 30
     page.click('button[aria-label="mean of all 6 heads"]')
@@ -101,16 +99,14 @@ def heads(page: Page) -> list[str]:
 def test_an_order_follows_the_frame(page: Page) -> None:
     page.select_option("#order", "previous_token")
     for key, snapshot in (("End", SNAPSHOTS[-1]), ("Home", SNAPSHOTS[0])):
-        page.focus("#frame")
-        page.keyboard.press(key)
+        page.press("#frame", key)
         found = snapshot.scores.columns["previous_token"].astype(np.float32)
         rows = sorted((-float(found[layer, head]), layer, head) for layer in range(2) for head in range(3))
         assert heads(page) == [f"L{layer} H{head} {-value:.3f}" for value, layer, head in rows]
     page.select_option("#role", "previous_token")
     assert heads(page) == [], "no head has the label at the first step"
     page.keyboard.press("Escape")
-    page.focus("#frame")
-    page.keyboard.press("End")
+    page.press("#frame", "End")
     assert heads(page)[0].startswith("L1 H2 ")
 
 
@@ -133,8 +129,7 @@ def test_curves_show_the_losses_and_the_score_of_the_chosen_head(page: Page) -> 
     np.testing.assert_allclose(np.diff(score[:, 0]) / np.diff(steps), np.full(4, np.ptp(score[:, 0]) / 39), atol=0.05)
     assert len(points(page, "loss")) == len(points(page, "validation")) == 40
     for key, place in (("Home", 0), ("End", -1)):
-        page.focus("#frame")
-        page.keyboard.press(key)
+        page.press("#frame", key)
         mark = re.match(r"M([\d.]+) ", page.get_attribute("#curve .mark", "d") or "")
         assert mark
         assert float(mark[1]) == score[place, 0]

@@ -96,8 +96,7 @@ def test_all_heads_stay_in_view_beside_the_map(page: Page) -> None:
 def test_the_page_says_what_each_score_means(open_page: OpenPage, file: Path, language: str) -> None:
     page = open_page(file, language).page
     assert not page.is_visible("#meanings")
-    page.focus("#scores-help summary")
-    page.keyboard.press("Enter")
+    page.press("#scores-help summary", "Enter")
     assert page.locator("#meanings dt").all_inner_texts() == page.locator("#scores dt").all_inner_texts()
     meanings = page.locator("#meanings dd").all_inner_texts()
     assert len(set(meanings)) == len(COLUMNS)
@@ -136,8 +135,7 @@ def test_heads_are_filtered_by_label_and_by_the_least_of_the_column(page: Page) 
 
 
 def test_arrow_keys_go_through_the_order_shown(page: Page) -> None:
-    page.focus("#order")
-    page.keyboard.press("ArrowDown")
+    page.press("#order", "ArrowDown")
     assert page.locator("#order").input_value() == COLUMNS[0], "the select itself works by keys"
     page.select_option("#order", "induction")
     for _ in range(3):

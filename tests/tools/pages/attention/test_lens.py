@@ -54,8 +54,7 @@ def told(page: Page) -> list[str]:
 
 
 def test_a_cell_says_what_its_layer_predicts(page: Page) -> None:
-    page.focus("#lens .grid-view")
-    page.keyboard.press("Home")
+    page.press("#lens .grid-view", "Home")
     page.keyboard.press("ArrowUp")
     page.keyboard.press("ArrowRight")
     assert told(page) == [

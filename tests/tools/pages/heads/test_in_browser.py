@@ -72,8 +72,7 @@ def test_a_film_has_the_passages_of_each_step(show: ShowPage, locale: str, schem
     assert page.inner_text("#moment") == ("step 30" if english else "第 30 步")
     page.click("#rows tr:nth-child(3)")
     for key, number in (("End", 3), ("ArrowLeft", 2), ("Home", 1)):
-        page.focus("#frame")
-        page.keyboard.press(key)
+        page.press("#frame", key)
         assert page.inner_text(".passage p:first-child") == f"a {number}"
         cells = page.locator("#rows tr.chosen td").all_inner_texts()
         assert cells == ["L0 H1", "", f"{number / 2 + 1:.3f}", f"{1 / number:.3f}"]

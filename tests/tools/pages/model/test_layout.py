@@ -35,8 +35,7 @@ def test_nothing_is_wider_than_the_screen(
     page.click("#second summary")
     for first, second in ((page.input_value("#prompt"), "The value"), ("The value of", "The value is")):
         write(page, first)
-        page.fill("#other", second)
-        settle(page)
+        write(page, second, "#other")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
     press(page, "#patch-go")
     assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -36,8 +36,7 @@ def test_no_text_of_a_run_does_anything(open_page: OpenPage, copied: Path, tmp_p
         page.check("#every-sample")
         for summary in page.locator("summary").all():
             summary.click()
-        page.focus(".panel.loss .curves")
-        page.keyboard.press("End")
+        page.press(".panel.loss .curves", "End")
         page.click("#language")
         shown = page.locator(".sample p")
         tags = "found => found.flatMap((one) => [...one.querySelectorAll('*')].map((it) => it.tagName))"

@@ -137,12 +137,10 @@ def test_keys_walk_along_the_lines(page: Page) -> None:
 
 def test_lines_run_along_the_axis_that_one_chooses(page: Page, record: RunRecord) -> None:
     page.select_option("#axis", "tokens")
-    page.focus(".panel.loss .curves")
-    page.keyboard.press("End")
+    page.press(".panel.loss .curves", "End")
     assert tip(page).startswith("tokens 5,120")
     page.select_option("#axis", "seconds")
-    page.focus(".panel.loss .curves")
-    page.keyboard.press("End")
+    page.press(".panel.loss .curves", "End")
     assert float(tip(page).split()[1]) == pytest.approx(record.metrics["seconds"][-1], rel=1e-4)
 
 
@@ -183,8 +181,7 @@ def test_samples_stand_side_by_side_by_step(page: Page, record: RunRecord) -> No
     captions = page.locator(".sample figcaption")
     assert captions.all_inner_texts() == ["a smoke · step 20", "b other · step 30"]
     assert page.locator(".sample p").nth(1).text_content() == "thirty"
-    page.focus("#sample-step")
-    page.keyboard.press("Home")
+    page.press("#sample-step", "Home")
     assert page.inner_text("#sample-moment") == "step 10"
     assert page.locator(".sample p").first.text_content() == record.samples[0].text
     (shared,) = page.locator(".sample mark").all_inner_texts()  # nothing that "thirty" begins with too
@@ -216,8 +213,7 @@ def test_attention_follows_the_slider_and_the_chosen_head(page: Page) -> None:
     part.locator('button[aria-label="layer 1 head 1"]').click()
     chosen = part.locator(".large").evaluate(ink)
     assert chosen != before
-    part.locator("input").focus()
-    page.keyboard.press("Home")
+    part.locator("input").press("Home")
     assert part.locator("output").inner_text() == "step 1 · loss 4.0000"
     assert part.locator(".large").evaluate(ink) != chosen
     assert "gpt attn-dump --run runs/smoke --over-training" in part.inner_text()
