@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from support.exchange import close, sharp_checkpoint
 from support.exchange import greedy as written_by
-from support.exchange import sharp_checkpoint
 from support.families import exact
 from support.faults import SCALE, some_of
 from support.helpers import small_config
@@ -39,7 +39,6 @@ CASES = [
     (f"{ROPE} {RMS} activation=relu2", ARCEE),
     (f"{ROPE} {RMS} {GROUPED} bias=false tie_embeddings=true", ARCEE),
     (f"{ROPE} {RMS} bias=false qkv_bias=true feed_forward_size=100 activation=relu2", ARCEE),
-    ("norm_epsilon=0.01", GPT2),
     ("attention_window=[null,5] scale=none", NEO),
     (f"attention_window=7 {GROUPED} bias=false activation=relu tie_embeddings=true", NEO),
     ("attention_window=[3,null,null] positions=sinusoidal norm_epsilon=0.001", NEO),
@@ -50,11 +49,7 @@ CASES = [
     (f"{ROPE} {RMS} {SLOWED} head_size=14 activation=relu", ARCEE),
     (f"{ROPE} {RMS} activation=swiglu {SLOWED}", LLAMA),
     (f"{ROPE} {RMS} activation=geglu bias=false {GROUPED} tie_embeddings=true norm_epsilon=0.01", LLAMA),
-    (f"{ROPE} {RMS} activation=swiglu bias=false attention_window=5", MISTRAL),
     (f"{ROPE} {RMS} activation=swiglu bias=false num_heads=5 head_size=6", MISTRAL),
-    (f"{ROPE} {RMS} activation=swiglu bias=false qkv_bias=true {GROUPED}", QWEN2),
-    (f"{ROPE} {RMS} activation=swiglu bias=false attention_window=[null,null,4]", QWEN2),
-    (f"{ROPE} {RMS} activation=swiglu bias=false qk_norm=true head_size=20", QWEN3),
     (f"{ROPE} {RMS} activation=geglu bias=false qkv_bias=true qk_norm=true {GROUPED} scale=none", QWEN3),
 ]
 # the whole table: all settings crossed
@@ -138,10 +133,6 @@ def compare(
         ours.double()
         exact(theirs, ours.rotary)
         close(theirs(ids).logits, ours(ids), in_float64)
-
-
-def close(found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> None:
-    torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
 
 
 def greedy(model: Any, ids: torch.Tensor) -> list[int]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.exchange import greedy, imported
+from support.exchange import close, imported
 from support.families import MODELS, TEXT, V, exact, save_tokenizer, sharp_model
 from support.faults import SCALE
 from support.helpers import RunCommand
@@ -19,10 +19,6 @@ from gpt_cli import load
 from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.tools.exchange.export_hf import write_for_transformers
 from gpt_cli.tools.exchange.import_hf import read_foreign
-
-# of each family the shape that is best known
-BEST_KNOWN = ["TinyStories-1M", "Pythia-14M", "Llama-3.2", "mistral", "Qwen2.5-0.5B", "Qwen3-0.6B"]
-
 
 EMBEDDINGS = ("wte.weight", "embed_in.weight", "embed_tokens.weight", "lm_head.weight")
 
@@ -67,10 +63,6 @@ def pair(
     return pairs[name]
 
 
-def close(found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> None:
-    torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
-
-
 @pytest.mark.parametrize("pair", MODELS, indirect=True)
 def test_an_imported_model_computes_the_same(pair: Pair) -> None:
     theirs, ours = pair.theirs, pair.ours.build_model()
@@ -84,15 +76,6 @@ def test_an_imported_model_computes_the_same(pair: Pair) -> None:
         weights = ours.attention_weights(here)
         close(weights, torch.stack(found.attentions), 1e-5)
         assert weights.amax(-1).mean() > 0.1  # where equal weights would have 0.06
-
-
-@pytest.mark.parametrize("pair", ["gpt2", *BEST_KNOWN, "gpt_neo, odd", "qwen2 with windows"], indirect=True)
-def test_it_writes_the_same_64_tokens(pair: Pair) -> None:
-    prompt = pair.ours.tokenizer.encode(TEXT[:20])[:8]
-    there = torch.tensor([prompt])
-    pair.theirs.generation_config.eos_token_id = None
-    expected = pair.theirs.generate(there, attention_mask=torch.ones_like(there), max_new_tokens=64, do_sample=False)
-    assert greedy(pair.ours.build_model(), prompt) == expected[0, len(prompt) :].tolist()
 
 
 @pytest.mark.parametrize(

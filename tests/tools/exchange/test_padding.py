@@ -18,16 +18,8 @@ from gpt_cli.tools.exchange.export_hf import write_for_transformers
 from gpt_cli.tools.exchange.tokenizer_json import json_bytes, padding_id, read_tokenizer, tokenizer_json
 
 _ROPE = "model.positions=rope"
-ANSWERS = {
-    "cat": "meow",
-    "dog": "woof",
-    "cow": "moo",
-    "bee": "buzz",
-    "owl": "hoot",
-    "duck": "quack",
-    "pig": "oink",
-    "lion": "roar",
-}
+ANSWERS = {"cat": "meow", "dog": "woof", "cow": "moo", "bee": "buzz"}
+ANSWERS |= {"owl": "hoot", "duck": "quack", "pig": "oink", "lion": "roar"}
 
 
 def _loaded(transformers: Any, folder: Path) -> tuple[Any, Any]:

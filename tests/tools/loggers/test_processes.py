@@ -90,7 +90,7 @@ def test_a_run_is_the_same_to_the_bit_without_loggers(run: RunCommand) -> None:
     some_of(
         [
             *((when, "raise", "RuntimeError: no more quota") for when in ("IMPORT", "INIT", "LOG", "FINISH")),
-            ("LOG", "die", "its process ended with code -9"),
+            ("LOG", "SIGKILL", "its process ended with code -9"),
             ("INIT", "exit", "its process ended with code 3"),
             *((when, "hang", "it did not answer for 0.5 s") for when in ("IMPORT", "LOG", "FINISH")),
         ],
@@ -109,7 +109,7 @@ def test_a_logger_that_fails_is_one_warning(
     assert [line["step"] for line in lines(Path("runs/smoke/metrics.jsonl"))] == [*LOGGED]
 
 
-@pytest.mark.parametrize("how", ["term", "usr1"])
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGUSR1"])
 def test_a_signal_to_all_processes_does_not_cut_a_logger_short(
     run: RunCommand, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
