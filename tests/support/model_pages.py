@@ -63,3 +63,13 @@ def shown(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
 def plain(text: str) -> str:
     """Without the marks that set token text apart from its surroundings."""
     return text.replace("\u2068", "").replace("\u2069", "")
+
+
+def told(page: Page) -> list[str]:
+    """What the page says about the chosen cell of a grid."""
+    return [plain(text) for text in page.locator(".grid-told p").all_inner_texts()]
+
+
+def captions(page: Page) -> list[str]:
+    """The captions of the heads that are sorted by a score."""
+    return [text.replace("\n", " ") for text in page.locator("#sorted .caption").all_inner_texts()]

@@ -82,9 +82,7 @@ LLAMA3 = (
 
 
 @pytest.mark.parametrize(("name", "written"), [("qwen", CHATML), ("llama3", LLAMA3)])
-def test_a_template_of_others_gives_the_ids_of_transformers(
-    name: str, written: str, transformers: Any, tmp_path: Path
-) -> None:
+def test_templates_of_others_give_transformers_ids(name: str, written: str, transformers: Any, tmp_path: Path) -> None:
     """Theirs, and what we write for it where a tokenizer has none."""
     folder = save(name, tmp_path)
     if name == "llama3":
@@ -112,9 +110,8 @@ def test_the_template_of_others_comes_back_and_goes_on(tmp_path: Path) -> None:
     """From a directory of transformers into a file, and from there into either again."""
     source = save("qwen", tmp_path)
     (source / "chat_template.jinja").write_text(CHATML)
-    stored = sharp_checkpoint(
-        "tokenizer.kind=kept", "model.positions=rope", tokenizer=read_tokenizer(source, None, None)
-    )
+    kept = read_tokenizer(source, None, None)
+    stored = sharp_checkpoint("tokenizer.kind=kept", "model.positions=rope", tokenizer=kept)
     write_gguf(tmp_path / "m.gguf", stored, "m", None)
     keys = read_gguf_header(tmp_path / "m.gguf")[0]
     assert keys["tokenizer.chat_template"] == CHATML

@@ -71,9 +71,7 @@ def settings_of(words: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("words", "class_name"), CASES)
-def test_a_stock_class_computes_what_our_model_computes(
-    words: str, class_name: str, transformers: Any, tmp_path: Path
-) -> None:
+def test_a_stock_class_computes_what_ours_does(words: str, class_name: str, transformers: Any, tmp_path: Path) -> None:
     stored = sharp_checkpoint(*settings_of(words))
     # scores that nothing divides are larger, and softmax more sensitive
     tolerance = 2e-5 if "scale=none" in words else 1e-5
@@ -86,7 +84,7 @@ def test_a_stock_class_computes_what_our_model_computes(
 @pytest.mark.skipif(SCALE < 1, reason="the whole table takes minutes")
 @pytest.mark.parametrize(("words", "class_name"), some_of(TABLE))
 def test_the_whole_table(words: str, class_name: str, transformers: Any, tmp_path: Path) -> None:
-    test_a_stock_class_computes_what_our_model_computes(words, class_name, transformers, tmp_path)
+    test_a_stock_class_computes_what_ours_does(words, class_name, transformers, tmp_path)
 
 
 @pytest.mark.filterwarnings("default")  # those of a library that is not ours
@@ -110,13 +108,11 @@ def test_transformer_lens_sees_the_same_attention(words: str, transformers: Any,
         close(cache[f"blocks.{layer}.attn.hook_pattern"], weights, 1e-5)
 
 
-def compare(
-    stored: Checkpoint, class_name: str, transformers: Any, directory: Path, in_float32: float, in_float64: float
-) -> None:
+def compare(stored: Checkpoint, class_name: str, transformers: Any, to: Path, float32: float, float64: float) -> None:
     """Load the export as a user does, and compare greedy tokens, logits and attention, these within tolerances."""
-    found = write_for_transformers(directory, stored)
+    found = write_for_transformers(to, stored)
     load = transformers.AutoModelForCausalLM.from_pretrained
-    theirs, loading = load(directory, output_loading_info=True, dtype=torch.float32)
+    theirs, loading = load(to, output_loading_info=True, dtype=torch.float32)
     assert (type(theirs).__name__, found.class_name) == (class_name, class_name)
     assert not any(loading.values())
     assert sum(parameter.numel() for parameter in theirs.parameters()) == found.num_parameters
@@ -124,15 +120,15 @@ def compare(
     ids = torch.randint(0, 256, (2, 80), generator=torch.Generator().manual_seed(3))
     with torch.no_grad():
         assert ours(ids).abs().max() > 2  # a model that says something
-        close(theirs(ids).logits, ours(ids), in_float32)
+        close(theirs(ids).logits, ours(ids), float32)
         assert greedy(theirs, ids[:1, :8]) == written_by(ours, ids[0, :8].tolist())
         theirs.set_attn_implementation("eager")
         seen = theirs(ids, output_attentions=True)
-        close(seen.logits, ours(ids), in_float32)
-        close(torch.stack(seen.attentions), ours.attention_weights(ids), in_float32)
+        close(seen.logits, ours(ids), float32)
+        close(torch.stack(seen.attentions), ours.attention_weights(ids), float32)
         ours.double()
         exact(theirs, ours.rotary)
-        close(theirs(ids).logits, ours(ids), in_float64)
+        close(theirs(ids).logits, ours(ids), float64)
 
 
 def greedy(model: Any, ids: torch.Tensor) -> list[int]:

@@ -56,9 +56,7 @@ def test_snapshots_of_a_prompt_that_the_run_has_left_are_no_frames(tmp_path: Pat
     assert (film.steps, film.num_others) == ((10, 20), 1)
 
 
-def test_a_page_that_would_be_too_large_has_every_second_frame_and_the_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_large_a_page_has_every_second_frame_and_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = keep(snapshots_of(4, 1, 2, TOKENS), tmp_path)
     frame = 2 * (10 + 4 * len(COLUMNS) + 1)
     monkeypatch.setattr("gpt_cli.tools.interpret.over_training.MOST_BYTES", 3 * frame)

@@ -36,11 +36,8 @@ def _fake_wandb(here: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatc
 
 
 def train(run: RunCommand, *words: str) -> Outcome:
-    return run(
-        "train",
-        *("--config", "smoke", "--data", "corpus.txt", "--quiet"),
-        *("--set", "tokenizer.kind=byte", "--set", "train.log_to=wandb", *words),
-    )
+    flags = ("--config", "smoke", "--data", "corpus.txt", "--quiet", "--set", "tokenizer.kind=byte")
+    return run("train", *flags, "--set", "train.log_to=wandb", *words)
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -110,9 +107,7 @@ def test_a_logger_that_fails_is_one_warning(
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGUSR1"])
-def test_a_signal_to_all_processes_does_not_cut_a_logger_short(
-    run: RunCommand, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
+def test_a_signal_does_not_cut_a_logger_short(run: RunCommand, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     monkeypatch.setenv("FAKE_LOG", how)
     assert train(run).err == ""
     assert [line["step"] for line in given()] == [*LOGGED]
@@ -155,9 +150,7 @@ def test_a_run_that_continues_goes_on_in_its_logger_without_a_step_twice(run: Ru
     assert one == other
 
 
-def test_a_logger_that_joins_or_comes_back_is_given_what_it_lacks(
-    run: RunCommand, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_logger_that_joins_or_comes_back_gets_what_it_lacks(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     assert train(run, "--max-steps", "10", "--set", "train.log_to=[]").code == 0
     monkeypatch.setenv("FAKE_FINISH", "raise")
     assert train(run, "--resume", "--max-steps", "15").code == 0

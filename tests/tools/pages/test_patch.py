@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 from support.browsers import ShowPage
-from support.model_pages import plain
+from support.model_pages import plain, told
 
 from gpt_cli.attention_maps.head_metrics import Row
 from gpt_cli.tools.interpret.patching.view import patch_page
@@ -27,19 +27,16 @@ ROWS = [
     *(row("head", L, H, None, 0.125 * (L - H), estimate=0.0625) for L in (0, 1) for H in (0, 1)),
     *(row("head", 1, H, p, 0.5 - p * H) for H in (0, 1) for p in (0, 1, 2)),
 ]
-REPORT: dict[str, Any] = {
-    "checkpoint": "run",
-    "step": 12,
-    "clean": "".join(CLEAN),
-    "corrupt": "".join(CORRUPT),
+ABOUT = {"checkpoint": "run", "step": 12, "clean": "".join(CLEAN), "corrupt": "".join(CORRUPT)}
+METRIC = {
     "metric": "logit_difference",
     "answer": " two",
     "against": " six",
     "clean_metric": 3.0,
     "corrupt_metric": -1.0,
-    "tokens": [{"position": p, "clean": a, "corrupt": b} for p, (a, b) in enumerate(zip(CLEAN, CORRUPT, strict=True))],
-    "rows": ROWS,
 }
+PLACES = [{"position": p, "clean": a, "corrupt": b} for p, (a, b) in enumerate(zip(CLEAN, CORRUPT, strict=True))]
+REPORT: dict[str, Any] = {**ABOUT, **METRIC, "tokens": PLACES, "rows": ROWS}
 
 
 @pytest.fixture
@@ -73,10 +70,6 @@ def test_a_film_shows_the_shares_of_its_steps(show: ShowPage, locale: str, schem
     page.set_viewport_size({"width": 420, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= 420, "nothing wider than the screen"
     assert not re.search(r"undefined|null|NaN|\$\{", page.evaluate("document.body.innerText"))
-
-
-def told(page: Page) -> list[str]:
-    return [plain(text) for text in page.locator(".grid-told p").all_inner_texts()]
 
 
 def test_a_cell_says_what_its_patch_recovers(page: Page) -> None:

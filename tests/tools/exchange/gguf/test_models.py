@@ -114,9 +114,7 @@ def test_llama_cpp_computes_the_same_log_probabilities(
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_llama_cpp_writes_the_same_64_tokens(
-    name: str, served: dict[str, Served], checkpoints: dict[str, Checkpoint]
-) -> None:
+def test_llama_cpp_writes_our_tokens(name: str, served: dict[str, Served], checkpoints: dict[str, Checkpoint]) -> None:
     prompt = IDS[:8]
     body = {"prompt": prompt, "n_predict": 64, "temperature": 0, "return_tokens": True}
     found = served[name].asked("/completion", body)["tokens"]
@@ -155,9 +153,7 @@ def test_a_file_comes_back_as_the_model_that_it_was(
 
 
 @pytest.mark.parametrize("kind", _KINDS)
-def test_a_file_has_the_numbers_that_were_asked_for(
-    kind: str, folder: Path, checkpoints: dict[str, Checkpoint]
-) -> None:
+def test_a_file_has_the_numbers_asked_for(kind: str, folder: Path, checkpoints: dict[str, Checkpoint]) -> None:
     exact = sharp_checkpoint(*_WIDE, tokenizer=LEARNED).weights
     found = checkpoints[kind].weights
     _, tensors = read_gguf_header(folder / f"{kind}.gguf")
@@ -201,9 +197,7 @@ def test_rows_of_other_widths_are_float16(folder: Path, checkpoints: dict[str, C
         ((_LAYER, _GELU, "model.norm_position=post"), "model.norm_position", "norm_position=pre can be exported"),
     ],
 )
-def test_what_has_no_architecture_is_refused_with_the_value_that_has(
-    settings: tuple[str, ...], key: str, value: str
-) -> None:
+def test_what_has_no_architecture_is_refused_with_one_that_has(settings: tuple[str, ...], key: str, value: str) -> None:
     model = sharp_checkpoint(*settings).config.model
     with pytest.raises(UsageError) as refused:
         architecture_of(model, 300)
@@ -263,9 +257,7 @@ def test_a_changed_header_gives_a_model_or_a_sentence(tally: Callable[[str, int]
         tally("headers of GGUF files of strangers: a model or a sentence", count)
 
 
-def test_gguf_of_other_architectures_is_refused_by_name(
-    folder: Path, checkpoints: dict[str, Checkpoint], tmp_path: Path
-) -> None:
+def test_unknown_architectures_are_named(folder: Path, checkpoints: dict[str, Checkpoint], tmp_path: Path) -> None:
     content = (folder / "llama.gguf").read_bytes()
     (tmp_path / "m.gguf").write_bytes(content.replace(b"llama", b"phi99", 1))
     with pytest.raises(CheckpointError, match='it is a model of architecture "phi99", and gpt reads gpt2, starcoder2'):

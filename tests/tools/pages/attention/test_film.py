@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page
 from support.browsers import Opened, OpenPage
+from support.model_pages import captions
 from support.pages import keep, snapshots_of
 
 from gpt_cli.tools.interpret.over_training import make_film
@@ -92,22 +93,18 @@ def test_it_plays_all_steps_once_and_pauses(page: Page) -> None:
     assert step(page) == stopped == 1
 
 
-def heads(page: Page) -> list[str]:
-    return [text.replace("\n", " ") for text in page.locator("#sorted .caption").all_inner_texts()]
-
-
 def test_an_order_follows_the_frame(page: Page) -> None:
     page.select_option("#order", "previous_token")
     for key, snapshot in (("End", SNAPSHOTS[-1]), ("Home", SNAPSHOTS[0])):
         page.press("#frame", key)
         found = snapshot.scores.columns["previous_token"].astype(np.float32)
         rows = sorted((-float(found[layer, head]), layer, head) for layer in range(2) for head in range(3))
-        assert heads(page) == [f"L{layer} H{head} {-value:.3f}" for value, layer, head in rows]
+        assert captions(page) == [f"L{layer} H{head} {-value:.3f}" for value, layer, head in rows]
     page.select_option("#role", "previous_token")
-    assert heads(page) == [], "no head has the label at the first step"
+    assert captions(page) == [], "no head has the label at the first step"
     page.keyboard.press("Escape")
     page.press("#frame", "End")
-    assert heads(page)[0].startswith("L1 H2 ")
+    assert captions(page)[0].startswith("L1 H2 ")
 
 
 def points(page: Page, kind: str) -> np.ndarray:

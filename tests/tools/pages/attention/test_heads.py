@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page
 from support.browsers import OpenPage, ShowPage
+from support.model_pages import captions
 from support.pages import dump_of, random_weights, scores_of, writes_of
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS, ROLES
@@ -29,11 +30,6 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def order(page: Page) -> list[str]:
-    """The captions of the list."""
-    return [text.replace("\n", " ") for text in page.locator("#sorted .caption").all_inner_texts()]
-
-
 def expected_order(column: str) -> list[str]:
     """All heads by a column as Python sorts them, NaN last."""
     rows = [(float(SCORES.columns[column][layer, head]), layer, head) for layer in range(3) for head in range(4)]
@@ -44,7 +40,7 @@ def expected_order(column: str) -> list[str]:
 @pytest.mark.parametrize("column", COLUMNS)
 def test_heads_are_sorted_by_any_column(page: Page, column: str) -> None:
     page.select_option("#order", column)
-    assert order(page) == expected_order(column)
+    assert captions(page) == expected_order(column)
     assert page.inner_text("#num-shown") == "12 of 12 heads"
     page.select_option("#order", "")
     assert page.locator("#heads button").count() == 12 + 3 + 1
@@ -120,17 +116,17 @@ def test_the_chosen_head_has_its_scores_and_a_mean_has_none(page: Page) -> None:
 
 def test_heads_are_filtered_by_label_and_by_the_least_of_the_column(page: Page) -> None:
     page.select_option("#role", "induction")
-    assert order(page) == ["L2 H3"]
+    assert captions(page) == ["L2 H3"]
     assert page.inner_text("#num-shown") == "1 of 12 heads"
     page.select_option("#role", "none")
-    assert len(order(page)) == 10
+    assert len(captions(page)) == 10
     assert page.is_disabled("#least"), "no column is chosen"
     page.select_option("#role", "")
     page.select_option("#order", "self")
     page.fill("#least", "0.2")
-    assert order(page) == [head for head in expected_order("self") if float(head.split()[2]) >= 0.2]
+    assert captions(page) == [head for head in expected_order("self") if float(head.split()[2]) >= 0.2]
     page.fill("#least", "2")
-    assert order(page) == []
+    assert captions(page) == []
     assert page.inner_text("#num-shown") == "0 of 12 heads"
 
 

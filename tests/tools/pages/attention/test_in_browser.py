@@ -242,8 +242,6 @@ def test_it_speaks_chinese_and_english_and_turns_dark(open_page: OpenPage, file:
     assert page.inner_text("h1") == "注意力"
     assert page.get_attribute("html", "lang") == "zh-CN"
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(22, 24, 29)"
-    shown = page.evaluate("document.body.innerText")
-    assert not re.search(r"undefined|null|NaN|\$\{", shown)
     page.click("#language")
     page.click("#theme")
     assert page.inner_text("h1") == "Attention"

@@ -23,9 +23,7 @@ CHECKPOINT = sharp_checkpoint(tokenizer=LEARNED)
         (1300, 900, "en-US"),
     ],
 )
-def test_nothing_is_wider_than_the_screen(
-    open_page: OpenPage, file: Path, width: int, height: int, language: str
-) -> None:
+def test_nothing_is_wider_than_screens(open_page: OpenPage, file: Path, width: int, height: int, language: str) -> None:
     page = open_page(file, language).page
     page.set_viewport_size({"width": width, "height": height})
     write(page, "The value of " * 12 + "x" * 200)

@@ -106,9 +106,7 @@ def test_merges_of_equal_rank_begin_at_the_first_and_long_tokens_are_found(run_s
         ("12345671", '["“5” U+0035",4]],2,8]'),
     ],
 )
-def test_unknown_characters_are_named_once_with_their_first_position(
-    run_script: RunScript, text: str, told: str
-) -> None:
+def test_unknown_characters_are_named_once_with_their_first_place(run_script: RunScript, text: str, told: str) -> None:
     with pytest.raises(Error, match=f"unknownCharacters.*{re.escape(told)}"):
         encoded(run_script, tokenizer_content(CharTokenizer("abc")), [text])
 

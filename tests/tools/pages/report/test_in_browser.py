@@ -249,9 +249,7 @@ def test_every_state_has_a_page(show: ShowPage, copied: Path, state: str) -> Non
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1300])
-def test_it_fits_the_width_in_both_themes_and_languages(
-    open_page: OpenPage, file: Path, width: int, theme: str
-) -> None:
+def test_it_fits_widths_in_both_themes_and_languages(open_page: OpenPage, file: Path, width: int, theme: str) -> None:
     page = open_page(file, scheme=theme).page
     page.set_viewport_size({"width": width, "height": 900})
     for _ in range(2):
