@@ -38,7 +38,7 @@ def given(kind: str, **keys: Any) -> tuple[dict[str, Any], list[str]]:
         ("gpt_neo", {"attention_layers": ["local", "global"] * 2, "window_size": 3}, {"attention_window": [3, None]}),
         ("gpt_neo", {"attention_types": [[["global"], 4]]}, {"attention_window": [None], "scale": "none"}),
         ("gpt_neox", {"rotary_pct": 0.5, "rotary_emb_base": 500}, {"rotary_size": 6, "rope_base": 500}),
-        ("gpt_neox", {"rope_parameters": {"rope_theta": 9, "partial_rotary_factor": 0.5}}, {"rotary_size": 6, "rope_base": 9}),
+        ("gpt_neox", {"rope_parameters": {"rope_theta": 9, "partial_rotary_factor": 0.5}}, {"rotary_size": 6}),
         ("gpt_neox", {"rotary_pct": 0.34}, {"rotary_size": 4, "parallel_branches": True, "tie_embeddings": False}),
         ("llama", {"num_key_value_heads": None}, {"attention": "multi_head", "norm_epsilon": None}),
         ("llama", {"rope_theta": 5e5, "rope_scaling": None, "is_causal": True}, {"rope_base": 5e5}),
