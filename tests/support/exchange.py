@@ -53,3 +53,7 @@ def greedy(model: GPT, ids: list[int], num_tokens: int = 64) -> list[int]:
     """What the model writes after a prompt."""
     steps = generate(Decoder(model), [ids], SamplingParameters(temperature=0), max_new_tokens=num_tokens)
     return [draw.token for (draw,) in steps if draw]
+
+
+def close(found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> None:
+    torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)

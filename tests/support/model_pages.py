@@ -25,9 +25,14 @@ def settle(page: Page) -> None:
     page.wait_for_selector('#model[aria-busy="false"]')
 
 
-def write(page: Page, text: str) -> None:
-    """Replace the text."""
-    page.fill("#prompt", text)
+def write(page: Page, text: str, field: str = "#prompt") -> None:
+    """Replace the text of a field."""
+    page.fill(field, text)
+    settle(page)
+
+
+def press_key(page: Page, key: str) -> None:
+    page.keyboard.press(key)
     settle(page)
 
 
@@ -58,3 +63,13 @@ def shown(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
 def plain(text: str) -> str:
     """Without the marks that set token text apart from its surroundings."""
     return text.replace("\u2068", "").replace("\u2069", "")
+
+
+def told(page: Page) -> list[str]:
+    """What the page says about the chosen cell of a grid."""
+    return [plain(text) for text in page.locator(".grid-told p").all_inner_texts()]
+
+
+def captions(page: Page) -> list[str]:
+    """The captions of the heads that are sorted by a score."""
+    return [text.replace("\n", " ") for text in page.locator("#sorted .caption").all_inner_texts()]

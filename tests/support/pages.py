@@ -26,15 +26,9 @@ def dump_of(
     tokens: list[str], weights: np.ndarray, predictions: tuple[Prediction, ...] = (), origin: Origin | None = None
 ) -> AttentionDump:
     layers, heads, count, _ = weights.shape
-    return AttentionDump(
-        tokens=tuple(tokens),
-        token_ids=tuple(range(count)),
-        layers=tuple(range(layers)),
-        heads=tuple(range(heads)),
-        stages={"weights": weights},
-        predictions=predictions,
-        origin=origin,
-    )
+    ids, of_layers, of_heads = (tuple(range(number)) for number in (count, layers, heads))
+    stages = {"weights": weights}
+    return AttentionDump(tuple(tokens), ids, of_layers, of_heads, stages, predictions=predictions, origin=origin)
 
 
 def write_dump(path: Path, dump: AttentionDump, notice: Notify = ignored) -> None:

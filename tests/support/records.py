@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -40,3 +42,10 @@ def record(name: str = "one", losses: tuple[float, ...] = (4.0, 3.0, 2.0), state
         last_line_at=None,
         notes=(),
     )
+
+
+def changed(record: RunRecord, **sections: dict[str, Any]) -> RunRecord:
+    """The same run with other settings, such as train={"seed": 5}."""
+    config = record.overview.config
+    assert config is not None
+    return replace(record, overview=replace(record.overview, config=config.changed(**sections)))

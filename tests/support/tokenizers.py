@@ -8,9 +8,14 @@ import random
 import warnings
 from functools import cache
 
-from tiktoken_ext.openai_public import r50k_pat_str
-
-from gpt_cli.text.split_patterns import GPT2_PATTERN, WORD_PATTERN
+from gpt_cli.text.split_patterns import (
+    CL100K_PATTERN,
+    GPT2_PATTERN,
+    O200K_PATTERN,
+    OLD_CL100K_PATTERN,
+    R50K_PATTERN,
+    WORD_PATTERN,
+)
 from gpt_cli.text.tokenizers import BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer
 from gpt_cli.text.train_tokenizer import tokenizer_from_dict, train_byte_pairs
 from gpt_cli.tools.exchange.page_data import tokenizer_content
@@ -40,8 +45,6 @@ HOSTILE = [
     "ab" * 300 + " " * 300 + "\n" * 30,
 ]
 PARTS = ["The ", "value", " of", "  ", "\n", "\t", "123", "4567", "你好", "。", "é", "e\u0301", "🙂", "\u200d", "'s", "_x", "<|", "|>", "\u00a0", "ß", "\0"]  # fmt: skip
-# as the library tiktoken publishes it
-CL100K = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
 
 
 def texts(count: int) -> list[str]:
@@ -73,24 +76,13 @@ def learned(texts: list[str], vocab_size: int, pattern: str = WORD_PATTERN) -> B
 LEARNED = learned([*HOSTILE, "The value of the function is the value of its argument. 今天天气很好。" * 20], 500)
 TOKENIZERS: dict[str, Tokenizer] = {
     "bpe": LEARNED,
-    "gpt2": BytePairTokenizer("tiktoken", r50k_pat_str, LEARNED.token_bytes),
-    "cl100k": BytePairTokenizer("tiktoken", CL100K, LEARNED.token_bytes),
+    "gpt2": BytePairTokenizer("tiktoken", R50K_PATTERN, LEARNED.token_bytes),
+    "cl100k": BytePairTokenizer("tiktoken", CL100K_PATTERN, LEARNED.token_bytes),
     "byte": ByteTokenizer(),
     "char": CharTokenizer(sorted(set("".join([*HOSTILE, *PARTS])))),
 }
 
-# the pattern of GPT-4o, and that of Llama 3
-O200K = "|".join(
-    (
-        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
-        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
-        r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-    )
-)
-LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-
-
-_PATTERNS = {"gpt2-paper": GPT2_PATTERN, "llama3": LLAMA3, "o200k": O200K}
+_PATTERNS = {"gpt2-paper": GPT2_PATTERN, "llama3": OLD_CL100K_PATTERN, "o200k": O200K_PATTERN}
 ALL_TOKENIZERS = TOKENIZERS | {
     name: BytePairTokenizer("bpe", pattern, LEARNED.token_bytes) for name, pattern in _PATTERNS.items()
 }

@@ -152,9 +152,7 @@ def figures(*numbers: float) -> Callable[[], Figures]:
         (GRADIENT, (figures(1, 4), figures(1 + 2**-20, 4)), "within", 4),  # 2^-24 of 4
     ],
 )
-def test_a_verdict_follows_from_the_largest_difference(
-    bound: Bound, pair: Pair, verdict: str, difference: float | None
-) -> None:
+def test_the_largest_difference_decides(bound: Bound, pair: Pair, verdict: str, difference: float | None) -> None:
     assert device_check._checked("x", bound, pair) == Checked("x", verdict, difference, None)  # type: ignore[arg-type]
 
 

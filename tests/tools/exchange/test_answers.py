@@ -1,4 +1,4 @@
-"""What transformers computes of an exported model and its template is what gpt has trained with."""
+"""What transformers and llama.cpp make of an exported model and its template is what gpt has trained with."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 import torch
 from support.exchange import CHATML, sharp_checkpoint
 from support.kept import save
+from support.llama_cpp import needs_llama_cpp, serving
 from support.tokenizers import LEARNED
 from tokenizers import Tokenizer
 
@@ -17,8 +18,13 @@ from gpt_cli.evaluation.answers import answer_costs
 from gpt_cli.text.chat_templates import template_for
 from gpt_cli.text.conversations import Conversation, Turn
 from gpt_cli.text.sft_examples import gather
+from gpt_cli.text.split_patterns import GPT2_PATTERN
+from gpt_cli.text.tokenizers import BytePairTokenizer
 from gpt_cli.tools.exchange.export_hf import write_for_transformers
-from gpt_cli.tools.exchange.tokenizer_json import read_tokenizer
+from gpt_cli.tools.exchange.gguf.export_gguf import write_gguf
+from gpt_cli.tools.exchange.gguf.reader import read_gguf_header
+from gpt_cli.tools.exchange.gguf.tokenizer import tokenizer_from
+from gpt_cli.tools.exchange.tokenizer_json import read_tokenizer, tokenizer_files
 
 TURNS = (
     Turn("system", "Add the numbers."),
@@ -76,9 +82,7 @@ LLAMA3 = (
 
 
 @pytest.mark.parametrize(("name", "written"), [("qwen", CHATML), ("llama3", LLAMA3)])
-def test_a_template_of_others_gives_the_ids_of_transformers(
-    name: str, written: str, transformers: Any, tmp_path: Path
-) -> None:
+def test_templates_of_others_give_transformers_ids(name: str, written: str, transformers: Any, tmp_path: Path) -> None:
     """Theirs, and what we write for it where a tokenizer has none."""
     folder = save(name, tmp_path)
     if name == "llama3":
@@ -100,3 +104,34 @@ def test_a_template_of_others_gives_the_ids_of_transformers(
             assert found[: len(mine)] == mine
             # after the last answer only what begins the next turn is left
             assert tokenizer.decode(found[len(mine) :]) in ("", "\n")
+
+
+def test_the_template_of_others_comes_back_and_goes_on(tmp_path: Path) -> None:
+    """From a directory of transformers into a file, and from there into either again."""
+    source = save("qwen", tmp_path)
+    (source / "chat_template.jinja").write_text(CHATML)
+    kept = read_tokenizer(source, None, None)
+    stored = sharp_checkpoint("tokenizer.kind=kept", "model.positions=rope", tokenizer=kept)
+    write_gguf(tmp_path / "m.gguf", stored, "m", None)
+    keys = read_gguf_header(tmp_path / "m.gguf")[0]
+    assert keys["tokenizer.chat_template"] == CHATML
+    again = tokenizer_from(keys, "m.gguf", {})
+    assert template_for(None, again) == template_for(None, stored.tokenizer)
+    settings = json.loads(tokenizer_files(again, 16)[1])
+    assert settings["chat_template"] == CHATML
+    assert settings["model_max_length"] == 16
+
+
+@needs_llama_cpp
+def test_llama_cpp_renders_our_ids(tmp_path: Path) -> None:
+    tokenizer = BytePairTokenizer("bpe", GPT2_PATTERN, LEARNED.token_bytes)
+    stored = sharp_checkpoint("data.loss=answers", tokenizer=tokenizer)
+    write_gguf(tmp_path / "m.gguf", stored, "m", None)
+    turns = (*TURNS[:3], Turn("user", "And 2+2?"))
+    with serving(tmp_path / "m.gguf") as (served,):
+        messages = [turn._asdict() for turn in turns]
+        prompt = served.asked("/apply-template", {"messages": messages})["prompt"]
+        found = served.ids(prompt, parse_special=True)
+    assert found == template_for(None, tokenizer).encode(turns, tokenizer).ids
+    write_gguf(tmp_path / "m.gguf", sharp_checkpoint(tokenizer=tokenizer), "m", None)
+    assert "tokenizer.chat_template" not in read_gguf_header(tmp_path / "m.gguf")[0]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from support.exchange import close, sharp_checkpoint
 from support.exchange import greedy as written_by
-from support.exchange import sharp_checkpoint
 from support.families import exact
 from support.faults import SCALE, some_of
 from support.helpers import small_config
@@ -39,7 +39,6 @@ CASES = [
     (f"{ROPE} {RMS} activation=relu2", ARCEE),
     (f"{ROPE} {RMS} {GROUPED} bias=false tie_embeddings=true", ARCEE),
     (f"{ROPE} {RMS} bias=false qkv_bias=true feed_forward_size=100 activation=relu2", ARCEE),
-    ("norm_epsilon=0.01", GPT2),
     ("attention_window=[null,5] scale=none", NEO),
     (f"attention_window=7 {GROUPED} bias=false activation=relu tie_embeddings=true", NEO),
     ("attention_window=[3,null,null] positions=sinusoidal norm_epsilon=0.001", NEO),
@@ -50,11 +49,7 @@ CASES = [
     (f"{ROPE} {RMS} {SLOWED} head_size=14 activation=relu", ARCEE),
     (f"{ROPE} {RMS} activation=swiglu {SLOWED}", LLAMA),
     (f"{ROPE} {RMS} activation=geglu bias=false {GROUPED} tie_embeddings=true norm_epsilon=0.01", LLAMA),
-    (f"{ROPE} {RMS} activation=swiglu bias=false attention_window=5", MISTRAL),
     (f"{ROPE} {RMS} activation=swiglu bias=false num_heads=5 head_size=6", MISTRAL),
-    (f"{ROPE} {RMS} activation=swiglu bias=false qkv_bias=true {GROUPED}", QWEN2),
-    (f"{ROPE} {RMS} activation=swiglu bias=false attention_window=[null,null,4]", QWEN2),
-    (f"{ROPE} {RMS} activation=swiglu bias=false qk_norm=true head_size=20", QWEN3),
     (f"{ROPE} {RMS} activation=geglu bias=false qkv_bias=true qk_norm=true {GROUPED} scale=none", QWEN3),
 ]
 # the whole table: all settings crossed
@@ -76,9 +71,7 @@ def settings_of(words: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("words", "class_name"), CASES)
-def test_a_stock_class_computes_what_our_model_computes(
-    words: str, class_name: str, transformers: Any, tmp_path: Path
-) -> None:
+def test_a_stock_class_computes_what_ours_does(words: str, class_name: str, transformers: Any, tmp_path: Path) -> None:
     stored = sharp_checkpoint(*settings_of(words))
     # scores that nothing divides are larger, and softmax more sensitive
     tolerance = 2e-5 if "scale=none" in words else 1e-5
@@ -91,7 +84,7 @@ def test_a_stock_class_computes_what_our_model_computes(
 @pytest.mark.skipif(SCALE < 1, reason="the whole table takes minutes")
 @pytest.mark.parametrize(("words", "class_name"), some_of(TABLE))
 def test_the_whole_table(words: str, class_name: str, transformers: Any, tmp_path: Path) -> None:
-    test_a_stock_class_computes_what_our_model_computes(words, class_name, transformers, tmp_path)
+    test_a_stock_class_computes_what_ours_does(words, class_name, transformers, tmp_path)
 
 
 @pytest.mark.filterwarnings("default")  # those of a library that is not ours
@@ -115,13 +108,11 @@ def test_transformer_lens_sees_the_same_attention(words: str, transformers: Any,
         close(cache[f"blocks.{layer}.attn.hook_pattern"], weights, 1e-5)
 
 
-def compare(
-    stored: Checkpoint, class_name: str, transformers: Any, directory: Path, in_float32: float, in_float64: float
-) -> None:
+def compare(stored: Checkpoint, class_name: str, transformers: Any, to: Path, float32: float, float64: float) -> None:
     """Load the export as a user does, and compare greedy tokens, logits and attention, these within tolerances."""
-    found = write_for_transformers(directory, stored)
+    found = write_for_transformers(to, stored)
     load = transformers.AutoModelForCausalLM.from_pretrained
-    theirs, loading = load(directory, output_loading_info=True, dtype=torch.float32)
+    theirs, loading = load(to, output_loading_info=True, dtype=torch.float32)
     assert (type(theirs).__name__, found.class_name) == (class_name, class_name)
     assert not any(loading.values())
     assert sum(parameter.numel() for parameter in theirs.parameters()) == found.num_parameters
@@ -129,19 +120,15 @@ def compare(
     ids = torch.randint(0, 256, (2, 80), generator=torch.Generator().manual_seed(3))
     with torch.no_grad():
         assert ours(ids).abs().max() > 2  # a model that says something
-        close(theirs(ids).logits, ours(ids), in_float32)
+        close(theirs(ids).logits, ours(ids), float32)
         assert greedy(theirs, ids[:1, :8]) == written_by(ours, ids[0, :8].tolist())
         theirs.set_attn_implementation("eager")
         seen = theirs(ids, output_attentions=True)
-        close(seen.logits, ours(ids), in_float32)
-        close(torch.stack(seen.attentions), ours.attention_weights(ids), in_float32)
+        close(seen.logits, ours(ids), float32)
+        close(torch.stack(seen.attentions), ours.attention_weights(ids), float32)
         ours.double()
         exact(theirs, ours.rotary)
-        close(theirs(ids).logits, ours(ids), in_float64)
-
-
-def close(found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> None:
-    torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
+        close(theirs(ids).logits, ours(ids), float64)
 
 
 def greedy(model: Any, ids: torch.Tensor) -> list[int]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.exchange import greedy, imported
+from support.exchange import close, imported
 from support.families import MODELS, TEXT, V, exact, save_tokenizer, sharp_model
 from support.faults import SCALE
 from support.helpers import RunCommand
@@ -19,10 +19,6 @@ from gpt_cli import load
 from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.tools.exchange.export_hf import write_for_transformers
 from gpt_cli.tools.exchange.import_hf import read_foreign
-
-# of each family the shape that is best known
-BEST_KNOWN = ["TinyStories-1M", "Pythia-14M", "Llama-3.2", "mistral", "Qwen2.5-0.5B", "Qwen3-0.6B"]
-
 
 EMBEDDINGS = ("wte.weight", "embed_in.weight", "embed_tokens.weight", "lm_head.weight")
 
@@ -67,10 +63,6 @@ def pair(
     return pairs[name]
 
 
-def close(found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> None:
-    torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
-
-
 @pytest.mark.parametrize("pair", MODELS, indirect=True)
 def test_an_imported_model_computes_the_same(pair: Pair) -> None:
     theirs, ours = pair.theirs, pair.ours.build_model()
@@ -86,21 +78,10 @@ def test_an_imported_model_computes_the_same(pair: Pair) -> None:
         assert weights.amax(-1).mean() > 0.1  # where equal weights would have 0.06
 
 
-@pytest.mark.parametrize("pair", ["gpt2", *BEST_KNOWN, "gpt_neo, odd", "qwen2 with windows"], indirect=True)
-def test_it_writes_the_same_64_tokens(pair: Pair) -> None:
-    prompt = pair.ours.tokenizer.encode(TEXT[:20])[:8]
-    there = torch.tensor([prompt])
-    pair.theirs.generation_config.eos_token_id = None
-    expected = pair.theirs.generate(there, attention_mask=torch.ones_like(there), max_new_tokens=64, do_sample=False)
-    assert greedy(pair.ours.build_model(), prompt) == expected[0, len(prompt) :].tolist()
-
-
 @pytest.mark.parametrize(
     "pair", [name for name in MODELS if "not scaled" not in name], indirect=True
 )  # q is scaled there
-def test_an_import_that_is_exported_is_the_same_class_with_the_same_tensors(
-    pair: Pair, transformers: Any, tmp_path: Path
-) -> None:
+def test_an_exported_import_has_the_same_class_and_tensors(pair: Pair, transformers: Any, tmp_path: Path) -> None:
     fitted = write_for_transformers(tmp_path / "hf", pair.ours)
     assert fitted.class_name == type(pair.theirs).__name__
     again, loading = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "hf", output_loading_info=True)
@@ -201,10 +182,8 @@ def test_a_context_is_as_long_as_the_model_allows_and_is_asked_for(
     for source, length in ((llama, 16), ("b", 48)):
         settings = [f"model.context_length={length}", "train.batch_size=1", "train.sample_every=null"]
         flags = [word for setting in settings for word in ("--set", setting)]
-        outcome = run(
-            "train", "--init-from", source, "--data", "my.txt", "--out", "t", "--max-steps", "1", *flags, "--overwrite"
-        )
-        assert outcome.code == 0, outcome.err
+        words = ("--data", "my.txt", "--out", "t", "--max-steps", "1", "--overwrite", *flags)
+        run("train", "--init-from", source, *words, exits=0)
 
 
 PUBLISHED = [

@@ -11,13 +11,8 @@ from gpt_cli.errors import together
 from gpt_cli.tools.exchange.families import FAMILIES, fit
 from gpt_cli.tools.exchange.families.config_fields import ConfigFields
 
-SIZES = {
-    "hidden_size": 48,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "intermediate_size": 96,
-    "max_position_embeddings": 64,
-}
+SIZES = {"hidden_size": 48, "num_hidden_layers": 4, "num_attention_heads": 4}
+SIZES |= {"intermediate_size": 96, "max_position_embeddings": 64}
 NEO = {"hidden_size": 48, "num_layers": 4, "num_heads": 4, "max_position_embeddings": 64}
 GPT2 = {"n_embd": 48, "n_layer": 4, "n_head": 4, "n_positions": 64}
 OF = {"gpt2": GPT2, "gpt_neo": NEO}
@@ -29,11 +24,9 @@ SCALED = {"rope_base": 5e5, "rope_scaling": 8.0, "rope_original_length": 16, "ro
 def given(kind: str, **keys: Any) -> tuple[dict[str, Any], list[str]]:
     """The settings that a config.json means, and the sentences about what is wrong."""
     found = ConfigFields({"model_type": kind, **OF.get(kind, SIZES), **keys}, "config.json", "")
-    settings = FAMILIES[kind].settings(found)
-    problems = found.problems()
-    return settings, [
-        line.removeprefix("error: config.json: ") for line in together(problems).lines()
-    ] if problems else []
+    settings, problems = FAMILIES[kind].settings(found), found.problems()
+    lines = together(problems).lines() if problems else []
+    return settings, [line.removeprefix("error: config.json: ") for line in lines]
 
 
 @pytest.mark.parametrize(
@@ -45,11 +38,7 @@ def given(kind: str, **keys: Any) -> tuple[dict[str, Any], list[str]]:
         ("gpt_neo", {"attention_layers": ["local", "global"] * 2, "window_size": 3}, {"attention_window": [3, None]}),
         ("gpt_neo", {"attention_types": [[["global"], 4]]}, {"attention_window": [None], "scale": "none"}),
         ("gpt_neox", {"rotary_pct": 0.5, "rotary_emb_base": 500}, {"rotary_size": 6, "rope_base": 500}),
-        (
-            "gpt_neox",
-            {"rope_parameters": {"rope_type": "default", "rope_theta": 500, "partial_rotary_factor": 0.5}},
-            {"rotary_size": 6, "rope_base": 500},
-        ),
+        ("gpt_neox", {"rope_parameters": {"rope_theta": 9, "partial_rotary_factor": 0.5}}, {"rotary_size": 6}),
         ("gpt_neox", {"rotary_pct": 0.34}, {"rotary_size": 4, "parallel_branches": True, "tie_embeddings": False}),
         ("llama", {"num_key_value_heads": None}, {"attention": "multi_head", "norm_epsilon": None}),
         ("llama", {"rope_theta": 5e5, "rope_scaling": None, "is_causal": True}, {"rope_base": 5e5}),
@@ -88,7 +77,6 @@ def test_keys_are_settings(kind: str, keys: dict[str, Any], settings: dict[str, 
     [
         ("llama", {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, ['its rope is of type "yarn", but']),
         ("llama", {"rope_scaling": {"type": "linear", "factor": 2.0}}, ['its rope is of type "linear", but']),
-        ("llama", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, ['its rope is of type "dynamic", but']),
         ("llama", {"rope_parameters": {"rope_type": "longrope"}}, ['its rope is of type "longrope", but']),
         ("llama", {"rope_parameters": {"mrope_section": [8, 4]}}, ["mrope_section is [8, 4], which gpt does not"]),
         ("llama", {"rope_parameters": {"partial_rotary_factor": 0.5}}, ["partial_rotary_factor is 0.5, which gpt"]),
@@ -118,7 +106,6 @@ def test_keys_are_settings(kind: str, keys: dict[str, Any], settings: dict[str, 
         *((kind, {"is_causal": False}, ["is_causal is false, which gpt does not"]) for kind in ("gpt2", "llama", "gpt_neox")),
         ("gpt_neox", {"rotary_pct": 0}, ["rotary_pct: 0 is not a share of a head"]),
         ("gpt_neox", {"rotary_pct": 1.5}, ["rotary_pct: 1.5 is not a share of a head"]),
-        ("gpt_neox", {"rotary_pct": -1e308}, ["rotary_pct: -1e+308 is not a share"]),
         ("gpt_neox", {"rotary_emb_base": 1e4, "rope_theta": 1e5}, ["rope_theta and rotary_emb_base disagree: 1"]),
         ("gpt_neox", {"hidden_act": "silu"}, ['hidden_act is "silu", but gpt has gelu, gelu_pytorch_tanh, gelu_new, relu']),
         ("gpt_neo", {}, ["attention_types is [[[\"global\", \"local\"], 12]], which does not give its 4 blocks"]),

@@ -35,9 +35,7 @@ EXPORTED = [
 
 
 @pytest.mark.parametrize("words", EXPORTED, ids=lambda words: words or "default")
-def test_our_exports_come_back_equal_also_through_save_pretrained(
-    words: str, transformers: Any, tmp_path: Path
-) -> None:
+def test_our_exports_return_equal_also_through_save_pretrained(words: str, transformers: Any, tmp_path: Path) -> None:
     tokenizer = TOKENIZERS[EXPORTED.index(words) % 3]
     before = sharp_checkpoint(*(f"model.{word}" for word in words.split()), tokenizer=tokenizer)
     write_for_transformers(tmp_path / "one", before)

@@ -18,16 +18,8 @@ from gpt_cli.tools.exchange.export_hf import write_for_transformers
 from gpt_cli.tools.exchange.tokenizer_json import json_bytes, padding_id, read_tokenizer, tokenizer_json
 
 _ROPE = "model.positions=rope"
-ANSWERS = {
-    "cat": "meow",
-    "dog": "woof",
-    "cow": "moo",
-    "bee": "buzz",
-    "owl": "hoot",
-    "duck": "quack",
-    "pig": "oink",
-    "lion": "roar",
-}
+ANSWERS = {"cat": "meow", "dog": "woof", "cow": "moo", "bee": "buzz"}
+ANSWERS |= {"owl": "hoot", "duck": "quack", "pig": "oink", "lion": "roar"}
 
 
 def _loaded(transformers: Any, folder: Path) -> tuple[Any, Any]:
@@ -38,9 +30,7 @@ def _loaded(transformers: Any, folder: Path) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("kind", ["bpe", "gpt2", "byte"])
 @pytest.mark.parametrize("positions", ["learned", "rope"])
-def test_the_usual_collator_learns_the_end_of_a_text(
-    kind: str, positions: str, transformers: Any, tmp_path: Path
-) -> None:
+def test_the_usual_collator_learns_the_end(kind: str, positions: str, transformers: Any, tmp_path: Path) -> None:
     """Two texts of different lengths: each has its end among the labels, and the filling is in neither labels nor ids."""
     stored = sharp_checkpoint(f"model.positions={positions}", tokenizer=TOKENIZERS[kind])
     write_for_transformers(tmp_path / "hf", stored)
@@ -58,9 +48,7 @@ def test_the_usual_collator_learns_the_end_of_a_text(
     torch.testing.assert_close(seen, alone, rtol=0, atol=3e-5)
 
 
-def test_where_no_character_is_spare_the_card_names_the_collator_that_learns_the_end(
-    transformers: Any, tmp_path: Path
-) -> None:
+def test_without_a_spare_character_the_card_names_the_other_collator(transformers: Any, tmp_path: Path) -> None:
     stored = sharp_checkpoint(tokenizer=TOKENIZERS["char"])
     write_for_transformers(tmp_path / "hf", stored)
     _, tokenizer = _loaded(transformers, tmp_path / "hf")

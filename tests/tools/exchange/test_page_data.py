@@ -50,7 +50,7 @@ def test_float16_is_chosen_while_the_page_is_small() -> None:
         (159, None, "212 MB with weights in int8", "a page holds about 150 million parameters"),
     ],
 )
-def test_a_page_that_is_too_large_is_refused_with_what_fits(
+def test_too_large_a_page_is_refused_with_what_fits(
     millions: int, wanted: str | None, sentence: str, hint: str
 ) -> None:
     with pytest.raises(EnvironmentFailure) as refused:

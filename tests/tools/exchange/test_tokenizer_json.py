@@ -26,7 +26,7 @@ from gpt_cli.text.encode import encode
 from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer
 from gpt_cli.text.hf_tokenizer_rules import WORDS, problems
 from gpt_cli.text.split_patterns import BY_NAME, PATTERNS, WORD_PATTERN
-from gpt_cli.text.tokenizers import BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer, byte_letters
+from gpt_cli.text.tokenizers import BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer
 from gpt_cli.text.train_tokenizer import tokenizer_from_dict
 from gpt_cli.tools.exchange.export_hf import write_for_transformers
 from gpt_cli.tools.exchange.tokenizer_json import merges, read_tokenizer, tokenizer_files, tokenizer_json
@@ -62,13 +62,6 @@ def test_bytes_that_are_no_character_are_the_same_text() -> None:
     theirs = tokenizers.Tokenizer.from_str(json.dumps(tokenizer_json(ours)))
     ids = [*"今".encode()[:2], 254, 65]
     assert theirs.decode(ids) == ours.decode(ids) == "\ufffd\ufffdA"
-
-
-def test_visible_bytes_are_their_own_letters() -> None:
-    letters = byte_letters()
-    assert (letters[ord("A")], letters[0], letters[ord(" ")], letters[ord("\n")]) == ("A", "Ā", "Ġ", "Ċ")
-    assert letters[0xAD] == "Ń"  # a soft hyphen, the last that is not visible
-    assert len(set(letters)) == 256
 
 
 BYTES = [bytes([byte]) for byte in range(256)]

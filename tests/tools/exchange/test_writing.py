@@ -22,18 +22,6 @@ from gpt_cli.tools.exchange.export_tensors import Part, Recipe
 from gpt_cli.tools.exchange.request import FILES, require_directory
 
 
-def test_a_tensor_is_made_of_parts_in_order() -> None:
-    ours = {
-        "a": torch.tensor([[1.0, 2.0]]),
-        "b": torch.tensor([[3.0, 4.0]]),
-        "c": torch.tensor([[2.0, 0.0], [0.0, 1.0]]),
-    }
-    parts = (Part(("a",)), Part(("b",), 0.5), Part(("a", "c")))
-    assert computed(Recipe((3, 2), parts), ours).tolist() == [[1, 2], [1.5, 2], [2, 2]]
-    assert computed(Recipe((2, 3), parts, transposed=True), ours).tolist() == [[1, 1.5, 2], [2, 2, 2]]
-    assert computed(Recipe((2, 1)), ours).tolist() == [[0], [0]]
-
-
 def test_a_product_is_rounded_once() -> None:
     """1 + 2^-20 squared is 1 + 2^-19 + 2^-40, of which float32 keeps all but the last; less 1 - 2^-19 in two steps."""
     ours = {"a": torch.tensor([[1 + 2**-20, 1.0]]), "b": torch.tensor([[1 + 2**-20], [-1.0]])}

@@ -214,10 +214,3 @@ def test_the_three_largest_are_named_with_their_tokens() -> None:
     longest = np.argsort(-lengths)[:3]
     told = ", ".join(f"{place} {IDS[place]} {lengths[place]:.4f}" for place in longest)
     assert of["head_output"].notes[0].values["list"] == told
-
-
-def test_one_token_looks_at_itself() -> None:
-    model = model_of("learned")
-    explanation = explain_head(model, TOKENS[:1], IDS[:1], layer=0, head=0, queries=[0])
-    (weights,) = [step.numbers for step in explanation.steps if step.name == "weights"]
-    assert weights.tolist() == [[1.0]]

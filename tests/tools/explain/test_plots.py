@@ -37,7 +37,3 @@ def test_without_a_font_the_picture_is_in_english_and_it_is_said(monkeypatch: py
     assert "<!-- renormalised -->" in svg
     wrong = "no installed font has Chinese characters, so the picture is in English"
     assert said == [f"{wrong} (Debian: apt install fonts-noto-cjk)"]
-
-
-def test_png_is_png() -> None:
-    assert plot("padding", studies.padding(), "en", kind="png", notice=print).startswith(b"\x89PNG")

@@ -16,7 +16,7 @@ from support.pages import content_of, dump_of, random_weights, restored, scores_
 from gpt_cli.attention_maps.file_formats import num_written, written_bytes
 from gpt_cli.attention_maps.head_metrics import COLUMNS, ROLES
 from gpt_cli.attention_maps.logit_attribution import Writes
-from gpt_cli.attention_maps.patterns import AttentionDump, Prediction
+from gpt_cli.attention_maps.patterns import AttentionDump
 from gpt_cli.tools.interpret.attention_files import attention_page, quantise
 
 TOKENS = ("今", 'a,"b"', "\n")
@@ -83,12 +83,6 @@ def test_the_page_holds_every_weight_of_every_head(shape: tuple[int, int, int], 
     expected = weights[:, :, *np.tril_indices(shape[2])]
     allowed = np.sqrt(expected) / levels + 1 / (4 * levels**2) + 1e-9
     assert (np.abs(restored(page) - expected) <= allowed).all()
-
-
-def test_the_same_dump_gives_the_same_page() -> None:
-    dump = dump_of(["a", "b"], random_weights(1, 1, 2), (Prediction(0.25, 3),))
-    assert attention_page(dump) == attention_page(dump)
-    assert content_of(attention_page(dump))["generated"] == [{"probability": 0.25, "rank": 3}]
 
 
 def test_the_page_holds_every_score_and_from_which_one_on_a_label_applies() -> None:

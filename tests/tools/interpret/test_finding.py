@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import gpt_cli
-from gpt_cli.common.drawing.panels import Curves, HeatMap, Panel
+from gpt_cli.common.drawing.panels import Panel
 from gpt_cli.common.host import Host
 from gpt_cli.tools.interpret.figure import Figure, cell, farthest, heat_map, matrix, named_curves
 from gpt_cli.tools.interpret.finding import Finding, View, as_csv, stack, table_by_step
@@ -108,14 +108,12 @@ def test_a_map_has_the_labels_of_its_axes_and_a_single_axis_is_a_column() -> Non
     assert (found.title, found.rows, found.columns, found.decimals) == ("share of it", ["L1", "L4"], ["a", "b", "c"], 3)
     column = heat_map(FIGURE.at(head=0), "title")
     assert (column.title, column.numbers.tolist(), column.axis_labels) == ("title", [[0.1], [0.4]], ("layer", ""))
-    assert isinstance(found, HeatMap)
 
 
 def test_lines_without_a_name_lie_below_the_others() -> None:
     steps = Figure("a", {"step": (1, 2), "place": ("x", "y", "z")}, np.arange(6.0).reshape(2, 3))
     found = named_curves(steps, "title", {"z": {"color": "red"}, "x": {}}, (0, 1))
     assert [(line.label, line.values.tolist()) for line in found.lines] == [("", [1, 4]), ("z", [2, 5]), ("x", [0, 3])]
-    assert isinstance(found, Curves)
 
 
 def parsed(content: bytes) -> list[dict[str, str]]:

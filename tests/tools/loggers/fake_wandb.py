@@ -22,12 +22,8 @@ def _misbehave(where: str) -> None:
         raise RuntimeError("no more quota\nand a second line")
     if how == "hang":
         time.sleep(3600)
-    if how == "term":
-        os.kill(os.getpid(), signal.SIGTERM)
-    if how == "usr1":
-        os.kill(os.getpid(), signal.SIGUSR1)
-    if how == "die":
-        os.kill(os.getpid(), signal.SIGKILL)
+    if how in ("SIGTERM", "SIGUSR1", "SIGKILL"):
+        os.kill(os.getpid(), signal.Signals[how])
     if how == "exit":
         raise SystemExit(3)
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 from support.browsers import Opened, OpenPage, ShowPage
 from support.scripts import RunScript, run_script
 
@@ -80,6 +80,12 @@ def opened(open_page: OpenPage, file: Path) -> Iterator[Opened]:
     opened = open_page(file)
     yield opened
     assert opened.requests == [file.as_uri()]
+
+
+@pytest.fixture
+def page(opened: Opened) -> Page:
+    """The same page, as playwright has it."""
+    return opened.page
 
 
 @pytest.fixture(name="run_script", scope="package")

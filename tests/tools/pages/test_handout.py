@@ -32,9 +32,7 @@ def handout(folder: Path, title: str, prompt: str) -> Path:
 
 
 @pytest.mark.parametrize("language", ["en-US", "zh-CN"])
-def test_every_page_opens_from_the_first_with_its_title_and_the_prompt(
-    open_page: OpenPage, tmp_path: Path, language: str
-) -> None:
+def test_pages_open_from_the_first_with_title_and_prompt(open_page: OpenPage, tmp_path: Path, language: str) -> None:
     opened = open_page(handout(tmp_path, "Lesson 3", "The value"), language)
     page = opened.page
     page.set_viewport_size({"width": 390, "height": 800})

@@ -16,14 +16,19 @@ from gpt_cli.tools.pages.html_page import ATTENTION, MODEL, REPORT, PageParts, b
 FOLDER = Path(pages.__file__).parent
 
 
-def test_it_may_run_only_its_own_script_and_load_nothing() -> None:
-    page = build_page(ATTENTION, {}).decode()
+each_page = pytest.mark.parametrize("parts", [ATTENTION, MODEL, REPORT], ids=lambda parts: parts.folder)
+
+
+@each_page
+def test_it_may_run_only_its_own_script_and_load_nothing_nor_may_its_worker(parts: PageParts) -> None:
+    page = build_page(parts, {}, "AAAA").decode()
     policy = re.search(r'Content-Security-Policy" content="(.*?)"', page)
     assert policy
     hashes = {}
     for kind in ("script", "style"):
         inside = re.search(rf"<{kind}>(.*?)</{kind}>", page, re.DOTALL)
         assert inside
+        assert ("class GPT" in inside[1]) == (kind == "script" and bool(parts.worker))
         hashes[kind] = f"'sha256-{base64.b64encode(hashlib.sha256(inside[1].encode()).digest()).decode()}'"
     assert policy[1].split("; ") == [
         "default-src 'none'",
@@ -31,11 +36,12 @@ def test_it_may_run_only_its_own_script_and_load_nothing() -> None:
         f"style-src {hashes['style']}",
         "base-uri 'none'",
         "form-action 'none'",
+        *(["worker-src blob:"] if parts.worker else []),
     ]
     assert re.findall(r"(?:https?:)?//[a-z]+\.[a-z]+(?!3\.org)", page) == []
 
 
-@pytest.mark.parametrize("parts", [ATTENTION, MODEL, REPORT], ids=lambda parts: parts.folder)
+@each_page
 def test_no_two_scripts_of_a_page_use_one_name_and_no_two_elements_one_id(parts: PageParts) -> None:
     """Of two functions of one name in a scope, the second silently replaces the first; of two ids, one is found."""
     ids = re.findall(r'<[^>]+ id="([^"]+)"', build_page(parts, {}).decode())
@@ -53,23 +59,19 @@ def test_no_two_scripts_of_a_page_use_one_name_and_no_two_elements_one_id(parts:
         assert sorted(declared) == sorted(set(declared))
 
 
-def test_the_script_puts_text_on_the_page_as_text_alone() -> None:
-    page = build_page(ATTENTION, {}).decode()
+@each_page
+def test_the_script_puts_text_on_the_page_as_text_alone_and_fetches_nothing(parts: PageParts) -> None:
+    page = build_page(parts, {}).decode()
     for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"):
+        assert way not in page
+    for way in ("fetch(", "XMLHttpRequest", "importScripts", "WebSocket"):
         assert way not in page
 
 
 def test_content_is_data_that_no_parser_takes_for_markup() -> None:
-    tokens = [
-        "</script><script>alert(1)</script>",
-        "<!--",
-        "&lt;",
-        "\u2028",
-        "{{policy}}",
-        "{{script}}{{content}}",
-        "今",
-    ]
-    page = build_page(ATTENTION, {"tokens": tokens})
+    markers = ["{{policy}}", "{{script}}{{content}}", "{{data}}"]
+    tokens = ["</script><script>alert(1)</script>", "<!--", "&lt;", "\u2028", "今", *markers]
+    page = build_page(ATTENTION, {"tokens": tokens}, "AAAA")
     inside = re.search(rb'id="content">(.*?)</script>', page, re.DOTALL)
     assert inside
     assert not set(inside[1]) & set(b"<>&")

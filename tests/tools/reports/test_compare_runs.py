@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.pages import content_of
-from support.records import record
+from support.records import changed, record
 
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.checkpoints.run_list import RunLoss
@@ -27,7 +27,7 @@ from gpt_cli.tools.reports.compare_runs import (
 from gpt_cli.tools.reports.curves import thinned
 from gpt_cli.tools.reports.page_content import report_page
 from gpt_cli.tools.reports.report import RunReport
-from gpt_cli.tools.reports.run_record import RunRecord, read_record
+from gpt_cli.tools.reports.run_record import read_record
 
 
 def test_what_is_not_finite_has_no_point(smoke_run: Path) -> None:
@@ -55,15 +55,9 @@ def test_few_points_are_all_kept_and_level_curves_keep_their_ends() -> None:
     assert {0, 4999} <= set(thinned(np.ones(5000), 4).tolist())
 
 
-def changed(record: RunRecord, **train: object) -> RunRecord:
-    config = record.overview.config
-    assert config is not None
-    return replace(record, overview=replace(record.overview, config=config.changed(train=train)))
-
-
 def test_runs_differ_where_two_of_them_say_something_else(smoke_run: Path) -> None:
     record = read_record(smoke_run)
-    others = [record, changed(record, learning_rate=0.5, log_to=["wandb"]), record]
+    others = [record, changed(record, train={"learning_rate": 0.5, "log_to": ["wandb"]}), record]
     assert differing_settings(others) == [
         Row("train.learning_rate", ("0.01", "0.5", "0.01")),
         Row("train.log_to", ("[]", '["wandb"]', "[]")),
@@ -133,8 +127,8 @@ def test_means_are_those_of_runs_that_differ_in_their_seed_alone() -> None:
 def test_a_report_has_means_where_runs_are_repeated(smoke_run: Path) -> None:
     record = read_record(smoke_run)
     loss = record.outcome["validation_loss"]
-    runs = [record, changed(record, seed=5)]
-    others = [changed(record, seed=seed, learning_rate=0.5) for seed in (1337, 5)]
+    runs = [record, changed(record, train={"seed": 5})]
+    others = [changed(record, train={"seed": seed, "learning_rate": 0.5}) for seed in (1337, 5)]
     assert [tuple(mean) for mean in means_of_records(runs)] == [
         ({}, 2, pytest.approx(loss), 0.0, (1337, 5), (loss, loss), (0, 1))
     ]

@@ -34,9 +34,7 @@ def test_smoothing_begins_with_the_first_loss_and_ends_with_a_twentieth_of_each(
         ("gradient_norm", 4.0, 4.0, Scale(2, 6)),
     ],
 )
-def test_a_scale_shows_all_values_and_is_by_log_where_they_differ_much(
-    quantity: str, low: float, high: float, scale: Scale
-) -> None:
+def test_a_scale_is_by_log_where_values_differ_much(quantity: str, low: float, high: float, scale: Scale) -> None:
     assert scale_of(quantity, [np.array([high]), np.array([]), np.array([low])]) == scale
     assert scale_of(quantity, []) == Scale(0, 1), "without values there is one too"
 

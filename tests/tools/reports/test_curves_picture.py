@@ -42,13 +42,10 @@ def texts(figure: Figure) -> list[str]:
     return [text.get_text() for text in figure.findobj(Text)]
 
 
-def pixels(png: bytes) -> np.ndarray:
-    return matplotlib.image.imread(io.BytesIO(png))[..., :3]
-
-
 def count(png: bytes, colour: str) -> int:
     """How many pixels have a colour."""
-    return int((np.abs(pixels(png) - matplotlib.colors.to_rgb(colour)).max(-1) < 0.01).sum())
+    pixels = matplotlib.image.imread(io.BytesIO(png))[..., :3]
+    return int((np.abs(pixels - matplotlib.colors.to_rgb(colour)).max(-1) < 0.01).sum())
 
 
 def test_every_run_has_its_colour() -> None:
@@ -209,9 +206,7 @@ def test_every_word_of_the_picture_has_chinese(figures: list[Figure], monkeypatc
     assert {"每秒 token 数", "训练时间（min）", "没有记录"} < said
 
 
-def test_without_a_chinese_font_it_stays_english_and_it_is_said(
-    figures: list[Figure], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_chinese_font_it_stays_english(figures: list[Figure], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(canvas.font_manager, "findSystemFonts", list)
     monkeypatch.setenv("GPT_LANGUAGE", "zh")
     lines: list[str] = []

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.pages import content_of, dump_of, keep, random_weights, snapshots_of, unpacked
+from support.records import changed
 
 import gpt_cli.tools.reports.page_content as module
 from gpt_cli.attention_maps.patterns import Origin
@@ -76,11 +77,9 @@ def test_a_run_of_a_million_lines_and_many_samples_or_thirty_runs_make_a_small_p
 def test_a_sample_begins_with_the_prompt_or_with_what_all_share(
     smoke_run: Path, prompt: str | None, texts: list[str], begins: list[str]
 ) -> None:
-    record = read_record(smoke_run)
-    assert record.overview.config is not None
-    overview = replace(record.overview, config=record.overview.config.changed(train={"sample_prompt": prompt}))
+    record = changed(read_record(smoke_run), train={"sample_prompt": prompt})
     samples = tuple(LoggedSample(10 * step, text) for step, text in enumerate(texts, 1))
-    (run,) = content(replace(record, overview=overview, samples=samples))["runs"]
+    (run,) = content(replace(record, samples=samples))["runs"]
     assert [sample["begins"] for sample in run["samples"]] == begins
 
 
@@ -95,13 +94,6 @@ def test_what_is_not_finite_is_no_point_and_no_place(smoke_run: Path, name: str)
     else:
         assert steps.tolist() == [5, 10, 15, 20]
         assert np.isnan(seconds[1])
-
-
-def test_attention_is_that_of_the_snapshots(watched: Path) -> None:
-    (part,) = content(read_record(watched))["attention"]
-    assert part["weights"]["frames"] == {"steps": [1, 10, 20], "losses": [4.0, 3.0, 2.0]}
-    assert part["weights"]["tokens"] == ["The", " value", " of"]
-    assert part["command"] == "gpt attn-dump --run runs/smoke --over-training --out film.html"
 
 
 def test_a_dump_that_was_asked_for_replaces_snapshots(watched: Path) -> None:
@@ -126,12 +118,8 @@ def test_a_page_is_the_same_for_the_same_runs(smoke_run: Path) -> None:
 
 
 def test_runs_that_differ_in_their_seed_alone_share_a_colour(smoke_run: Path) -> None:
-    one = read_record(smoke_run)
-    config = one.overview.config
-    assert config is not None
     settings = [{"seed": 1}, {"seed": 2}, {"seed": 1, "learning_rate": 0.5}, {"seed": 1}]
-    overviews = [replace(one.overview, config=config.changed(train=changed)) for changed in settings]
-    records = [replace(one, overview=overview) for overview in overviews]
+    records = [changed(read_record(smoke_run), train=each) for each in settings]
     marks = [(run["group"], run["mark"]) for run in content(*records)["runs"]]
     assert marks == [(0, "a1"), (0, "a2"), (1, "b"), (2, "c")]
 

@@ -101,12 +101,12 @@ def test_random_points_are_different(here: Path) -> None:
         ("random: {train.seed: [1]}", ": num_runs is missing"),
         ("random: {train.seed: [1]}\nnum_runs: 0", ':3: num_runs: "0" is not a whole number'),
         (
-            "settings: {train.learning_rate: {from: 1, to: 2}, data.source: [c.yaml]}\ngrid: {train.seed: [1]}",
-            ":2: train.learning_rate: settings has one value for all runs; a list",
+            "settings: {train.eval_every: {from: 1, to: 2}}\ngrid: {train.seed: [1]}",
+            ":2: train.eval_every: settings has",
         ),
         (
-            "settings: {train.learning_rate: [1e-3, 1e-2]}\ngrid: {train.seed: [1]}",
-            ":2: train.learning_rate: settings has one value for all runs; a list",
+            "settings: {train.eval_every: [1, 2]}\ngrid: {train.seed: [1]}",
+            ":2: train.eval_every: settings has one value",
         ),
         ("grid:", ":2: grid must have lines `section.key: list`"),
         ("grid: {train.sead: [1]}", ':2: there is no setting "train.sead"'),
@@ -117,18 +117,18 @@ def test_random_points_are_different(here: Path) -> None:
         ("settings: {train.seed: 1}\ngrid: {train.seed: [1]}", ":3: train.seed is already set by settings"),
         (
             "grid:\n  model.d_model: [16, 30]\n  model.num_heads: [2, 4]",
-            ":3: model.d_model: d_model 30 is not a multiple of num_heads 4",
+            ":3: model.d_model: d_model 30 is not a multiple of",
         ),
         ("grid: {train.learning_rate: [1, fast]}", ':2: train.learning_rate: "fast" is not a number above 0'),
         ("repeats: 0\ngrid: {model.d_model: [16]}", ':2: repeats: "0" is not a whole number'),
         ("repeats: 3\ngrid: {train.seed: [1]}", ":3: train.seed contradicts repeats"),
         (
             "repeats: 600\ngrid: {model.d_model: [16, 32]}",
-            ":2: 2 points with 600 repeats are 1,200 runs, and a sweep has at most 1,000",
+            ":2: 2 points with 600 repeats are 1,200 runs, and a sweep has",
         ),
         (
-            "repeats: 2\nsettings: {train.seed: 9223372036854775807}\ngrid: {model.d_model: [16]}",
-            ": train.seed: 9223372036854775808 is not",
+            f"repeats: 2\nsettings: {{train.seed: {2**63 - 1}}}\ngrid: {{model.d_model: [16]}}",
+            f": train.seed: {2**63} is",
         ),
     ],
 )
@@ -249,6 +249,4 @@ def test_the_record_tells_one_sweep_from_another(here: Path) -> None:
 
 def test_of_thousands_of_wrong_settings_fifty_are_named(here: Path) -> None:
     path = written(here, "base: c.yaml\ngrid:\n" + "".join(f"  train.k{i}: [1]\n" for i in range(3_000)))
-    with pytest.raises(UsageError) as raised:
-        read_sweep(path)
-    assert len(raised.value.lines()) - 1 == len(raised.value.others) + 1 == 50
+    assert len(problems(path)) - 1 == 50

@@ -210,10 +210,8 @@ def with_alignment(content: bytes) -> bytes:
 
 REFUSED: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "this is not a GGUF file"),
-    "zeros": (bytes(4096), "this is not a GGUF file"),
     "text": (b"hello, world", "this is not a GGUF file"),
     "version 1": (built(version=1), "this GGUF file is of version 1, and gpt reads versions 2 and 3"),
-    "version 0": (built(version=0), "this GGUF file is of version 0,"),
     "version 4": (built(version=4), "this GGUF file is of version 4,"),
     "big endian": (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "is big endian, and gpt reads little endian"),
     "cut": (small()[:100], "the file is truncated: it ends inside its header, after 100 bytes"),
@@ -223,10 +221,6 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "more keys than bytes": (built(counts=(0, 2**16)), "it ends inside its header"),
     "more tensors than bytes": (built(counts=(2**16, 0)), "it ends inside its header"),
     "a long key": (built(counts=(0, 1)) + struct.pack("<Q", 2**62) + bytes(64), "it ends inside its header"),
-    "a long list": (
-        built([("k", struct.pack("<IIQ", 9, 8, 2**40))], data=bytes(64)),
-        "it ends inside its header",
-    ),
     "a list of lists": (built([("k", struct.pack("<IIQ", 9, 9, 1) + bytes(64))]), '"k" is a list of lists'),
     "a type of values": (built([("k", struct.pack("<IQ", 13, 0))]), '"k" is of type 13, which GGUF lacks'),
     "a type of elements": (built([("k", struct.pack("<IIQ", 9, 99, 0))]), '"k" is of type 99, which GGUF lacks'),
@@ -235,14 +229,10 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "a key of bytes": (built([(b"\xff", value(4, 1))]), "is not UTF-8"),
     "a text of bytes": (built([("k", value(8, b"a\xc3"))]), "is not UTF-8"),
     "a surrogate": (built([("k", listed(8, [b"\xed\xa0\x80"]))]), "is not UTF-8"),
-    "a name of bytes": (built([], [tensor(b"\x80", (1,))], bytes(32)), "is not UTF-8"),
     "a bool": (built([("k", value(7, 2))]), '"k" has a bool that is neither 0 nor 1'),
     "a bool of a list": (built([("k", listed(7, [0, 255]))]), '"k" has a bool that is neither 0 nor 1'),
     "five dimensions": (one((1,) * 5), '"t" has 5 dimensions, not 1 to 4'),
-    "many dimensions": (
-        built([], [text("t") + struct.pack("<I", 2**32 - 1)], bytes(64)),
-        '"t" has 4,294,967,295 dimensions, not 1 to 4',
-    ),
+    "many dimensions": (built([], [text("t") + struct.pack("<I", 2**32 - 1)], bytes(64)), '"t" has 4,294,967,295'),
     "no dimensions": (one(()), '"t" has 0 dimensions, not 1 to 4'),
     "no numbers": (one((3, 0)), '"t" has a dimension of size 0'),
     "an alignment of 24": (with_alignment(value(4, 24)), "general.alignment is not a power of two from 8 to 65,536"),
@@ -267,7 +257,6 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "parts of blocks": (one((32, 31), "Q8_0"), 'rows of "t" are no whole blocks of 32 numbers'),
     "another type": (one((256,), "Q4_K"), '"t" is Q4_K, and gpt reads F32, F16, BF16, Q8_0'),
     "an unknown type": (one((1,), 99), '"t" is type 99, and gpt reads'),
-    "a type that was given up": (one((1,), 4), '"t" is type 4, and gpt reads'),
     "one of several": (built([("split.count", value(2, 3))]), "it is one of several files that make a model"),
 }
 

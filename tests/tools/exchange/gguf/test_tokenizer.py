@@ -165,15 +165,8 @@ def test_a_key_that_is_not_true_makes_nothing_of_ours() -> None:
     assert tokenizer_from(gpt2, "model.gguf", {"kind": "bpe", "pattern": {}}).kind == "kept"
 
 
-_SMALL: dict[str, Any] = {
-    "model": "gpt2",
-    "pre": "gpt-2",
-    "tokens": ["a", "b", "ab", END_OF_TEXT],
-    "token_type": [1, 1, 1, 3],
-    "merges": ["a b"],
-    "bos_token_id": 3,
-    "eos_token_id": 3,
-}
+_SMALL: dict[str, Any] = {"model": "gpt2", "pre": "gpt-2", "bos_token_id": 3, "eos_token_id": 3}
+_SMALL |= {"tokens": ["a", "b", "ab", END_OF_TEXT], "token_type": [1, 1, 1, 3], "merges": ["a b"]}
 
 
 def small(**changes: Any) -> Tokenizer:
@@ -194,10 +187,8 @@ HOSTILE_VALUES: dict[str, tuple[dict[str, Any], str]] = {
     "model-wordpiece": ({"model": "bert"}, "of kind WordPiece"),
     "model-unknown": ({"model": "x"}, 'of kind "x"'),
     "model-missing": ({"model": None}, "model is not a text"),
-    "model-list": ({"model": ["gpt2"]}, "model is not a text"),
     "pre-missing": ({"pre": None}, "pre is not a text"),
     "pre-unknown": ({"pre": "gpt-4o"}, 'by "gpt-4o"'),
-    "pre-list": ({"pre": ["gpt-2"]}, "pre is not a text"),
     "tokens-missing": ({"tokens": None}, "tokens is not a list"),
     "tokens-numbers": ({"tokens": [1, 2, 3, 4]}, "tokens is not a list"),
     "tokens-none": ({"tokens": []}, "tokens is not a list"),
@@ -208,13 +199,11 @@ HOSTILE_VALUES: dict[str, tuple[dict[str, Any], str]] = {
     "types-short": ({"token_type": [1, 1, 3]}, "are not each normal"),
     "types-flags": ({"token_type": [True] * 4}, "are not each normal"),
     "types-bytes": ({"token_type": [6] * 4}, "are not each normal"),
-    "types-text": ({"token_type": "1113"}, "are not each normal"),
     "merges-missing": ({"merges": None}, "merges is not a list"),
     "merges-doubled": ({"merges": ["a b", "a b"]}, "twice"),
     "merges-unknown": ({"merges": ["a x"]}, "that it does not have"),
     "merges-result": ({"merges": ["b a"]}, "that it does not have"),
     "merges-one": ({"merges": ["ab"]}, "two tokens with a space"),
-    "merges-three": ({"merges": ["a b a"]}, "two tokens with a space"),
     "merges-space": ({"merges": [" a"]}, "two tokens with a space"),
     "eos-missing": ({"eos_token_id": None}, "no end-of-text"),
     "eos-large": ({"eos_token_id": 4}, "none of its 4 tokens"),

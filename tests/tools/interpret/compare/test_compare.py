@@ -18,7 +18,6 @@ from support.helpers import RunCommand, damage, sharp_model
 
 import gpt_cli
 from gpt_cli.attention_maps.activations import head_columns
-from gpt_cli.evaluation.nll import standard_error
 from gpt_cli.model import GPT
 from gpt_cli.tools.interpret.compare.compare import Window, compare_window, head_changes, most_apart, weight_changes
 
@@ -38,9 +37,7 @@ def two_models(settings: list[str]) -> tuple[GPT, GPT]:
 
 @pytest.mark.parametrize("settings", FORMS)
 @pytest.mark.parametrize("at_once", [2**26, 3 * V])
-def test_a_window_has_what_plain_torch_finds(
-    settings: list[str], at_once: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_window_has_what_torch_finds(settings: list[str], at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpt_cli.tools.interpret.compare.compare.LOGITS_AT_ONCE", at_once)
     models = two_models(settings)
     found = compare_window(models, IDS, ["a", "b"])
@@ -107,11 +104,6 @@ def test_the_error_of_a_paired_difference_is_that_of_resampled_windows(run: RunC
         assert one["bits_per_byte"] == pytest.approx(other["bits_per_byte"], abs=1e-5)
     assert whole.difference["value"] == pytest.approx(evaluated[1]["difference"]["value"], abs=1e-5)
     assert whole.difference["error"] == pytest.approx(evaluated[1]["difference"]["error"], abs=1e-5)
-    generator = np.random.default_rng(0)
-    one, other = generator.normal(3, 1, 200), generator.normal(3, 0.1, 200)
-    other += one
-    drawn = generator.integers(0, 200, (4000, 200))
-    assert standard_error(other - one, np.ones(200)) == pytest.approx((other - one)[drawn].mean(1).std(), rel=0.05)
 
 
 def test_weights_are_compared_by_part_where_shapes_agree() -> None:
@@ -158,9 +150,7 @@ def test_runs_are_shown_and_saved(run: RunCommand, smoke_run: Path, tmp_path: Pa
     assert sum(row["what"] == "attention_change" for row in rows) == len(found["heads"]) == 4
     assert min(Image.open(io.BytesIO((tmp_path / "a.png").read_bytes())).size) > 100
     same = gpt_cli.compare([smoke_run, smoke_run], max_tokens=200)
-    assert same["attention_change"].values.tolist() == [[0, 0], [0, 0]]
     assert same["loss"].coords["run"] == ("first", "second")
-    assert same.difference["value"] == same.difference["error"] == 0
     assert same.passages == []
     assert (same.as_picture("pdf") or b"").startswith(b"%PDF")
     svg = (same.as_picture("svg") or b"").decode()
@@ -169,9 +159,7 @@ def test_runs_are_shown_and_saved(run: RunCommand, smoke_run: Path, tmp_path: Pa
     assert [same[name].ends for name in ("attention_change", "write_change")] == [(0, 1), (0, 1)]
 
 
-def test_models_of_another_shape_or_tokenizer_are_compared_as_far_as_they_can_be(
-    run: RunCommand, copied: Path, here: Path
-) -> None:
+def test_models_of_another_shape_or_tokenizer_are_compared_as_far_as_they_can_be(run: RunCommand, copied: Path) -> None:
     small = "--config", "smoke", "--max-steps", "2", "--quiet"
     run("train", *small, "--set", "model.num_blocks=1", "--out", "runs/flat", exits=0)
     other = "--set", "tokenizer.kind=byte", "--set", "model.d_model=16", "--set", "model.context_length=16"
@@ -198,9 +186,7 @@ def test_models_of_another_shape_or_tokenizer_are_compared_as_far_as_they_can_be
     assert "bits/byte" in run("compare", "smoke", "bytes", "--max-tokens", "300").out
 
 
-def test_other_alphabets_are_read_by_bytes_and_a_model_that_lacks_one_is_named(
-    run: RunCommand, copied: Path, here: Path
-) -> None:
+def test_other_alphabets_are_read_by_bytes_and_a_model_that_lacks_one_is_named(run: RunCommand, copied: Path) -> None:
     """Of a text whose characters have three bytes, 300 tokens are about 1,200 bytes, and no passage has half of one."""
     Path("verse.txt").write_text("春眠不觉晓处处闻啼鸟" * 200, "utf-8")
     small = "--config", "smoke", "--max-steps", "2", "--quiet"
@@ -235,9 +221,7 @@ def test_mistakes_are_named(run: RunCommand, smoke_run: Path, words: list[str], 
     assert "error:" in outcome.err
 
 
-def test_what_memory_cannot_hold_is_refused_before(
-    run: RunCommand, smoke_run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_memory_cannot_hold_is_refused(run: RunCommand, smoke_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpt_cli.tools.interpret.compare.compare.available_memory", lambda: 1000)
     outcome = run("compare", str(smoke_run), str(smoke_run), exits=5)
     assert "error: compare: 4 heads on 32 tokens take about" in outcome.err

@@ -30,9 +30,7 @@ FORMS = ([], ["model.norm_position=post"], ["model.tie_embeddings=false", "model
 
 @pytest.mark.parametrize("settings", FORMS)
 @pytest.mark.parametrize("at_once", [2**26, 3 * V])  # logits; in parts of three positions
-def test_layers_predict_what_hooks_in_plain_torch_find(
-    settings: list[str], at_once: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_layers_predict_what_hooks_find(settings: list[str], at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpt_cli.tools.interpret.lens.lens.LOGITS_AT_ONCE", at_once)
     model = sharp_model(V, *settings)
     streams = list[torch.Tensor]()

@@ -86,9 +86,7 @@ def test_steps_follow_from_sizes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert num_steps(model) == training.FEWEST_STEPS
 
 
-def test_maps_are_trained_once_and_kept_for_these_weights_alone(
-    run: RunCommand, copied: Path, few_steps: None, tmp_path: Path
-) -> None:
+def test_maps_are_trained_once_and_kept_for_these_weights_alone(run: RunCommand, copied: Path, few_steps: None) -> None:
     words = "lens", "--run", str(copied), "--tuned", "--max-tokens", "400", "--json"
     first = run(*words)
     assert "training the maps" in first.err
@@ -131,11 +129,9 @@ def test_maps_with_numbers_that_are_not_finite_are_refused(copied: Path, tmp_pat
         read_maps(file, "me", loaded)
 
 
-def test_a_model_without_a_text_learns_on_the_beginning_of_data(
-    run: RunCommand, copied: Path, few_steps: None, here: Path
-) -> None:
+def test_a_model_without_a_text_learns_on_the_beginning_of_data(run: RunCommand, copied: Path, few_steps: None) -> None:
     shutil.move(copied / "checkpoints" / "best.safetensors", "alone.safetensors")
-    (here / "my.txt").write_text("one two three four five six seven\n" * 60, encoding="utf-8")
+    Path("my.txt").write_text("one two three four five six seven\n" * 60, encoding="utf-8")
     (copied / "config.yaml").unlink()
     outcome = run("lens", "--run", str(copied), "--tuned", "--prompt", "The value", exits=2)
     assert "--tuned --data FILE" in outcome.err

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page
 from support.browsers import Opened, OpenPage
+from support.model_pages import captions
 from support.pages import keep, snapshots_of
 
 from gpt_cli.tools.interpret.over_training import make_film
@@ -42,8 +43,7 @@ def step(page: Page) -> int:
     return int(found[1])
 
 
-def test_it_opens_on_the_last_step_and_does_not_play(opened: Opened) -> None:
-    page = opened.page
+def test_it_opens_on_the_last_step_and_does_not_play(page: Page) -> None:
     assert page.inner_text("h1") == "Attention over training"
     assert page.title().startswith("Attention over training: The value of")
     page.wait_for_timeout(700)  # longer than a frame
@@ -53,11 +53,9 @@ def test_it_opens_on_the_last_step_and_does_not_play(opened: Opened) -> None:
     assert not page.is_visible("#writes")
 
 
-def test_each_frame_shows_the_weights_the_scores_and_the_loss_of_its_step(opened: Opened) -> None:
-    page = opened.page
+def test_each_frame_shows_the_weights_the_scores_and_the_loss_of_its_step(page: Page, opened: Opened) -> None:
     page.click('button[aria-label="layer 1 head 2"]')
-    page.focus("#frame")
-    page.keyboard.press("Home")
+    page.press("#frame", "Home")
     for frame, snapshot in enumerate(SNAPSHOTS):
         assert page.inner_text("#moment") == f"step {snapshot.step} · loss {snapshot.loss:.4f}"
         found = [float(line[6]) for line in opened.copied()[1:]]
@@ -66,8 +64,7 @@ def test_each_frame_shows_the_weights_the_scores_and_the_loss_of_its_step(opened
         shown = page.locator("#scores dd").all_inner_texts()
         assert shown == ["–" if np.isnan(value) else f"{value:.3f}" for value in values]
         assert page.inner_text("#head-role") == ("· previous token" if frame >= 2 else "")
-        page.focus("#frame")
-        page.keyboard.press("ArrowRight")
+        page.press("#frame", "ArrowRight")
     page.keyboard.press("ArrowLeft")
     assert step(page) == 30
     page.click('button[aria-label="mean of all 6 heads"]')
@@ -75,8 +72,7 @@ def test_each_frame_shows_the_weights_the_scores_and_the_loss_of_its_step(opened
     np.testing.assert_allclose(found, SNAPSHOTS[3].weights.mean((0, 1))[ROW, COLUMN], atol=1 / 255)
 
 
-def test_it_plays_all_steps_once_and_pauses(opened: Opened) -> None:
-    page = opened.page
+def test_it_plays_all_steps_once_and_pauses(page: Page) -> None:
     page.evaluate(
         "window.steps = []; new MutationObserver(() => window.steps.push(parseInt(document.getElementById('moment')"
         ".textContent.slice(5)))).observe(document.getElementById('moment'), { childList: true })"
@@ -97,25 +93,18 @@ def test_it_plays_all_steps_once_and_pauses(opened: Opened) -> None:
     assert step(page) == stopped == 1
 
 
-def heads(page: Page) -> list[str]:
-    return [text.replace("\n", " ") for text in page.locator("#sorted .caption").all_inner_texts()]
-
-
-def test_an_order_follows_the_frame(opened: Opened) -> None:
-    page = opened.page
+def test_an_order_follows_the_frame(page: Page) -> None:
     page.select_option("#order", "previous_token")
     for key, snapshot in (("End", SNAPSHOTS[-1]), ("Home", SNAPSHOTS[0])):
-        page.focus("#frame")
-        page.keyboard.press(key)
+        page.press("#frame", key)
         found = snapshot.scores.columns["previous_token"].astype(np.float32)
         rows = sorted((-float(found[layer, head]), layer, head) for layer in range(2) for head in range(3))
-        assert heads(page) == [f"L{layer} H{head} {-value:.3f}" for value, layer, head in rows]
+        assert captions(page) == [f"L{layer} H{head} {-value:.3f}" for value, layer, head in rows]
     page.select_option("#role", "previous_token")
-    assert heads(page) == [], "no head has the label at the first step"
+    assert captions(page) == [], "no head has the label at the first step"
     page.keyboard.press("Escape")
-    page.focus("#frame")
-    page.keyboard.press("End")
-    assert heads(page)[0].startswith("L1 H2 ")
+    page.press("#frame", "End")
+    assert captions(page)[0].startswith("L1 H2 ")
 
 
 def points(page: Page, kind: str) -> np.ndarray:
@@ -123,8 +112,7 @@ def points(page: Page, kind: str) -> np.ndarray:
     return np.array([[float(number) for number in point.split()] for point in re.findall(r"[\d.]+ [\d.]+", path)])
 
 
-def test_curves_show_the_losses_and_the_score_of_the_chosen_head(opened: Opened) -> None:
-    page = opened.page
+def test_curves_show_the_losses_and_the_score_of_the_chosen_head(page: Page) -> None:
     page.click('button[aria-label="layer 1 head 2"]')
     page.select_option("#order", "previous_token")
     names = page.locator("#curve .name").all_text_contents()
@@ -138,8 +126,7 @@ def test_curves_show_the_losses_and_the_score_of_the_chosen_head(opened: Opened)
     np.testing.assert_allclose(np.diff(score[:, 0]) / np.diff(steps), np.full(4, np.ptp(score[:, 0]) / 39), atol=0.05)
     assert len(points(page, "loss")) == len(points(page, "validation")) == 40
     for key, place in (("Home", 0), ("End", -1)):
-        page.focus("#frame")
-        page.keyboard.press(key)
+        page.press("#frame", key)
         mark = re.match(r"M([\d.]+) ", page.get_attribute("#curve .mark", "d") or "")
         assert mark
         assert float(mark[1]) == score[place, 0]
@@ -149,8 +136,7 @@ def test_curves_show_the_losses_and_the_score_of_the_chosen_head(opened: Opened)
     assert step(page) == 20, "a click goes to the nearest step"
 
 
-def test_the_slider_stays_in_view_beside_the_map(opened: Opened) -> None:
-    page = opened.page
+def test_the_slider_stays_in_view_beside_the_map(page: Page) -> None:
     page.set_viewport_size({"width": 1280, "height": 700})
     page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
     top = "part => part.getBoundingClientRect().top"
@@ -159,8 +145,7 @@ def test_the_slider_stays_in_view_beside_the_map(opened: Opened) -> None:
 
 
 def test_it_speaks_chinese_and_fits_a_narrow_screen(open_page: OpenPage, file: Path) -> None:
-    opened = open_page(file, "zh-CN", "dark")
-    page = opened.page
+    page = open_page(file, "zh-CN", "dark").page
     page.set_viewport_size({"width": 420, "height": 800})
     assert page.inner_text("h1") == "训练过程中的注意力"
     assert page.inner_text("#moment") == "第 40 步 · 损失 2.0000"

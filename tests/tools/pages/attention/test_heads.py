@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from playwright.sync_api import Page
-from support.browsers import Opened, OpenPage, ShowPage
+from support.browsers import OpenPage, ShowPage
+from support.model_pages import captions
 from support.pages import dump_of, random_weights, scores_of, writes_of
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS, ROLES
@@ -29,11 +30,6 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def order(page: Page) -> list[str]:
-    """The captions of the list."""
-    return [text.replace("\n", " ") for text in page.locator("#sorted .caption").all_inner_texts()]
-
-
 def expected_order(column: str) -> list[str]:
     """All heads by a column as Python sorts them, NaN last."""
     rows = [(float(SCORES.columns[column][layer, head]), layer, head) for layer in range(3) for head in range(4)]
@@ -42,16 +38,15 @@ def expected_order(column: str) -> list[str]:
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_heads_are_sorted_by_any_column(opened: Opened, column: str) -> None:
-    opened.page.select_option("#order", column)
-    assert order(opened.page) == expected_order(column)
-    assert opened.page.inner_text("#num-shown") == "12 of 12 heads"
-    opened.page.select_option("#order", "")
-    assert opened.page.locator("#heads button").count() == 12 + 3 + 1
+def test_heads_are_sorted_by_any_column(page: Page, column: str) -> None:
+    page.select_option("#order", column)
+    assert captions(page) == expected_order(column)
+    assert page.inner_text("#num-shown") == "12 of 12 heads"
+    page.select_option("#order", "")
+    assert page.locator("#heads button").count() == 12 + 3 + 1
 
 
-def test_a_label_is_below_the_map_of_its_head_and_beside_its_name(opened: Opened) -> None:
-    page = opened.page
+def test_a_label_is_below_the_map_of_its_head_and_beside_its_name(page: Page) -> None:
     labels = {}
     for tile in page.locator("#heads button").all():
         place = (tile.get_attribute("aria-describedby") or "").split()[1]
@@ -64,12 +59,12 @@ def test_a_label_is_below_the_map_of_its_head_and_beside_its_name(opened: Opened
     assert page.inner_text("#one h2") == "layer 1 head 0"
 
 
-def test_the_labels_of_the_page_are_those_of_the_report(opened: Opened) -> None:
+def test_the_labels_of_the_page_are_those_of_the_report(page: Page) -> None:
     """In English; the Chinese page translates them."""
-    opened.page.select_option("#order", COLUMNS[0])
-    options = opened.page.locator("#role option").all_inner_texts()
+    page.select_option("#order", COLUMNS[0])
+    options = page.locator("#role option").all_inner_texts()
     assert options == ["any", "induction", "previous token", "none"]
-    names = opened.page.locator("#scores dt").all_inner_texts()
+    names = page.locator("#scores dt").all_inner_texts()
     assert dict(zip(COLUMNS, names, strict=True)).items() >= {(column, label) for column, label, _ in ROLES}
 
 
@@ -82,8 +77,8 @@ def test_many_heads_have_short_names_and_labels(show: ShowPage) -> None:
     assert page.locator("#sorted .kind").first.inner_text() == "induction", "the list has room"
 
 
-def test_all_heads_stay_in_view_beside_the_map(opened: Opened) -> None:
-    page, tops = opened.page, []
+def test_all_heads_stay_in_view_beside_the_map(page: Page) -> None:
+    tops = []
     for width in (1280, 420):
         page.set_viewport_size({"width": width, "height": 700})
         page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
@@ -95,11 +90,9 @@ def test_all_heads_stay_in_view_beside_the_map(opened: Opened) -> None:
 
 @pytest.mark.parametrize("language", ["en-US", "zh-CN"])
 def test_the_page_says_what_each_score_means(open_page: OpenPage, file: Path, language: str) -> None:
-    opened = open_page(file, language)
-    page = opened.page
+    page = open_page(file, language).page
     assert not page.is_visible("#meanings")
-    page.focus("#scores-help summary")
-    page.keyboard.press("Enter")
+    page.press("#scores-help summary", "Enter")
     assert page.locator("#meanings dt").all_inner_texts() == page.locator("#scores dt").all_inner_texts()
     meanings = page.locator("#meanings dd").all_inner_texts()
     assert len(set(meanings)) == len(COLUMNS)
@@ -110,8 +103,7 @@ def test_the_page_says_what_each_score_means(open_page: OpenPage, file: Path, la
     assert all(meanings)
 
 
-def test_the_chosen_head_has_its_scores_and_a_mean_has_none(opened: Opened) -> None:
-    page = opened.page
+def test_the_chosen_head_has_its_scores_and_a_mean_has_none(page: Page) -> None:
     for layer, head in ((0, 0), (2, 3)):
         page.click(f'button[aria-label="layer {layer} head {head}"]')
         shown = page.locator("#scores dd").all_inner_texts()
@@ -122,27 +114,24 @@ def test_the_chosen_head_has_its_scores_and_a_mean_has_none(opened: Opened) -> N
     assert page.inner_text("#one h2") == "layer 1 mean of 4 heads"
 
 
-def test_heads_are_filtered_by_label_and_by_the_least_of_the_column(opened: Opened) -> None:
-    page = opened.page
+def test_heads_are_filtered_by_label_and_by_the_least_of_the_column(page: Page) -> None:
     page.select_option("#role", "induction")
-    assert order(page) == ["L2 H3"]
+    assert captions(page) == ["L2 H3"]
     assert page.inner_text("#num-shown") == "1 of 12 heads"
     page.select_option("#role", "none")
-    assert len(order(page)) == 10
+    assert len(captions(page)) == 10
     assert page.is_disabled("#least"), "no column is chosen"
     page.select_option("#role", "")
     page.select_option("#order", "self")
     page.fill("#least", "0.2")
-    assert order(page) == [head for head in expected_order("self") if float(head.split()[2]) >= 0.2]
+    assert captions(page) == [head for head in expected_order("self") if float(head.split()[2]) >= 0.2]
     page.fill("#least", "2")
-    assert order(page) == []
+    assert captions(page) == []
     assert page.inner_text("#num-shown") == "0 of 12 heads"
 
 
-def test_arrow_keys_go_through_the_order_shown(opened: Opened) -> None:
-    page = opened.page
-    page.focus("#order")
-    page.keyboard.press("ArrowDown")
+def test_arrow_keys_go_through_the_order_shown(page: Page) -> None:
+    page.press("#order", "ArrowDown")
     assert page.locator("#order").input_value() == COLUMNS[0], "the select itself works by keys"
     page.select_option("#order", "induction")
     for _ in range(3):
@@ -163,8 +152,7 @@ def bars(page: Page, part: str) -> list[tuple[str, str]]:
     return [(row.locator(".word").inner_text(), row.locator(".number").inner_text()) for row in rows]
 
 
-def test_the_chosen_head_tells_what_it_writes_at_the_chosen_token(opened: Opened) -> None:
-    page = opened.page
+def test_the_chosen_head_tells_what_it_writes_at_the_chosen_token(page: Page) -> None:
     page.click('button[aria-label="layer 1 head 2"]')
     page.locator(".token").nth(3).focus()
     assert "今天" in page.inner_text("#writes-name")
@@ -181,8 +169,7 @@ def test_the_chosen_head_tells_what_it_writes_at_the_chosen_token(opened: Opened
     np.testing.assert_allclose(widths, 100 * strengths / strengths.max(), atol=0.1)
 
 
-def test_without_a_token_or_a_head_nothing_is_written_and_nothing_moves(opened: Opened) -> None:
-    page = opened.page
+def test_without_a_token_or_a_head_nothing_is_written_and_nothing_moves(page: Page) -> None:
     top = "document.getElementById('map').getBoundingClientRect().top + scrollY"
     before = page.evaluate(top)
     page.keyboard.press("Escape")
@@ -202,8 +189,7 @@ def test_one_head_or_a_page_without_scores_has_no_orders(show: ShowPage) -> None
 
 
 def test_all_of_it_speaks_chinese_and_fits_a_narrow_screen(open_page: OpenPage, file: Path) -> None:
-    opened = open_page(file, "zh-CN", "dark")
-    page = opened.page
+    page = open_page(file, "zh-CN", "dark").page
     page.set_viewport_size({"width": 420, "height": 800})
     page.click("#language")
     page.click("#language")

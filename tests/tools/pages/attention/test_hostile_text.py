@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from support.browsers import OpenPage
+from support.browsers import OpenPage, ShowPage
 from support.hostile import CALL, PAYLOADS
 from support.pages import dump_of, keep, random_weights, scores_of, snapshots_of
 
@@ -24,17 +24,13 @@ def every_text_written() -> Writes:
     return Writes(ids, by, (ids + 1) % len(PAYLOADS), -by)
 
 
-def test_no_text_of_a_film_does_anything(open_page: OpenPage, tmp_path: Path) -> None:
+def test_no_text_of_a_film_does_anything(show: ShowPage, tmp_path: Path) -> None:
     run = keep(snapshots_of(2, 1, 2, PAYLOADS), tmp_path / "<img src=x onerror=fired(1)>")
-    path = tmp_path / "film.html"
-    path.write_bytes(make_film(run).page)
-    opened = open_page(path)
-    opened.page.focus("#frame")
-    opened.page.keyboard.press("Home")
-    opened.page.click("#language")
-    assert opened.page.locator("h1, #film, #origin").locator("script, img, svg svg, iframe").count() == 0
-    assert opened.page.evaluate("window.num_fired") == 0
-    assert opened.requests == [path.as_uri()]
+    page = show(make_film(run).page).page
+    page.press("#frame", "Home")
+    page.click("#language")
+    assert page.locator("h1, #film, #origin").locator("script, img, svg svg, iframe").count() == 0
+    assert page.evaluate("window.num_fired") == 0
 
 
 # focuses a token; what it and the words that it raised have

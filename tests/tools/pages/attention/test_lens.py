@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page
 from support.browsers import ShowPage
-from support.model_pages import plain
+from support.model_pages import plain, told
 from support.pages import dump_of, keep, random_weights, snapshots_of
 
 from gpt_cli.attention_maps.head_metrics import Row
@@ -49,13 +49,8 @@ def page(show: ShowPage) -> Page:
     return show(attention_page(replace(dump_of(TOKENS, random_weights(2, 2, 4)), lens=positions()))).page
 
 
-def told(page: Page) -> list[str]:
-    return [plain(text) for text in page.locator(".grid-told p").all_inner_texts()]
-
-
 def test_a_cell_says_what_its_layer_predicts(page: Page) -> None:
-    page.focus("#lens .grid-view")
-    page.keyboard.press("Home")
+    page.press("#lens .grid-view", "Home")
     page.keyboard.press("ArrowUp")
     page.keyboard.press("ArrowRight")
     assert told(page) == [

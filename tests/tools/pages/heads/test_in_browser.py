@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.browsers import Opened, OpenPage, ShowPage
+from playwright.sync_api import Page
+from support.browsers import OpenPage, ShowPage
 from support.hostile import CALL, PAYLOADS
 from support.pages import dump_of, random_weights, scores_of
 
@@ -54,8 +55,8 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def names(opened: Opened) -> list[str]:
-    return opened.page.locator("#rows td:first-child").all_inner_texts()
+def names(page: Page) -> list[str]:
+    return page.locator("#rows td:first-child").all_inner_texts()
 
 
 @pytest.mark.parametrize(("locale", "scheme"), [("en-US", "light"), ("zh-CN", "dark")])
@@ -71,8 +72,7 @@ def test_a_film_has_the_passages_of_each_step(show: ShowPage, locale: str, schem
     assert page.inner_text("#moment") == ("step 30" if english else "第 30 步")
     page.click("#rows tr:nth-child(3)")
     for key, number in (("End", 3), ("ArrowLeft", 2), ("Home", 1)):
-        page.focus("#frame")
-        page.keyboard.press(key)
+        page.press("#frame", key)
         assert page.inner_text(".passage p:first-child") == f"a {number}"
         cells = page.locator("#rows tr.chosen td").all_inner_texts()
         assert cells == ["L0 H1", "", f"{number / 2 + 1:.3f}", f"{1 / number:.3f}"]
@@ -93,21 +93,19 @@ def test_a_film_of_very_many_passages_has_some_of_the_steps(show: ShowPage) -> N
     assert show(heads_page(found)).page.inner_text("#origin").endswith("step 9 · 4 of 9 steps")
 
 
-def test_the_table_has_every_head_and_sorts_by_a_column(opened: Opened) -> None:
-    page = opened.page
+def test_the_table_has_every_head_and_sorts_by_a_column(page: Page) -> None:
     places = [f"L{layer} H{head}" for layer in range(2) for head in range(3)]
-    assert names(opened) == places
+    assert names(page) == places
     assert page.inner_text("#rows tr:nth-child(2) td:nth-child(8)") == "–", "it had no duplicates"
     page.click("#rows th:nth-child(8) button")
     known = [(float(SCORES.columns["duplicate_token"][n // 3, n % 3]), name) for n, name in enumerate(places) if n]
-    assert names(opened) == [name for _, name in sorted(known, key=lambda pair: -pair[0])] + ["L0 H0"]
+    assert names(page) == [name for _, name in sorted(known, key=lambda pair: -pair[0])] + ["L0 H0"]
     assert page.locator('#rows [aria-sort="descending"]').inner_text().split() == ["duplicate", "token"]
     page.keyboard.press("Enter")
-    assert names(opened) == places, "the order of the report again"
+    assert names(page) == places, "the order of the report again"
 
 
-def test_a_head_has_its_passages_with_shaded_tokens_and_its_circuits(opened: Opened) -> None:
-    page = opened.page
+def test_a_head_has_its_passages_with_shaded_tokens_and_its_circuits(page: Page) -> None:
     page.click("#rows tr:nth-child(7)")
     assert page.inner_text("#head-name") == "layer 1 head 2"
     spans = page.locator("#passages .passage span")
@@ -127,8 +125,7 @@ def test_a_head_has_its_passages_with_shaded_tokens_and_its_circuits(opened: Ope
     assert page.locator("#circuits table").last.locator("th").all_inner_texts() == ["", "is read by", ""]
 
 
-def test_arrow_keys_move_between_heads(opened: Opened) -> None:
-    page = opened.page
+def test_arrow_keys_move_between_heads(page: Page) -> None:
     page.focus("#rows tr:nth-child(2) button")
     for _ in range(7):
         page.keyboard.press("ArrowDown")
@@ -137,8 +134,7 @@ def test_arrow_keys_move_between_heads(opened: Opened) -> None:
     assert page.evaluate("document.activeElement.textContent") == "L1 H1"
 
 
-def test_a_point_of_the_scatter_is_a_head_and_chooses_it(opened: Opened) -> None:
-    page = opened.page
+def test_a_point_of_the_scatter_is_a_head_and_chooses_it(page: Page) -> None:
     assert page.locator("#scatter circle").count() == 6
     ends = page.locator("#scatter text.end").all_text_contents()
     assert ends == ["0", "0.50", "1.0"], "shares end at 1, though the highest is 0.75"
@@ -155,40 +151,36 @@ def test_a_point_of_the_scatter_is_a_head_and_chooses_it(opened: Opened) -> None
 
 
 def test_without_passages_and_circuits_no_heading_stands_above_nothing(show: ShowPage) -> None:
-    opened = show(heads_page(report(["a"]) | {"circuits": None, "heads": head_rows()}))
-    opened.page.click("#rows tr:nth-child(3)")
-    assert not opened.page.is_visible("#head-name")
+    page = show(heads_page(report(["a"]) | {"circuits": None, "heads": head_rows()})).page
+    page.click("#rows tr:nth-child(3)")
+    assert not page.is_visible("#head-name")
 
 
 def test_a_change_of_the_loss_has_its_sign_and_its_error(show: ShowPage) -> None:
     found = report(["a", "b"])
     for number, row in enumerate(found["heads"]):
         row |= {"loss_change": 0.0625 - number / 8, "loss_change_error": 0.03125 if number else None}
-    opened = show(heads_page(found | {"tokens": 15982}))
-    cells = opened.page.locator(f"#rows td:nth-child({len(COLUMNS) + 3})").all_inner_texts()
+    page = show(heads_page(found | {"tokens": 15982})).page
+    cells = page.locator(f"#rows td:nth-child({len(COLUMNS) + 3})").all_inner_texts()
     assert cells[:2] == ["+0.0625", "−0.0625 ±0.0313"]
-    assert opened.page.inner_text("#origin").startswith("15,982 tokens of ")
+    assert page.inner_text("#origin").startswith("15,982 tokens of ")
 
 
 def test_in_chinese_every_word_is(open_page: OpenPage, file: Path) -> None:
-    opened = open_page(file, "zh-CN", "dark")
-    page = opened.page
+    page = open_page(file, "zh-CN", "dark").page
     page.set_viewport_size({"width": 400, "height": 900})
     assert page.inner_text("h1") == "注意力头"
     assert page.inner_text("#scattering summary").startswith("按两个得分")
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
-def test_no_text_of_a_report_does_anything(open_page: OpenPage, tmp_path: Path) -> None:
-    path = tmp_path / "hostile.html"
-    path.write_bytes(heads_page(report(PAYLOADS, f"</script><script>{CALL}</script>")))
-    opened = open_page(path)
+def test_no_text_of_a_report_does_anything(show: ShowPage) -> None:
+    page = show(heads_page(report(PAYLOADS, f"</script><script>{CALL}</script>"))).page
     for row in (7, 3):
-        opened.page.click(f"#rows tr:nth-child({row})")
-    opened.page.click("#language")
-    assert opened.page.locator("main, #origin").locator("script, img, iframe").count() == 0
-    assert opened.page.evaluate("window.num_fired") == 0
-    assert opened.requests == [path.as_uri()]
+        page.click(f"#rows tr:nth-child({row})")
+    page.click("#language")
+    assert page.locator("main, #origin").locator("script, img, iframe").count() == 0
+    assert page.evaluate("window.num_fired") == 0
 
 
 def test_the_attention_page_has_the_scatter_of_its_heads(show: ShowPage) -> None:

@@ -10,7 +10,7 @@ import torch
 from playwright.sync_api import Page
 from support.engine import rounded
 from support.exchange import sharp_checkpoint
-from support.model_pages import candidates, choose, plain, press, settle, shown, write
+from support.model_pages import candidates, choose, plain, press, shown, write
 from support.tokenizers import LEARNED
 
 from gpt_cli.tools.interpret.heads.ablation import ablate
@@ -68,23 +68,20 @@ def test_the_last_block_of_a_second_text_predicts_as_that_does(page: Page) -> No
     press(page, "#off")
     assert page.inner_text("#effect").startswith("From the second text: L2 block.")
     assert candidates(page)[:3] == expected
-    page.fill("#other", "")
-    settle(page)
+    write(page, "", "#other")
     assert page.inner_text("#effect").startswith("Nothing is changed."), "nothing is there to take"
 
 
 def test_a_second_text_that_has_no_map_says_why(page: Page) -> None:
     page.evaluate("document.getElementById('second').open = true")
     hostile = "<img src=x onerror=fired()>"
-    page.fill("#other", hostile)
-    settle(page)
+    write(page, hostile, "#other")
     count = len(LEARNED.encode(hostile))
     expected = f"The first text has {len(IDS)} tokens, the second {count}; a map needs as many in both."
     assert page.inner_text("#other-told") == expected
     assert page.evaluate("window.num_fired") == 0
     assert not page.is_visible("#patches")
-    page.fill("#other", TEXT)
-    settle(page)
+    write(page, TEXT, "#other")
     assert page.inner_text("#other-told") == "The two texts are the same."
     assert not page.is_visible("#patches")
 
@@ -92,11 +89,9 @@ def test_a_second_text_that_has_no_map_says_why(page: Page) -> None:
 def test_a_map_has_what_each_patch_recovers(page: Page) -> None:
     assert len(LEARNED.encode(SECOND)) == len(IDS)
     page.evaluate("document.getElementById('second').open = true")
-    page.fill("#other", SECOND)
-    settle(page)
+    write(page, SECOND, "#other")
     press(page, "#patch-go")
-    page.focus("#patch-grid .grid-view")
-    page.keyboard.press("End")
+    page.press("#patch-grid .grid-view", "End")
     for _ in range(3):
         page.keyboard.press("ArrowDown")
     told = plain(page.inner_text("#patch-grid .grid-told"))

@@ -9,7 +9,7 @@ from playwright.sync_api import Page
 from support.browsers import Opened
 from support.engine import rounded
 from support.exchange import sharp_checkpoint
-from support.model_pages import candidates, choose, plain, press, settle, shown, write
+from support.model_pages import candidates, choose, plain, press, press_key, settle, shown, write
 from support.tokenizers import LEARNED
 
 from gpt_cli.model import GPT
@@ -70,8 +70,7 @@ def test_a_head_that_is_switched_off_changes_the_loss_and_the_chances(page: Page
     assert page.inner_text("#effect").startswith("Nothing is changed.")
     (before, others), (after, chances) = likelihood(without()), likelihood(without((1, 2)))
     choose(page, "layer 1 head 2")
-    page.keyboard.press("x")
-    settle(page)
+    press_key(page, "x")
     said = page.inner_text("#effect")
     assert said.startswith(f"Off: L1 H2. The loss of the text goes from {before:.4f} to {after:.4f} nats per token")
     assert page.locator("#maps button.off").count() == 1
@@ -80,8 +79,7 @@ def test_a_head_that_is_switched_off_changes_the_loss_and_the_chances(page: Page
     assert numbers == [f"{100 * chances[best]:.1f}%", f"{100 * others[best]:.1f}%"]
     most = int(np.abs(chances - others).argmax())
     assert f"{100 * others[most]:.1f}% → {100 * chances[most]:.1f}%" in page.inner_text("#changes").split(" · ")[0]
-    page.keyboard.press("x")
-    settle(page)
+    press_key(page, "x")
     assert page.locator("#maps button.off").count() == 0
     assert len(page.locator(".candidate").first.locator(".number").all()) == 1
 

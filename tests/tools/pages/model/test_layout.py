@@ -23,11 +23,8 @@ CHECKPOINT = sharp_checkpoint(tokenizer=LEARNED)
         (1300, 900, "en-US"),
     ],
 )
-def test_nothing_is_wider_than_the_screen(
-    open_page: OpenPage, file: Path, width: int, height: int, language: str
-) -> None:
-    opened = open_page(file, language)
-    page = opened.page
+def test_nothing_is_wider_than_screens(open_page: OpenPage, file: Path, width: int, height: int, language: str) -> None:
+    page = open_page(file, language).page
     page.set_viewport_size({"width": width, "height": height})
     write(page, "The value of " * 12 + "x" * 200)
     page.keyboard.press("Escape")
@@ -36,8 +33,7 @@ def test_nothing_is_wider_than_the_screen(
     page.click("#second summary")
     for first, second in ((page.input_value("#prompt"), "The value"), ("The value of", "The value is")):
         write(page, first)
-        page.fill("#other", second)
-        settle(page)
+        write(page, second, "#other")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
     press(page, "#patch-go")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -45,8 +41,7 @@ def test_nothing_is_wider_than_the_screen(
 
 
 def test_it_speaks_chinese_and_english_and_turns_dark(open_page: OpenPage, file: Path) -> None:
-    opened = open_page(file, "zh-CN", "dark")
-    page = opened.page
+    page = open_page(file, "zh-CN", "dark").page
     assert page.get_attribute("html", "lang") == "zh-CN"
     assert page.inner_text("#step") == "续写一个 token"
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(22, 24, 29)"

@@ -10,7 +10,7 @@ import torch
 from support.scripts import RunScript
 
 from gpt_cli.common.rng import stream_key
-from gpt_cli.sampling.next_token import SamplingParameters, draw_token, probabilities
+from gpt_cli.sampling.next_token import SamplingParameters, probabilities
 
 SAMPLING = ["model/engine/sampling.js"]
 STREAMS = ["model/engine/streams.js"]
@@ -80,15 +80,3 @@ def test_a_seed_draws_the_numbers_that_torch_draws(run_script: RunScript) -> Non
         ahead = [torch.rand(256, generator=generator, dtype=torch.float64) for _ in range(3)]
         uniforms = torch.cat(ahead)[:600].tolist()
         assert numbers == [uniforms[500], *uniforms], "whatever was asked for before"
-
-
-def test_tokens_are_those_that_ours_chooses(run_script: RunScript) -> None:
-    logits, parameters = random_logits(200, 500), (0.9, 100, 0.95)
-    uniforms = torch.rand(200, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
-    found = run_script(
-        SAMPLING,
-        "({ logits, parameters, uniforms }) => logits.map((row, at) => choose(probabilities(Float32Array.from(row), parameters), uniforms[at]))",
-        {"logits": logits.tolist(), "parameters": named(*parameters), "uniforms": uniforms.tolist()},
-    )
-    assert found == draw_token(probabilities(logits, SamplingParameters(*parameters)), uniforms).tolist()
-    assert len(set(found)) > 50

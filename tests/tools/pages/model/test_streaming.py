@@ -1,4 +1,4 @@
-"""Ids as text on the page, in headless Chromium: streams, single tokens, labels."""
+"""Ids as text on the page, in headless Chromium: streams and labels."""
 
 from __future__ import annotations
 
@@ -24,11 +24,6 @@ STREAM = """({ content, texts }) => {
     whole: tokenizer.decode(ids),
   }));
 }"""
-NAMES = """(content) => {
-  const tokenizer = openTokenizer(content);
-  const { vocabSize, endOfText } = tokenizer;
-  return { names: Array.from({ length: vocabSize }, (_, id) => tokenizer.tokenText(id)), endOfText };
-}"""
 
 
 def streamed(run_script: RunScript, kind: str, texts: list[list[int]]) -> list[dict[str, Any]]:
@@ -53,14 +48,6 @@ def test_random_ids_whose_bytes_are_no_characters_are_the_same_text(run_script: 
     for ids, found in zip(texts, streamed(run_script, kind, texts), strict=True):
         assert found["whole"] == ours.decode(ids)
         assert found["whole"].startswith(found["sofar"][-1])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_all_tokens_are_shown_as_text_or_as_bytes_up_to_the_last_one(run_script: RunScript, kind: str) -> None:
-    ours = TOKENIZERS[kind]
-    found = run_script(SCRIPTS, NAMES, content_of(kind))
-    assert found["names"] == [ours.token_text(token) for token in range(ours.vocab_size)]
-    assert found["endOfText"] == ours.end_of_text
 
 
 def test_labels_are_those_of_the_attention_page(run_script: RunScript) -> None:

@@ -13,7 +13,7 @@ from playwright.sync_api import Page
 from support.browsers import OpenPage
 from support.engine import rounded
 from support.exchange import sharp_checkpoint
-from support.model_pages import candidates, plain, press, settle, shown, write, written
+from support.model_pages import candidates, plain, press, press_key, settle, shown, write, written
 from support.tokenizers import LEARNED, TOKENIZERS
 
 from gpt_cli.common.drawing.token_labels import label_of
@@ -49,8 +49,7 @@ def marked(token: int) -> str:
 def test_bars_are_the_chances_of_the_next_token(page: Page, parameters: SamplingParameters) -> None:
     page.fill("#temperature", str(parameters.temperature))
     page.fill("#top-k", str(parameters.top_k or ""))
-    page.fill("#top-p", str(parameters.top_p or ""))
-    settle(page)
+    write(page, str(parameters.top_p or ""), "#top-p")
     found = chances(LEARNED.encode(TEXT), parameters)
     order = np.argsort(-found, kind="stable")[:12]
     found_rows = candidates(page)
@@ -64,8 +63,7 @@ def test_bars_are_the_chances_of_the_next_token(page: Page, parameters: Sampling
 def test_a_setting_out_of_its_range_keeps_the_last_one_and_says_so(page: Page) -> None:
     page.fill("#temperature", "0.5")
     page.fill("#temperature", "9")
-    page.fill("#top-p", "1.5")
-    settle(page)
+    write(page, "1.5", "#top-p")
     found = chances(LEARNED.encode(TEXT), SamplingParameters(temperature=0.5))
     assert candidates(page)[0] == (marked(int(found.argmax())), percent(float(found.max())))
     assert page.locator('[aria-invalid="true"]').count() == 2
@@ -84,8 +82,7 @@ def test_a_setting_out_of_its_range_keeps_the_last_one_and_says_so(page: Page) -
     page.fill("#seed", "99999999999999999999")
     assert page.locator('[aria-invalid="true"]').count() == 2
     page.fill("#seed", "9007199254740991")  # the largest whole number that a page has exactly
-    page.fill("#top-k", "")
-    settle(page)
+    write(page, "", "#top-k")
     assert not page.is_visible("#settings-told")
     assert page.locator('[aria-invalid="true"]').count() == 0
 
@@ -160,8 +157,7 @@ def test_a_candidate_that_is_clicked_is_added_and_taken_back(page: Page) -> None
     assert page.locator(".read").last.text_content() == label_of(LEARNED.token_text(token), None)
     with_token = chances([*LEARNED.encode(TEXT), token], SamplingParameters())
     assert candidates(page)[0][1] == percent(float(with_token.max()))
-    page.focus("#undo")
-    page.keyboard.press("Enter")
+    page.press("#undo", "Enter")
     settle(page)
     assert page.locator(".read").count() == len(LEARNED.encode(TEXT))
     assert page.evaluate("document.activeElement.id") == "step", "a disabled button keeps no focus"
@@ -175,21 +171,17 @@ def test_undo_takes_back_added_tokens_and_mixes_no_older_text_into_what_the_page
     page.keyboard.type(TEXT)
     texts = []
     for _ in range(3):
-        page.keyboard.press("Control+Enter")
-        settle(page)
+        press_key(page, "Control+Enter")
         texts.append(page.input_value("#prompt"))
     for expected in (*reversed(texts[:-1]), *[TEXT] * 9):
-        page.keyboard.press("Control+z")
-        settle(page)
+        press_key(page, "Control+z")
         assert page.input_value("#prompt") == expected
     page.keyboard.press("Control+y")
     page.keyboard.type("x")
     assert page.input_value("#prompt") == f"{TEXT}x"
-    page.keyboard.press("Control+z")
-    settle(page)
+    press_key(page, "Control+z")
     assert page.input_value("#prompt") == TEXT
-    page.keyboard.press("Control+y")
-    settle(page)
+    press_key(page, "Control+y")
     assert page.input_value("#prompt") == f"{TEXT}x"
 
 
@@ -207,8 +199,7 @@ def test_the_chosen_token_and_the_focus_stay_where_the_text_is_cut(page: Page) -
     """25 tokens, of which a context of 24 begins at the 14th."""
     write(page, "ABCDEFGHIJKLMNOPQRSTUVWX")
     assert page.locator(".read").count() == 24
-    page.locator(".read").nth(20).focus()
-    page.keyboard.press("Control+Enter")
+    page.locator(".read").nth(20).press("Control+Enter")
     settle(page)
     assert "The model sees the last 12 of 25 tokens." in page.inner_text("#surprisal")
     assert "“U” (token 7) had" in plain(page.inner_text("#surprisal"))
@@ -232,18 +223,15 @@ def test_an_empty_text_starts_with_end_of_text(page: Page) -> None:
 
 
 def test_all_of_it_works_from_the_keyboard(page: Page) -> None:
-    page.focus("#prompt")
-    page.keyboard.press("Control+Enter")
+    page.press("#prompt", "Control+Enter")
     settle(page)
     assert page.locator(".read.generated").count() == 1
     page.keyboard.press("x")
     assert page.input_value("#prompt").endswith("x"), "in a field a letter is a letter"
     settle(page)
-    page.focus(".candidate >> nth=0")
-    page.keyboard.press("ArrowDown")
+    page.press(".candidate >> nth=0", "ArrowDown")
     chosen = page.evaluate("document.activeElement.querySelector('.word').title")
-    page.keyboard.press("Enter")
-    settle(page)
+    press_key(page, "Enter")
     assert page.locator(".read").last.text_content() == chosen
     page.locator(".read").last.focus()
     page.keyboard.press("Home")
@@ -269,8 +257,7 @@ def test_a_character_that_the_model_lacks_is_named_and_nothing_is_written(open_p
         assert page.evaluate(f"getComputedStyle(document.getElementById('{part}')).opacity") == "0.45"
     assert page.is_disabled("#step")
     assert page.is_disabled("#play")
-    page.focus("#prompt")
-    page.keyboard.press("Control+Enter")
+    page.press("#prompt", "Control+Enter")
     press(page, ".candidate >> nth=0")
     assert page.input_value("#prompt") == "The 龘"
     assert candidates(page) == rows

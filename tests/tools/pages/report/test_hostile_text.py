@@ -8,6 +8,7 @@ from pathlib import Path
 from support.browsers import OpenPage
 from support.hostile import PAYLOADS
 from support.pages import keep, snapshots_of
+from support.records import changed
 
 from gpt_cli.config.load import Likeness
 from gpt_cli.tools.reports.page_content import report_page
@@ -17,14 +18,10 @@ from gpt_cli.tools.reports.run_record import LoggedSample, read_record
 def test_no_text_of_a_run_does_anything(open_page: OpenPage, copied: Path, tmp_path: Path) -> None:
     keep(snapshots_of(2, 1, 2, PAYLOADS), copied)
     record = read_record(copied)
-    config = record.overview.config
-    assert config is not None
-    config = config.changed(data={"source": PAYLOADS}, inspect={"prompt": PAYLOADS[0]})
     texts = {str(number): payload for number, payload in enumerate(PAYLOADS)}
     hostile = replace(
-        record,
+        changed(record, data={"source": PAYLOADS}, inspect={"prompt": PAYLOADS[0]}),
         name="<img src=x onerror=fired(1)>",
-        overview=replace(record.overview, config=config),
         samples=tuple(LoggedSample(step, payload) for step, payload in enumerate(PAYLOADS)),
         environment={payload: payload for payload in PAYLOADS},
         corpus=texts,
@@ -39,8 +36,7 @@ def test_no_text_of_a_run_does_anything(open_page: OpenPage, copied: Path, tmp_p
         page.check("#every-sample")
         for summary in page.locator("summary").all():
             summary.click()
-        page.focus(".panel.loss .curves")
-        page.keyboard.press("End")
+        page.press(".panel.loss .curves", "End")
         page.click("#language")
         shown = page.locator(".sample p")
         tags = "found => found.flatMap((one) => [...one.querySelectorAll('*')].map((it) => it.tagName))"

@@ -12,8 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from playwright.sync_api import Page
-from support.browsers import Opened, OpenPage, ShowPage
+from support.browsers import OpenPage, ShowPage
 from support.pages import keep, snapshots_of
+from support.records import changed
+from support.scripts import RunScript
 
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_directory import RunDirectory
@@ -27,9 +29,8 @@ SMOOTHED = np.array([6.0, 5.5, 5.0, 4.25])
 
 def other(record: RunRecord) -> RunRecord:
     """A second run, with twice the losses, another width and two more samples."""
-    config = record.overview.config
-    assert config is not None
-    overview = replace(record.overview, config=config.changed(model={"d_model": 64}), state="stopped")
+    record = changed(record, model={"d_model": 64})
+    overview = replace(record.overview, state="stopped")
     metrics = {**record.metrics, "loss": 2 * LOSSES, "smoothed_loss": 2 * SMOOTHED}
     samples = (*record.samples, LoggedSample(30, "thirty"))
     return replace(record, name="other", overview=overview, metrics=metrics, samples=samples)
@@ -70,8 +71,8 @@ def test_one_run_has_its_figures_as_a_list(show: ShowPage, record: RunRecord) ->
     assert page.inner_text("#alike") == "the settings are those of smoke"
 
 
-def test_several_runs_have_a_row_each_with_the_settings_that_differ(opened: Opened) -> None:
-    rows = opened.page.locator("#runs tr").all()
+def test_several_runs_have_a_row_each_with_the_settings_that_differ(page: Page) -> None:
+    rows = page.locator("#runs tr").all()
     cells = [row.locator("th, td").all_inner_texts() for row in rows]
     assert cells[0][:3] == ["run", "model.d_model", "state"]
     assert [row[1] for row in cells[1:]] == ["32", "64"]
@@ -80,7 +81,7 @@ def test_several_runs_have_a_row_each_with_the_settings_that_differ(opened: Open
     assert re.match(r"stopped\s*last line: \w+ \d+, 20\d\d", cells[2][2])
     # what all runs share needs no column
     assert cells[0][3:] == ["training loss"]
-    same = opened.page.inner_text("#alike")
+    same = page.inner_text("#alike")
     assert re.fullmatch(r"The same for all runs: validation loss .+ ± .+, steps 20, .+, parameters 59.1K\.", same)
 
 
@@ -94,9 +95,7 @@ def test_runs_of_different_tokenizers_are_compared_by_bits_per_byte(show: ShowPa
 
 
 def test_runs_of_several_seeds_have_a_mean(show: ShowPage, record: RunRecord) -> None:
-    config = record.overview.config
-    assert config is not None
-    again = replace(record, name="again", overview=replace(record.overview, config=config.changed(train={"seed": 7})))
+    again = replace(changed(record, train={"seed": 7}), name="again")
     cells = show(report_page([record, again])).page.locator("#means th, #means td").all_inner_texts()
     loss = f"{record.outcome['validation_loss']:.4f}"
     assert cells == ["seeds", "mean validation loss ± standard error over seeds", "2", f"{loss} ± 0.0000"]
@@ -110,8 +109,7 @@ def test_a_run_without_a_closing_evaluation_says_so(show: ShowPage, record: RunR
     assert "5.5000（目前最低）" in opened.page.locator("dd").all_inner_texts()
 
 
-def test_pointing_at_a_curve_tells_the_values_of_all_runs_there(opened: Opened) -> None:
-    page = opened.page
+def test_pointing_at_a_curve_tells_the_values_of_all_runs_there(page: Page) -> None:
     panel = page.locator(".panel.loss .curves")
     box = panel.bounding_box()
     assert box
@@ -128,8 +126,7 @@ def test_pointing_at_a_curve_tells_the_values_of_all_runs_there(opened: Opened) 
     assert page.locator(".tip:visible").count() == 1
 
 
-def test_keys_walk_along_the_lines(opened: Opened) -> None:
-    page = opened.page
+def test_keys_walk_along_the_lines(page: Page) -> None:
     page.focus(".panel.learning_rate .curves")
     for key, step in [("Home", 5), ("ArrowRight", 10), ("End", 20), ("ArrowRight", 20), ("ArrowLeft", 15)]:
         page.keyboard.press(key)
@@ -138,15 +135,12 @@ def test_keys_walk_along_the_lines(opened: Opened) -> None:
     assert page.locator(".tip:visible").count() == 0
 
 
-def test_lines_run_along_the_axis_that_one_chooses(opened: Opened, record: RunRecord) -> None:
-    page = opened.page
+def test_lines_run_along_the_axis_that_one_chooses(page: Page, record: RunRecord) -> None:
     page.select_option("#axis", "tokens")
-    page.focus(".panel.loss .curves")
-    page.keyboard.press("End")
+    page.press(".panel.loss .curves", "End")
     assert tip(page).startswith("tokens 5,120")
     page.select_option("#axis", "seconds")
-    page.focus(".panel.loss .curves")
-    page.keyboard.press("End")
+    page.press(".panel.loss .curves", "End")
     assert float(tip(page).split()[1]) == pytest.approx(record.metrics["seconds"][-1], rel=1e-4)
 
 
@@ -156,8 +150,7 @@ def heights(page: Page, kind: str) -> list[float]:
     return [float(point.split()[1]) for point in re.split("[ML]", path)[1:]]
 
 
-def test_curves_stand_where_their_losses_are(opened: Opened) -> None:
-    page = opened.page
+def test_curves_stand_where_their_losses_are(page: Page) -> None:
     down = heights(page, "loss")
     assert np.diff(down) / (down[-1] - down[0]) == pytest.approx([0.5, 1 / 6, 1 / 3], abs=0.01)
     page.check("#logarithmic")
@@ -166,8 +159,7 @@ def test_curves_stand_where_their_losses_are(opened: Opened) -> None:
     assert np.diff(down) / (down[-1] - down[0]) == pytest.approx(expected, abs=0.01)
 
 
-def test_smoothing_is_switched_off_and_runs_are_hidden(opened: Opened) -> None:
-    page = opened.page
+def test_smoothing_is_switched_off_and_runs_are_hidden(page: Page) -> None:
     assert page.locator(".panel.loss g.thin").count() == 2
     page.uncheck("#smooth")
     assert page.locator("g.smoothed_loss, g.thin").count() == 0
@@ -185,13 +177,11 @@ def test_runs_differ_by_more_than_their_colour_when_there_are_many(show: ShowPag
     assert opened.page.locator("#runs th b").all_inner_texts()[25:28] == ["z", "27", "28"]
 
 
-def test_samples_stand_side_by_side_by_step(opened: Opened, record: RunRecord) -> None:
-    page = opened.page
+def test_samples_stand_side_by_side_by_step(page: Page, record: RunRecord) -> None:
     captions = page.locator(".sample figcaption")
     assert captions.all_inner_texts() == ["a smoke · step 20", "b other · step 30"]
     assert page.locator(".sample p").nth(1).text_content() == "thirty"
-    page.focus("#sample-step")
-    page.keyboard.press("Home")
+    page.press("#sample-step", "Home")
     assert page.inner_text("#sample-moment") == "step 10"
     assert page.locator(".sample p").first.text_content() == record.samples[0].text
     (shared,) = page.locator(".sample mark").all_inner_texts()  # nothing that "thirty" begins with too
@@ -201,8 +191,7 @@ def test_samples_stand_side_by_side_by_step(opened: Opened, record: RunRecord) -
     assert page.locator(".sample").count() == 5
 
 
-def test_settings_environment_and_corpus_are_tables(opened: Opened) -> None:
-    page = opened.page
+def test_settings_environment_and_corpus_are_tables(page: Page) -> None:
     for summary in page.locator("#settings-part summary").all():
         summary.click()
     found = {
@@ -215,8 +204,7 @@ def test_settings_environment_and_corpus_are_tables(opened: Opened) -> None:
     assert page.locator("#settings .differs th").all_inner_texts() == ["model.d_model"]
 
 
-def test_attention_follows_the_slider_and_the_chosen_head(opened: Opened) -> None:
-    page = opened.page
+def test_attention_follows_the_slider_and_the_chosen_head(page: Page) -> None:
     part = page.locator("figure.attention").first
     assert part.locator("output").inner_text() == "step 20 · loss 2.0000"
     assert part.locator("canvas").count() == 5
@@ -225,8 +213,7 @@ def test_attention_follows_the_slider_and_the_chosen_head(opened: Opened) -> Non
     part.locator('button[aria-label="layer 1 head 1"]').click()
     chosen = part.locator(".large").evaluate(ink)
     assert chosen != before
-    part.locator("input").focus()
-    page.keyboard.press("Home")
+    part.locator("input").press("Home")
     assert part.locator("output").inner_text() == "step 1 · loss 4.0000"
     assert part.locator(".large").evaluate(ink) != chosen
     assert "gpt attn-dump --run runs/smoke --over-training" in part.inner_text()
@@ -262,11 +249,8 @@ def test_every_state_has_a_page(show: ShowPage, copied: Path, state: str) -> Non
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1300])
-def test_it_fits_the_width_in_both_themes_and_languages(
-    open_page: OpenPage, file: Path, width: int, theme: str
-) -> None:
-    opened = open_page(file, scheme=theme)
-    page = opened.page
+def test_it_fits_widths_in_both_themes_and_languages(open_page: OpenPage, file: Path, width: int, theme: str) -> None:
+    page = open_page(file, scheme=theme).page
     page.set_viewport_size({"width": width, "height": 900})
     for _ in range(2):
         page.locator(".panel.loss .curves").hover(position={"x": width // 2, "y": 60})
@@ -277,3 +261,21 @@ def test_it_fits_the_width_in_both_themes_and_languages(
         assert box["x"] + box["width"] <= width
         page.click("#language")
     assert page.inner_text("h1") == "Report"
+
+
+@pytest.mark.parametrize(
+    ("language", "expected"),
+    [
+        ("en", ["5.12K", "59.1K", "410K", "1.14M", "42.1M", "1.23B"]),
+        ("zh", ["5,120", "5.91 万", "41 万", "114 万", "4,210 万", "12.3 亿"]),
+    ],
+)
+def test_tokens_are_counted_as_the_language_does(language: str, expected: list[str], run_script: RunScript) -> None:
+    function = """([language, numbers]) => {
+        document.documentElement.lang = language;
+        const found = numbers.map(FORMATS.tokens);
+        document.documentElement.lang = "en";
+        return found;
+    }"""
+    numbers = [5120, 59_100, 410_000, 1_139_000, 42_070_000, 1_234_000_000]
+    assert run_script(["report/numbers.js"], function, [language, numbers]) == expected
