@@ -162,7 +162,10 @@ class Rendezvous:
 
 
 def _open(rank_env: RankEnvironment) -> tuple[Store, Heartbeats]:
-    """Return the store of all ranks, and their heartbeats, over a second connection if the store is no folder."""
+    """Connect to the store that all ranks share; return it, and the heartbeats that show which ranks are alive.
+
+    The store is a folder, or a TCP store with a second connection for the heartbeats.
+    """
     rank, size = rank_env.rank, rank_env.size
     if rank_env.launcher == "gpt":
         folder = Path(rank_env.address)

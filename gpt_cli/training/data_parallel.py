@@ -26,7 +26,7 @@ class Replicated:
         together: Sequence[Sequence[str]] = (),
         low_rank: LowRank | None = None,
     ):
-        """Assign each trained parameter, or low-rank factor, to the rank that owns it.
+        """Choose the rank that owns each trained parameter, or low-rank factor; all own about equally many numbers.
 
         All parameters of a group of names in `together` get the same owner.
         """

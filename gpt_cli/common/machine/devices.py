@@ -130,7 +130,7 @@ def new_graph(device: torch.device) -> tuple[Graph, contextlib.AbstractContextMa
 
 
 def recording_failure(error: RuntimeError) -> str:
-    """Return the first line of a failed recording's first error; `error` may come later, from the recording's end."""
+    """Return the first line of the error that made a recording fail: the first in the chain that ends with `error`."""
     while isinstance(error.__context__, RuntimeError):
         error = error.__context__
     return shown((str(error) or type(error).__name__).splitlines()[0])

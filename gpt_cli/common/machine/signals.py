@@ -40,7 +40,7 @@ def held_back(number: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def dropped(number: int) -> Iterator[None]:
-    """Unblock a signal; in the context, discard it, even a pending one, unless the context installs a handler."""
+    """Discard a signal in the context, even a blocked one that is pending; it stays unblocked afterwards."""
     with handling((number,), lambda *_: None):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (number,))
         yield

@@ -141,7 +141,7 @@ def _queries(text: str | None, num_tokens: int) -> list[int]:
 
 
 def _study(request: ExplainRequest, host: Host) -> Explanation:
-    """Return the explanation of a study; the scaling study also measures a trained model, if there is one."""
+    """Return the study `request.study`: scaling, mask, dropout or padding; scaling also measures a trained model."""
     if request.study != "scaling":
         return {"mask": studies.mask, "dropout": studies.dropout, "padding": studies.padding}[str(request.study)]()
     try:

@@ -293,7 +293,7 @@ class ReadingRequest(PromptRequest):
             raise UsageError(flag, f"{flag} needs ‹prompt› or ‹prompt_file›", hint=hint)
 
     def reading(self, host: Host, heads: str | None = None) -> ToInspect:
-        """Return layers, heads and what the model reads; raises UsageError for layers or heads that the model lacks."""
+        """Return the layers, heads and text to inspect; raises UsageError for layers or heads that the model lacks."""
         header = find_header(self.run, self.checkpoint, host)
         chosen = chosen_heads(header, self.layers, heads)
         if self.prompted:

@@ -115,7 +115,7 @@ class _File:
             yield UsageError(self.where, f"num_runs is missing; use a whole number from 1 to {SWEEP_POINTS:,}")
 
     def wrong_settings(self) -> Iterator[GptError]:
-        """Yield errors for wrong names of settings and malformed values; add all other settings to `sound`."""
+        """Yield an error for each setting that is unknown, repeated, malformed or excluded; add the rest to `sound`."""
         keys, seen = setting_schemas(), dict[str, str]()
         for section in filter(self.content.__contains__, _SECTIONS):
             settings = self.content[section] or {}

@@ -154,7 +154,7 @@ def read_rope(
 
 
 def _agreed(fields: ConfigFields, inner: ConfigFields, names: Sequence[str], default: float) -> float:
-    """Return the number under the keys `names` of `inner` (rope object) or `fields`; record a problem if two differ."""
+    """Return the number under any of `names` in `inner` (rope object) or `fields`; record a problem if two differ."""
     values = [held.number(name, default) for name in names for held in (inner, fields) if held.get(name) is not None]
     if any(value != values[0] for value in values):
         fields.refuse(f"{' and '.join(names)} disagree: {', '.join(map(str, values))}")

@@ -121,7 +121,7 @@ def _config(
     theirs: Mapping[str, Any],
     where: str,
 ) -> dict[str, Any]:
-    """Build a config.json from GGUF keys, removed from `left`, and from `theirs`, an export's keys that GGUF lacks."""
+    """Build a config.json from the GGUF keys in `left`, which loses them, and from `theirs`, that of an export."""
 
     def taken(key: str, default: Any = None) -> Any:
         return left.pop(f"{architecture.name}.{key}", default)
