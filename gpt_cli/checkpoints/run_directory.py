@@ -123,7 +123,10 @@ class RunDirectory(RunFiles):
         write_durably(self.snapshot_file(step), [content])
 
     def end(self, stopped_by: str, step: int, **figures: Any) -> None:
-        """Write outcome.json: cause, step and figures; NaN and infinity become null. Raises EnvironmentFailure."""
+        """Write outcome.json: why the training ended, its last step, figures (null for NaN and infinity).
+
+        Raises EnvironmentFailure.
+        """
         infinite = {key for key, value in figures.items() if isinstance(value, float) and not math.isfinite(value)}
         finite = {key: None if key in infinite else value for key, value in figures.items()}
         content = {"stopped_by": stopped_by, "step": step} | finite

@@ -44,12 +44,12 @@ class Rate:
 
     @property
     def is_high(self) -> bool:
-        """Whether the rate is more than twice the usual rate."""
+        """Whether the learning rate is more than twice the usual learning rate."""
         return self.value > 2 * self.usual
 
     @property
     def is_low(self) -> bool:
-        """Whether the rate is less than half of the usual rate."""
+        """Whether the learning rate is less than half of the usual learning rate."""
         return self.value < self.usual / 2
 
     @property
