@@ -197,7 +197,10 @@ class SelfAttention(nn.Module, ABC):
     def project(
         self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute queries, keys and values of the given heads (None: all): x [B, T, D] -> each [B, heads, T, K]."""
+        """Compute queries, keys and values of the given heads (None: all) from x [B, T, D]: each [B, heads, T, size].
+
+        `rotation` rotates queries and keys. The size is K, or larger for queries and keys of latent attention.
+        """
 
     def add_norms(self, head_size: int, epsilon: float | None) -> None:
         """Add RMSNorms of queries and of keys, each with a gain [K] for all heads, unless `epsilon` is None."""

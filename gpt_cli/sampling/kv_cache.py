@@ -26,7 +26,7 @@ _NEW_SLOTS = 256  # for tokens after a prompt, before there are more
 
 @dataclass(frozen=True)
 class DecodeStep:
-    """One decoding step: R rows, each with its last T tokens in cache slots `start` to `end`.
+    """A decoding step of R rows: the last T tokens of each, in cache slots `start` to `end`, and what they may see.
 
     Slot 0 has the longest prompt's first token. `starts` are the slots where the rows' windows start, after padding. If
     T > 1, tokens attend to no slot before `start`. `rotation` [2, R, 1, T, size] has RoPE's cosines and sines.

@@ -68,7 +68,7 @@ def json_items(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Rec
     rest, at, closed = "", 0, False
 
     def more() -> bool:
-        """Drop the parsed text, and read on to over twice the unparsed text; return whether there was more text."""
+        """Drop the parsed text, and append over twice as much as is left, or all there is; return whether any came."""
         nonlocal rest, at
         added = [rest[at:]]
         goal, num_characters, at = 2 * len(added[0]), 0, 0

@@ -114,7 +114,7 @@ def orthogonalise(matrices: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _cut(name: str, matrix: Tensor) -> tuple[Tensor, ...]:
-    """Return the pieces of a matrix to orthogonalise, as views with no more rows than columns."""
+    """Return the pieces of a matrix that Muon orthogonalises one by one: views with no more rows than columns."""
     shorter, longer = sorted(matrix.shape)
     wide = matrix if matrix.shape[0] == shorter else matrix.T
     return wide.tensor_split(longer // shorter, dim=1) if "feed_forward" in name else (wide,)

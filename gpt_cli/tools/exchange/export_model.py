@@ -132,7 +132,7 @@ def write_file(out: Path, checkpoint: Checkpoint) -> None:
 
 
 def write_handout(out: Path, model: ModelPage, dump: AttentionDump, film: Film | None) -> None:
-    """Write a folder of pages for a class: an index, the model, its attention, and the training's `film`, if given.
+    """Write HTML pages for a school class: an index, the model, its attention, and the training's `film`, if given.
 
     The index shows the model's title, prompt and origin. Raises EnvironmentFailure if a page cannot be written.
     """

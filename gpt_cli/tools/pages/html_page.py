@@ -71,7 +71,7 @@ def packed(numbers: bytes) -> str:
 
 
 def hash_of_source(text: str) -> str:
-    """Return the SHA-256 of a script or style, as a content security policy names it."""
+    """Return the SHA-256 of a script or style for a content security policy: 'sha256-...' in base64, with quotes."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 

@@ -179,7 +179,7 @@ class TableOfRuns(Result, ABC):
         return "\n\n".join([runs, *map(table, self.below())])
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Return the tables as text, with the remarks below."""
+        """Return the table of runs and any further tables as text, then the remarks."""
         return "\n".join(filter(None, [self.table(width), *self.remarks]))
 
     def show(self, screen: Screen) -> None:
