@@ -89,7 +89,7 @@ class Samples(Result):
         return "\n---\n".join(sample.text for sample in self.samples)
 
     def _around(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the JSON fields before and after the samples; one prompt of all is a field here, not in each sample."""
+        """Return the JSON fields before and after the samples; a sole prompt is a field here, not in each sample."""
         off = {"without": self.without} if self.without else {}
         prompt = {"prompt": self.prompts[0]} if len(self.prompts) == 1 else {}
         return {"checkpoint": self.checkpoint, "step": self.step, "seed": self.seed}, {**off, **prompt}
