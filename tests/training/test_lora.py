@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from support.helpers import RunCommand, sharp_model, small_config
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call
 
 from gpt_cli import load
@@ -61,32 +60,6 @@ def test_gradients_of_the_factors_are_those_of_the_written_out_product(form: tup
     for name, factor in factors.items():
         torch.testing.assert_close(matrices[name].grad, factor.grad, rtol=0, atol=1e-10)
     assert all(parameter.grad is None for parameter in model.parameters())
-
-
-def test_gradients_of_the_factors_are_those_of_peft() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from peft import LoraConfig, get_peft_model
-    generator = torch.Generator().manual_seed(0)
-    model = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 5)).double()
-    settings = LoraConfig(r=3, lora_alpha=int(3 * SCALE), target_modules=["0", "2"], lora_dropout=0.0)
-    theirs = get_peft_model(copy.deepcopy(model), settings)
-    low_rank = drawn(LowRank({name: one for name, one in model.named_parameters() if one.dim() == 2}, RANK.train))
-    of_peft = {
-        f"{n}.weight.{factor}": theirs.get_parameter(f"base_model.model.{n}.lora_{factor}.default.weight")
-        for n in (0, 2)
-        for factor in "AB"
-    }
-    x = torch.randn(7, 6, generator=generator, dtype=torch.float64)
-    with torch.no_grad():
-        for name, factor in of_peft.items():
-            factor.copy_(low_rank.factors[name])
-    ours, expected = model(x), theirs(x)
-    torch.testing.assert_close(ours, expected, rtol=0, atol=1e-12)
-    for outcome in (ours, expected):
-        outcome.square().sum().backward()
-    for name, factor in of_peft.items():
-        torch.testing.assert_close(low_rank.factors[name].grad, factor.grad, rtol=0, atol=1e-12)
 
 
 def test_a_training_changes_matrices_of_blocks_by_products_of_its_rank_and_nothing_else() -> None:
