@@ -72,21 +72,6 @@ def test_a_config_from_python_needs_a_name_for_its_run() -> None:
     assert again.finish().summary["steps"] == 3
 
 
-def test_what_is_interrupted_continues_from_its_last_checkpoint() -> None:
-    def interrupt_at_step_12() -> None:
-        for report in train("smoke", data="corpus.txt", settings=SETTINGS):
-            if isinstance(report, Stepped) and report.step == 12:
-                raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupt_at_step_12()
-    assert not list(Path("runs").rglob(LOCK))
-    reports = list(train("smoke", data="corpus.txt", settings=SETTINGS, resume=True))
-    assert isinstance(reports[0], Prepared)
-    assert reports[0].step == 10
-    assert isinstance(reports[-1], Finished)
-
-
 def test_a_run_has_one_trainer() -> None:
     reports = train("smoke", data="corpus.txt", settings=SETTINGS)
     next(reports)
