@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -13,6 +14,7 @@ from torch import Tensor
 from gpt_cli.model import GPT, Block, MultiHeadAttention
 from gpt_cli.model.attention import causal_mask
 from gpt_cli.model.costs import estimate
+from gpt_cli.model.dropout import DropMasks
 from gpt_cli.model.positions import RopeScaling, RotaryPositions, rotate
 
 IDS = torch.tensor([[10, 250, 3, 77, 3, 10, 99, 1, 5], [7, 7, 7, 1, 2, 3, 200, 4, 9]])
@@ -40,15 +42,23 @@ SETTINGS = (
 )
 
 
+POSITIONS = ("learned", "sinusoidal", "rope", "none")
+PLAIN = [
+    f"positions={positions} norm={norm} norm_position={place}"
+    for positions, norm, place in itertools.product(POSITIONS, ("layernorm", "rmsnorm"), ("pre", "post"))
+]
+
+
 def model_of(words: str) -> GPT:
-    return sharp_model(257, *(f"model.{word}" for word in f"num_heads=4 dropout=0 {words}".split()))
+    return sharp_model(257, *(f"model.{word}" for word in f"num_heads=4 dropout=0.3 {words}".split()))
 
 
-@pytest.mark.parametrize("words", SETTINGS)
-def test_all_heads_at_once_compute_what_each_computes_alone(words: str) -> None:
-    model, found = model_of(words), []
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+@pytest.mark.parametrize("words", [*PLAIN, *SETTINGS])
+def test_all_heads_at_once_compute_what_each_computes_alone(words: str, training: bool) -> None:
+    model, found = model_of(words).train(training), []
     for fused in (True, False):
-        logits = model.use_fused(fused)(IDS)
+        logits = model.use_fused(fused)(IDS, DropMasks(0.3, seed=5, step=2))
         found.append([logits, *torch.autograd.grad(logits.square().sum(), list(model.parameters()))])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)

@@ -2,22 +2,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.attention import close, draw
 
 from gpt_cli.model import GroupedQueryAttention, MultiHeadAttention
 from gpt_cli.model.positions import RotaryPositions
 
 
-def draw(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-
-
 def grouped(num_groups: int) -> GroupedQueryAttention:
     torch.manual_seed(0)
     return GroupedQueryAttention(24, 4, num_groups).double()
-
-
-def close(found: torch.Tensor, expected: torch.Tensor) -> None:
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
 ROTATION = RotaryPositions(5, 6)(5).double()
