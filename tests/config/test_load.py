@@ -48,8 +48,7 @@ def test_every_shipped_config_is_valid_and_small_is_the_default_model() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "number"),
-    [("3e-4", 3e-4), ("1e-3", 1e-3), (".5", 0.5), ("1.", 1.0), ("2", 2.0), ("'0.1'", 0.1)],
+    ("written", "number"), [("3e-4", 3e-4), ("1e-3", 1e-3), (".5", 0.5), ("1.", 1.0), ("2", 2.0), ("'0.1'", 0.1)]
 )
 def test_numbers_are_read_by_their_declared_type(written: str, number: float) -> None:
     assert read(f"train:\n  learning_rate: {written}").train.learning_rate == number

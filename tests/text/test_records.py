@@ -105,22 +105,13 @@ IN_TABLES = [
 ]
 CONVERSATIONS: dict[str, tuple[list[dict[str, Any]], str]] = {
     "openai": (messages("messages", "role", "content", "user", "assistant"), ""),
-    "sharegpt": (
-        messages("conversations", "from", "value", "human", "gpt"),
-        "the messages are in conversations",
-    ),
+    "sharegpt": (messages("conversations", "from", "value", "human", "gpt"), "the messages are in conversations"),
     "minimind": (
         messages("conversations", "role", "content", "user", "assistant"),
         "the messages are in conversations",
     ),
-    "chatgpt": (
-        [chat_of_chatgpt(*pair) for pair in QUESTIONS],
-        "the messages are in mapping; gpt does not read title",
-    ),
-    "claude": (
-        messages("chat_messages", "sender", "text", "human", "assistant"),
-        "the messages are in chat_messages",
-    ),
+    "chatgpt": ([chat_of_chatgpt(*pair) for pair in QUESTIONS], "the messages are in mapping; gpt does not read title"),
+    "claude": (messages("chat_messages", "sender", "text", "human", "assistant"), "the messages are in chat_messages"),
     "ours": (pairs("prompt", "response"), ""),
     "completions": (pairs("prompt", "completion"), "the question is in prompt, the answer in completion"),
     "preferences": (
