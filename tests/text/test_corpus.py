@@ -86,12 +86,6 @@ def test_what_latex_writes_beside_a_text_is_left_out_of_a_directory(here: Path) 
     assert list(corpus.notices()) == [f"left out 2 files without text: {named}"]
 
 
-def test_the_python_documentation_needs_no_network() -> None:
-    corpus = read_corpus("python-docs")
-    assert len(corpus.documents) > 50
-    assert corpus.num_characters > 300_000
-
-
 FIELDS = 'this record has no field "text" that contains text'
 
 

@@ -20,7 +20,7 @@ from support.texts import read, refused, run_hint
 
 from gpt_cli.errors import DataError
 from gpt_cli.text import record_formats as module
-from gpt_cli.text.record_formats import csv_rows, form_of_json, json_items
+from gpt_cli.text.record_formats import csv_rows, json_items
 from gpt_cli.text.remarks import Remarks
 
 
@@ -100,7 +100,7 @@ def test_a_row_of_several_lines_is_named_by_its_first() -> None:
 
 
 def test_an_array_is_read_as_one_whatever_the_name_says(here: Path) -> None:
-    (here / "a.jsonl").write_text('[\n{"text": "one"},\n{"text": "two"}\n]')
+    (here / "a.jsonl").write_text(' \n[\n{"text": "one"},\n{"text": "two"}\n]')
     assert read("a.jsonl").documents == ("one", "two")
 
 
@@ -121,10 +121,13 @@ def test_tags_in_records_are_noted_as_in_plain_text(here: Path) -> None:
         assert notice == f"in {name}, more than a tenth is tags such as <p>, which become tokens"
 
 
-def test_json_that_is_no_list_of_records_is_text_and_a_notice_says_so(here: Path) -> None:
-    (here / "a.json").write_text('{"data": [{"text": "one"}]}')
+@pytest.mark.parametrize(
+    "text", ['{"data": [{"text": "one"}]}', "[1, 2]", '{"text": "one"}\n', '{\n  "text": "one"\n}\n', "one"]
+)
+def test_json_that_is_no_list_of_records_is_text_and_a_notice_says_so(here: Path, text: str) -> None:
+    (here / "a.json").write_text(text)
     corpus = read("a.json")
-    assert corpus.documents == ('{"data": [{"text": "one"}]}',)
+    assert corpus.documents == (text,)
     assert [*corpus.notices()] == ["in a.json, gpt finds no list of records, and reads the JSON as plain text"]
 
 
@@ -192,19 +195,3 @@ def test_an_item_that_memory_may_not_hold_is_refused(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(module, "LINE_CHARACTERS", 100)
     with pytest.raises(DataError, match="item 2: this is not JSON, or has more than 100 characters"):
         items(json.dumps(["a", "b" * 1000]))
-
-
-@pytest.mark.parametrize(
-    ("start", "form"),
-    [
-        ('[{"text"', "array"),
-        (' \n["a"', "array"),
-        ("[1, 2]", None),
-        ('{"a": 1}\n{"a": 2}\n', "lines"),
-        ('{\n  "a": 1\n}\n', None),
-        ('{"a": 1}\n', None),
-        ("prose", None),
-    ],
-)
-def test_what_a_json_file_holds_shows_at_its_start(start: str, form: str | None) -> None:
-    assert form_of_json(start) == form

@@ -15,7 +15,7 @@ from support.corpora import Texts
 from support.tokenizers import learned
 
 from gpt_cli.config import TokenizerConfig
-from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, UsageError
+from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure
 from gpt_cli.text import train_tokenizer as module
 from gpt_cli.text.split_patterns import PATTERNS, WORD_PATTERN
 from gpt_cli.text.tokenizers import BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer
@@ -217,11 +217,6 @@ def test_naming_unknown_characters_takes_no_memory_for_each() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 30e6
-
-
-def test_an_unknown_published_vocabulary_is_named() -> None:
-    with pytest.raises(UsageError, match='tiktoken has no vocabulary "gpt9"; use one of gpt2,'):
-        make_tokenizer(TokenizerConfig(kind="tiktoken", name="gpt9"), Texts([]), Texts([]))
 
 
 def test_a_published_vocabulary_encodes_as_published() -> None:
