@@ -29,6 +29,9 @@ SETTINGS = (
     "attention=latent head_size=6 query_latent_size=6",
     f"attention=latent {ROPE} query_latent_size=7",
     f"attention=latent {ROPE}",
+    "scale=none",
+    f"scale=none {GROUPED}",
+    "scale=none attention=latent",
     "qkv_bias=true",
     f"qkv_bias=true {GROUPED} {ROPE}",
     "activation=swiglu",
@@ -69,6 +72,16 @@ def test_costs_count_the_weights_of_each_setting(words: str) -> None:
     model = model_of(words)
     costs = estimate(model.config, 257, micro_batch_size=1, dtype="float32")
     assert costs.parameters == sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("scale", ["head", "none"])
+@pytest.mark.parametrize("form", ["", GROUPED, f"attention=latent {ROPE}"])
+def test_scores_are_divided_by_the_root_of_the_width_of_a_query_or_by_nothing(form: str, scale: str) -> None:
+    model = model_of(f"{form} scale={scale}")
+    stages = next(model.attention_stages(IDS))
+    divisor = model.config.query_size**0.5 if scale == "head" else 1
+    expected = (stages.scores / divisor).masked_fill(causal_mask(9), -torch.inf).softmax(-1)
+    torch.testing.assert_close(stages.weights, expected)
 
 
 def test_a_token_sees_itself_and_as_many_before_it_as_its_window_has() -> None:

@@ -51,28 +51,6 @@ def test_gradients_of_a_group_are_the_sums_of_its_heads(num_groups: int) -> None
             close(getattr(group, name).weight.grad, torch.stack(of_heads).sum(0))
 
 
-def test_heads_of_one_group_share_keys_and_values_and_those_of_another_do_not() -> None:
-    stages = grouped(2).stages(draw(1, 5, 24), None, heads=[0, 1, 2, 3])
-    for part in (stages.keys, stages.values):
-        close(part[:, 0], part[:, 1])
-        close(part[:, 2], part[:, 3])
-        assert not torch.allclose(part[:, 1], part[:, 2])
-    assert not torch.allclose(stages.queries[:, 0], stages.queries[:, 1])
-
-
-def test_scores_are_divided_by_the_root_of_the_head_size_or_by_nothing() -> None:
-    x = draw(1, 5, 24)
-    for scaled, divisor in ((True, 6**0.5), (False, 1)):
-        torch.manual_seed(0)
-        for ours in (GroupedQueryAttention(24, 4, 2, scaled=scaled), MultiHeadAttention(24, 4, scaled=scaled)):
-            stages = ours.double().stages(x, None, [1])
-            hidden = torch.ones(5, 5).triu(1).bool()
-            close(stages.weights, (stages.scores / divisor).masked_fill(hidden, -torch.inf).softmax(-1))
-            fused = ours(x)
-            ours.fused = False
-            close(ours(x), fused)
-
-
 def test_it_has_keys_and_values_for_its_groups_only() -> None:
     assert [name for name, _ in grouped(1).named_parameters()] == [
         *(f"heads.{number}.Wq.weight" for number in range(4)),
