@@ -25,10 +25,12 @@ import pyarrow.parquet
 import pytest
 import zstandard
 
-from gpt_cli.config import DataConfig
+from gpt_cli.config import Config, DataConfig
 from gpt_cli.errors import DataError
 from gpt_cli.text.documents import TextBlock
-from gpt_cli.text.load import SourceCorpus, read_data
+from gpt_cli.text.encode import encode_parts
+from gpt_cli.text.load import SourceCorpus, read_data, read_split
+from gpt_cli.text.sft_examples import Examples
 from gpt_cli.text.tokenizers import BytePairTokenizer, Tokenizer
 
 KINDS = ("txt", "jsonl", "txt.gz", "jsonl.gz", "txt.zst", "jsonl.zst", "parquet")
@@ -167,6 +169,23 @@ def run_hint(error: DataError, behind: str = "", before: str = "; else ") -> Non
     hint = error.hint or ""
     command = (hint.partition(behind)[2] if behind else hint).partition(before)[0]
     subprocess.run(command.replace("python3", shlex.quote(sys.executable)), shell=True, check=True)
+
+
+def examples_of(config: Config) -> tuple[Examples, Examples]:
+    """Return the questions and answers that a config trains on, and those that validate."""
+    text = encode_parts(*read_split(config.data), config)
+    assert isinstance(text.ids, Examples)
+    assert isinstance(text.validation_ids, Examples)
+    return text.ids, text.validation_ids
+
+
+def error_lines(source: str) -> list[str]:
+    """Read a source, which may be damaged, and return the lines of its error, if it has one."""
+    try:
+        read(source)
+    except DataError as error:
+        return error.lines()
+    return []
 
 
 def damaged(content: bytes, draw: random.Random) -> bytes:

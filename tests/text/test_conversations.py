@@ -12,7 +12,7 @@ import pytest
 from support.exchange import CHATML
 from support.helpers import small_config
 from support.kept import save
-from support.texts import read, refused
+from support.texts import examples_of, read, refused
 
 from gpt_cli.common.host import Host
 from gpt_cli.errors import DataError, UsageError
@@ -43,11 +43,8 @@ def lines(path: Path, *records: Any) -> str:
 
 
 def examples(source: str, *settings: str) -> tuple[Examples, Examples]:
-    config = small_config(f"data.source={source}", "data.validation_fraction=0.5", "model.context_length=48", *settings)
-    text = encode_parts(*read_split(config.data), config)
-    assert isinstance(text.ids, Examples)
-    assert isinstance(text.validation_ids, Examples)
-    return text.ids, text.validation_ids
+    sizes = "data.validation_fraction=0.5", "model.context_length=48"
+    return examples_of(small_config(f"data.source={source}", *sizes, *settings))
 
 
 def parts(found: Examples, number: int = 0) -> tuple[bytes, bytes]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pypandoc
 import pytest
 from support.faults import scaled
-from support.texts import damaged, read, refused
+from support.texts import damaged, error_lines, read, refused
 
 from gpt_cli.errors import DataError, EnvironmentFailure
 from gpt_cli.sampling.prompts import read_prompt
@@ -227,11 +227,7 @@ def test_a_cut_or_changed_document_is_an_error_or_has_another_text(here: Path, e
     content = path.read_bytes()
     for _ in range(scaled(200)):
         path.write_bytes(damaged(content, draw))
-        lines = list[str]()
-        try:
-            read(path.name)
-        except DataError as error:
-            lines = error.lines()
+        lines = error_lines(path.name)
         assert all(len(line) < 600 for line in lines), lines
 
 

@@ -10,12 +10,12 @@ import torch
 import torch.nn.functional as F
 from support.helpers import RunCommand, sharp_model, small_config
 from support.runs import assert_same_run, finish, start
+from support.texts import examples_of
 
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.config import Config
 from gpt_cli.evaluation.nll import Observations
-from gpt_cli.text.encode import encode_parts
-from gpt_cli.text.load import read_data, read_split
+from gpt_cli.text.load import read_data
 from gpt_cli.text.sft_examples import IGNORED, Examples, pack
 from gpt_cli.text.tokenizers import ByteTokenizer
 from gpt_cli.training.batches import PackedBatches
@@ -39,13 +39,6 @@ def sums(here: Path) -> Config:
     pairs = [{"prompt": f"{a}+{b}", "response": str(a + b)} for a in range(5, 12) for b in (3, 70, 8)]
     (here / "sums.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
     return small_config("data.source=sums.jsonl", "data.validation_fraction=0.2", "model.dropout=0")
-
-
-def examples_of(config: Config) -> tuple[Examples, Examples]:
-    text = encode_parts(*read_split(config.data), config)
-    assert isinstance(text.ids, Examples)
-    assert isinstance(text.validation_ids, Examples)
-    return text.ids, text.validation_ids
 
 
 def alone(model: torch.nn.Module, examples: Examples, number: int) -> torch.Tensor:
