@@ -165,8 +165,3 @@ def test_what_was_checked_is_what_is_loaded(copied: Path) -> None:
     other = replace(found, metadata={**found.metadata, "tokenizer": "{}"})
     with pytest.raises(CheckpointError, match="another training replaced this model while gpt read it"):
         load(copied, "last", expected=other)
-
-
-def test_a_config_is_read_once(smoke_run: Path) -> None:
-    header = find_header(smoke_run)
-    assert header.config is header.config

@@ -63,11 +63,6 @@ def test_an_archive_inside_another_is_left_out_with_its_name(here: Path) -> None
     assert list(corpus.notices()) == ["left out 1 file without text: a.zip/b.zip (an archive inside another)"]
 
 
-def test_an_archive_of_questions_is_a_list_of_questions(here: Path) -> None:
-    (here / "a.zip").write_bytes(zipped({"q.json": b'[{"question": "a", "answer": "b"}]'}))
-    assert read("a.zip").how.conversations
-
-
 def test_a_bomb_and_too_many_files_are_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compressed, "EXPANSION_FROM", 0)
     (here / "bomb.zip").write_bytes(zipped({"a.txt": b"a" * 2**24}))

@@ -77,12 +77,6 @@ def test_where_both_lengths_hold_the_first_ends_the_run() -> None:
     assert (ended_by(at(31), both), ended_by(at(100), by_steps)) == ("time", "steps")
 
 
-def test_the_reason_for_the_end_is_named() -> None:
-    assert ended_by(at(100), BY_STEP) == "steps"
-    assert ended_by(at(31), BY_CLOCK) == "time"
-    assert ended_by(at(9), BY_STEP) == "patience"
-
-
 @pytest.mark.parametrize("settings", [BY_STEP, BY_CLOCK.changed(max_time=100.5)], ids=["steps", "clock"])
 def test_snapshots_are_due_after_the_first_step_each_period_and_the_last(settings: TrainConfig) -> None:
     config = Config(train=settings, inspect=InspectConfig(prompt="a b", every=30))
