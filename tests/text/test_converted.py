@@ -235,10 +235,6 @@ def test_a_cut_or_changed_document_is_an_error_or_has_another_text(here: Path, e
 CHINESE = rb"{\rtf1\ansi\ansicpg936\deff0{\fonttbl{\f0\fcharset0 Times;}{\f13\fcharset134 \'cb\'ce\'cc\'e5;}}"
 
 
-def hexes(text: str, encoding: str) -> bytes:
-    return "".join(f"\\'{byte:02x}" for byte in text.encode(encoding)).encode()
-
-
 @pytest.mark.parametrize(
     ("content", "text"),
     [

@@ -100,9 +100,6 @@ def chat_of_chatgpt(asked: str, answered: str) -> dict[str, Any]:
     return {"title": "A title that is longer than twenty characters", "mapping": nodes, "current_node": "last"}
 
 
-IN_TABLES = [
-    {"messages": json.dumps(row["messages"])} for row in messages("messages", "role", "content", "user", "assistant")
-]
 CONVERSATIONS: dict[str, tuple[list[dict[str, Any]], str]] = {
     "openai": (messages("messages", "role", "content", "user", "assistant"), ""),
     "sharegpt": (messages("conversations", "from", "value", "human", "gpt"), "the messages are in conversations"),

@@ -17,21 +17,11 @@ from gpt_cli import load
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
 from gpt_cli.config import Config
 from gpt_cli.text.tokenizers import ByteTokenizer
-from gpt_cli.training.lora import SCALE, LowRank, num_trained, trained_parameters
+from gpt_cli.training.lora import SCALE, num_trained, trained_parameters
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import compute_gradient, send, take_step
 
 RANK = small_config("train.rank=3", "model.dropout=0")
-
-
-def drawn(low_rank: LowRank) -> LowRank:
-    """The same with factors that are not zero, included in the weights."""
-    generator = torch.Generator().manual_seed(2)
-    with torch.no_grad():
-        for factor in low_rank.factors.values():
-            factor.copy_(torch.randn(factor.shape, generator=generator) / 10)
-    low_rank.include()
-    return low_rank
 
 
 def stepped(config: Config, num_steps: int = 5) -> tuple[dict[str, Tensor], TrainingState]:
@@ -51,7 +41,11 @@ def test_gradients_of_the_factors_are_those_of_the_written_out_product(form: tup
     ids = torch.tensor([[1, 2, 3, 4], [9, 8, 7, 6]])
     matrices, low_rank = trained_parameters(model, RANK.train)
     assert low_rank is not None
-    drawn(low_rank)
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for factor in low_rank.factors.values():  # which are zero at the start
+            factor.copy_(torch.randn(factor.shape, generator=generator) / 10)
+    low_rank.include()
     for _ in range(2):  # two micro-batches add up
         model(ids).square().mean().backward()
     factors = {name: factor.detach().clone().requires_grad_() for name, factor in matrices.items()}
