@@ -42,11 +42,13 @@ def saved(tmp_path: Path) -> Path:
 
 
 def refused(path: Path, sentence: str, *readers: Callable[[Path], object]) -> CheckpointError:
-    """Return the error of a file that these readers refuse, or `read_checkpoint`."""
+    """Return the last error of a file that these readers refuse, or `read_checkpoint`."""
+    errors = list[CheckpointError]()
     for read in readers or (read_checkpoint,):
         with pytest.raises(CheckpointError, match=sentence) as raised:
             read(path)
-    return raised.value
+        errors.append(raised.value)
+    return errors[-1]
 
 
 def header_of(path: Path) -> tuple[bytes, bytes]:

@@ -11,6 +11,7 @@ from support.helpers import CORPUS_TEXT, small_config
 from gpt_cli.common.host import NOBODY
 from gpt_cli.text.load import SourceCorpus
 from gpt_cli.training import setup, start
+from gpt_cli.training.events import Finished
 from gpt_cli.training.lr_schedule import lr_multiplier
 from gpt_cli.training.request import NewRun
 from gpt_cli.training.setup import resolve
@@ -63,5 +64,6 @@ def test_a_device_starts_beside_the_text(accelerator: Accelerator, here: Path, m
     monkeypatch.setattr(start, "read_data", read_later)
     Path("a.txt").write_text(CORPUS_TEXT, encoding="utf-8")
     config = small_config("data.source=a.txt").changed(train={"device": "sim"})
-    run, _ = setup.setup(NewRun(directory=Path("run"), config=config), NOBODY)
-    assert run.state.device.type == "sim"
+    made = setup.setup(NewRun(directory=Path("run"), config=config), NOBODY)
+    assert not isinstance(made, Finished)
+    assert made[0].state.device.type == "sim"
