@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.attention import close
 from support.heads import FORMS
 from support.helpers import sharp_model
 from support.patches import hooked, kept
-from torch import Tensor
 
 from gpt_cli.attention_maps.activations import Activations, walk
 
 V, LAST = 11, 1
 IDS = torch.tensor([3, 1, 4, 1, 5, 9])
 SITES = {"residual": "resid_post", "attention": "attn_out", "feed_forward": "mlp_out", "head": "heads"}
-
-
-def close(found: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("settings", FORMS)

@@ -87,36 +87,6 @@ def test_the_work_of_one_head_is_a_small_part_of_that_of_all(monkeypatch: pytest
     assert whole_of_all < 1.05 * forward.get_total_flops(), "what the dump computes is not computed again"
 
 
-@pytest.mark.parametrize(
-    "settings",
-    ["positions=learned", "positions=rope", "attention=grouped_query", "attention=latent positions=rope", "scale=none"],
-)
-def test_weights_times_values_give_the_output_of_the_fused_path(settings: str) -> None:
-    config = small_config(*(f"model.{setting}" for setting in settings.split()), "model.num_heads=4")
-    model = GPT(config.model, 257, torch.Generator().manual_seed(0)).double().eval()
-    ids = list(range(16))
-    stages = ("weights", "scores", "queries", "keys", "values", "heads")
-    model.use_fused(True)
-    given: list[torch.Tensor] = []
-    for block in model.blocks:
-        block.attention.register_forward_hook(lambda *call: given.append(call[2]))
-    model(torch.tensor([ids]))
-    outputs = list(given)  # the stages run the blocks before theirs again
-    for layer, (block, output) in enumerate(zip(model.blocks, outputs, strict=True)):
-        found = next(iter(model.attention_stages(torch.tensor([ids]), [layer])))
-        dump = {stage: getattr(found, stage)[0].detach().numpy() for stage in stages}
-        scale = 1 if config.model.scale == "none" else config.model.query_size**-0.5
-        np.testing.assert_allclose(dump["queries"] @ dump["keys"].swapaxes(1, 2), dump["scores"], rtol=0, atol=1e-10)
-        hidden = np.where(np.tri(16, dtype=bool), dump["scores"] * scale, -np.inf)
-        powers = np.exp(hidden - hidden.max(-1, keepdims=True))
-        np.testing.assert_allclose(powers / powers.sum(-1, keepdims=True), dump["weights"], rtol=0, atol=1e-10)
-        np.testing.assert_allclose(dump["weights"] @ dump["values"], dump["heads"], rtol=0, atol=1e-10)
-        together = torch.from_numpy(np.concatenate(list(dump["heads"]), axis=-1))
-        torch.testing.assert_close(
-            block.attention.projection_layer(together), output[0].detach(), rtol=0, atol=1e-10, check_dtype=True
-        )
-
-
 @pytest.mark.parametrize("settings", [[], ["model.attention=latent", "model.positions=rope", "model.rotary_size=6"]])
 def test_numbers_are_counted_before_they_are_there(settings: list[str]) -> None:
     sizes = small_config(*settings).model

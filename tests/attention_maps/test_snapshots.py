@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.numpy
-from support.helpers import damage
 from support.pages import keep
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS, HeadScores
@@ -40,10 +39,6 @@ def test_a_snapshot_comes_back_with_weights_of_float16(here: Path) -> None:
         np.testing.assert_array_equal(read.scores.columns[name], written.scores.columns[name])
     assert read.scores.layers == (0, 1)
     assert read.scores.heads == (0, 1, 2)
-
-
-def test_equal_snapshots_are_equal_files() -> None:
-    assert len({snapshot_bytes(a_snapshot(1)) for _ in range(8)}) == 1
 
 
 def test_a_run_without_snapshots_is_refused(here: Path) -> None:
@@ -84,13 +79,6 @@ def test_a_foreign_file_and_one_whose_parts_do_not_fit_are_refused(here: Path, c
     run = keep([a_snapshot(1)], here)
     run.snapshot_file(2).write_bytes(content)
     with pytest.raises(CheckpointError, match=r"step-00000002.safetensors.*not an attention snapshot of gpt"):
-        list(kept_steps(run).read(1))
-
-
-def test_a_damaged_file_is_refused(here: Path) -> None:
-    run = keep([a_snapshot(1)], here)
-    damage(run.snapshot_file(1))
-    with pytest.raises(CheckpointError, match="damaged"):
         list(kept_steps(run).read(1))
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from gpt_cli.errors import CheckpointError
 from gpt_cli.model import GPT
 from gpt_cli.text.tokenizers import CharTokenizer
 
+WHOLE = partial(read_checkpoint, everything=True)
 PROGRESS = json.dumps(asdict(Progress(7, 7, 2.5, 0.5, 1.5, 2.25, 1, 1000, "digest", {})))
 
 
@@ -38,6 +39,16 @@ def make(**changes: object) -> Checkpoint:
 def saved(tmp_path: Path) -> Path:
     save_checkpoint(tmp_path / "c.safetensors", make())
     return tmp_path / "c.safetensors"
+
+
+def refused(path: Path, sentence: str, *readers: Callable[[Path], object]) -> CheckpointError:
+    """Return the last error of a file that these readers refuse, or `read_checkpoint`."""
+    errors = list[CheckpointError]()
+    for read in readers or (read_checkpoint,):
+        with pytest.raises(CheckpointError, match=sentence) as raised:
+            read(path)
+        errors.append(raised.value)
+    return errors[-1]
 
 
 def header_of(path: Path) -> tuple[bytes, bytes]:
@@ -83,8 +94,7 @@ def damage_the_last_moment(path: Path) -> None:
 def test_a_reader_of_weights_notices_damage_in_all_it_uses_and_only_there(saved: Path) -> None:
     damage_the_last_moment(saved)
     read_checkpoint(saved)
-    with pytest.raises(CheckpointError, match="damaged"):
-        read_checkpoint(saved, everything=True)
+    refused(saved, "damaged", WHOLE)
 
 
 @pytest.mark.parametrize(
@@ -103,10 +113,8 @@ def test_a_reader_of_weights_notices_damage_in_all_it_uses_and_only_there(saved:
     ],
 )
 def test_foreign_files_are_named_for_what_they_are(tmp_path: Path, content: bytes, message: str) -> None:
-    path = tmp_path / "c.safetensors"
-    path.write_bytes(content)
-    with pytest.raises(CheckpointError, match=message):
-        read_checkpoint(path)
+    (tmp_path / "c.safetensors").write_bytes(content)
+    refused(tmp_path / "c.safetensors", message)
 
 
 def test_many_tensors_are_refused_before_each_becomes_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -114,15 +122,13 @@ def test_many_tensors_are_refused_before_each_becomes_one(monkeypatch: pytest.Mo
     entries = {f"blocks.{i}.x": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for i in range(500)}
     (tmp_path / "c").write_bytes(replace(intact(), entries={**intact().entries, **entries}).joined())
     monkeypatch.setattr(module, "_taken", lambda *_, **__: pytest.fail("they are loaded"))
-    with pytest.raises(CheckpointError, match=r"it has [0-9]+ tensors, far more than its config asks for"):
-        read_checkpoint(tmp_path / "c")
+    refused(tmp_path / "c", r"it has [0-9]+ tensors, far more than its config asks for")
 
 
 def test_missing_and_special_files_are_errors_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for name, message in (("nothere", "no such file"), ("pipe", "not a regular file")):
-        with pytest.raises(CheckpointError, match=message):
-            read_checkpoint(tmp_path / name)
+    refused(tmp_path / "nothere", "no such file")
+    refused(tmp_path / "pipe", "not a regular file")
 
 
 @pytest.mark.parametrize("number", ["1e400", "NaN", "-Infinity"])
@@ -130,24 +136,19 @@ def test_numbers_that_are_not_finite_are_no_json_of_ours(saved: Path, number: st
     header, rest = header_of(saved)
     header = header.replace(b'"data_offsets":[0,', f'"data_offsets":[{number},'.encode(), 1)
     saved.write_bytes(struct.pack("<Q", len(header)) + header + rest)
-    with pytest.raises(CheckpointError, match="this is not a checkpoint"):
-        read_checkpoint(saved)
+    refused(saved, "this is not a checkpoint")
 
 
 def test_a_newer_format_is_refused_with_its_writer_and_the_command_that_updates(saved: Path) -> None:
     edit_header(saved, format_version="2", written_by="gpt-cli 9.0")
     wrong = r'"gpt-cli 9.0" wrote this file in format 2, and gpt [0-9.]+ reads formats 1 to 1$'
-    with pytest.raises(CheckpointError, match=wrong) as raised:
-        read_checkpoint(saved)
-    assert raised.value.hint == "pip install --upgrade small-gpt"
+    assert refused(saved, wrong).hint == "pip install --upgrade small-gpt"
 
 
 @pytest.mark.parametrize("metadata", [{"format_version": "0"}, {"format_version": "-1"}, {"step": "-7"}])
 def test_formats_and_steps_that_never_were_are_refused(saved: Path, metadata: dict[str, str]) -> None:
     edit_header(saved, **metadata)
-    for read in (read_checkpoint, read_header):
-        with pytest.raises(CheckpointError, match="this is not a checkpoint of gpt"):
-            read(saved)
+    refused(saved, "this is not a checkpoint of gpt", read_checkpoint, read_header)
 
 
 def test_a_file_is_truncated_only_where_bytes_are_missing(saved: Path) -> None:
@@ -157,9 +158,7 @@ def test_a_file_is_truncated_only_where_bytes_are_missing(saved: Path) -> None:
         (1, f"the file is damaged: it has {len(content) + 1:,} bytes, and its header describes {len(content):,}"),
     ):
         saved.write_bytes(content[:size] if size < 0 else content + b"x")
-        for read in (read_checkpoint, read_header):
-            with pytest.raises(CheckpointError, match=f"{wrong}$"):
-                read(saved)
+        refused(saved, f"{wrong}$", read_checkpoint, read_header)
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
@@ -169,9 +168,7 @@ def test_weights_that_are_not_finite_are_counted_and_the_first_is_named(tmp_path
     checkpoint.weights["final_norm.weight"][0] = number
     save_checkpoint(tmp_path / "c.safetensors", checkpoint)
     said = r'c\.safetensors": there is NaN or infinity in its weights: 4 numbers of 2 tensors, as in "token_embedding.weight"$'
-    for read in (read_checkpoint, verify_checkpoint):
-        with pytest.raises(CheckpointError, match=said):
-            read(tmp_path / "c.safetensors")
+    refused(tmp_path / "c.safetensors", said, read_checkpoint, verify_checkpoint)
 
 
 def test_moments_that_are_not_finite_are_refused_by_those_who_continue_with_them(tmp_path: Path) -> None:
@@ -180,9 +177,7 @@ def test_moments_that_are_not_finite_are_refused_by_those_who_continue_with_them
     save_checkpoint(tmp_path / "c.safetensors", checkpoint)
     assert read_checkpoint(tmp_path / "c.safetensors").build_model()
     said = 'there is NaN or infinity in its state of the optimizer: 1 number of 1 tensor, as in "final_norm.weight.exp_avg"$'
-    for read in (partial(read_checkpoint, everything=True), verify_checkpoint):
-        with pytest.raises(CheckpointError, match=said):
-            read(tmp_path / "c.safetensors")
+    refused(tmp_path / "c.safetensors", said, WHOLE, verify_checkpoint)
 
 
 def test_a_checkpoint_is_verified_in_pieces_and_no_number_stays(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,19 +190,16 @@ def test_a_checkpoint_is_verified_in_pieces_and_no_number_stays(saved: Path, mon
         assert all(one.is_meta for one in ours.values())
     assert found.build_model()
     damage_the_last_moment(saved)
-    with pytest.raises(CheckpointError, match="does not match its digest"):
-        verify_checkpoint(saved)
+    refused(saved, "does not match its digest", verify_checkpoint)
 
 
 def test_the_sentence_of_a_wrong_config_names_the_file_once(tmp_path: Path) -> None:
     resealed(tmp_path / "c.safetensors", make(), config='{"model": {"d_model": "x"}}')
     for read in (read_checkpoint, lambda path: read_header(path).config):
-        with pytest.raises(CheckpointError) as raised:
-            read(tmp_path / "c.safetensors")
-        assert raised.value.where == f'"{tmp_path / "c.safetensors"}"'
-        assert str(tmp_path) not in raised.value.sentence
-        assert ', "model.d_model: ' in raised.value.sentence
-        assert '""' not in str(raised.value)
+        error = refused(tmp_path / "c.safetensors", ', "model.d_model: ', read)
+        assert error.where == f'"{tmp_path / "c.safetensors"}"'
+        assert str(tmp_path) not in error.sentence
+        assert '""' not in str(error)
 
 
 def test_weights_that_do_not_fit_are_refused_with_the_file(tmp_path: Path) -> None:
@@ -258,9 +250,7 @@ def test_hostile_metadata_with_right_digests_is_refused(tmp_path: Path, metadata
 def test_a_number_that_no_training_reaches_is_named_by_its_key(tmp_path: Path, key: str, number: str) -> None:
     progress = json.dumps({**json.loads(PROGRESS), key: "HERE"}).replace('"HERE"', number)
     resealed(tmp_path / "c.safetensors", make(), progress=progress)
-    with pytest.raises(CheckpointError) as raised:
-        read_checkpoint(tmp_path / "c.safetensors")
-    assert raised.value.sentence == f'its progress is not valid: the wrong key is "{key}"'
+    refused(tmp_path / "c.safetensors", f'its progress is not valid: the wrong key is "{key}"$')
 
 
 def test_a_long_number_in_an_error_is_cut() -> None:

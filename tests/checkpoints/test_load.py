@@ -18,6 +18,13 @@ from gpt_cli.checkpoints.verify import Verified, read_verified
 from gpt_cli.errors import CheckpointError, UsageError
 
 
+def hint_about(path: str | Path, sentence: str) -> str | None:
+    """Return the hint of the error with which no checkpoint is found."""
+    with pytest.raises(CheckpointError, match=sentence) as raised:
+        find_checkpoint(path)
+    return raised.value.hint
+
+
 def test_the_best_the_last_and_a_step_are_found(smoke_run: Path) -> None:
     folder = smoke_run / "checkpoints"
     assert find_checkpoint(None) == find_checkpoint(smoke_run) == folder / "best.safetensors"
@@ -31,9 +38,7 @@ def test_what_is_not_there_is_told_with_what_is(smoke_run: Path) -> None:
         find_checkpoint(smoke_run, "5")
     with pytest.raises(UsageError, match=r'"first" is not allowed; use best, last or the number of a step'):
         find_checkpoint(smoke_run, "first")
-    with pytest.raises(CheckpointError, match="no such run") as raised:
-        find_checkpoint("runs/other")
-    assert raised.value.hint == "runs here: runs/smoke"
+    assert hint_about("runs/other", "no such run") == "runs here: runs/smoke"
 
 
 def test_a_name_means_a_run_below_runs_where_there_is_no_such_path(copied: Path, here: Path) -> None:
@@ -55,9 +60,7 @@ def test_a_name_that_is_nearly_right_is_told_the_right_one(copied: Path, here: P
         "rates/000-learning_rate-1e3": "runs/rates/000-learning_rate-1e-3",
         "000-learning_rate-1e-4": "runs/rates/000-learning_rate-1e-3",
     }.items():
-        with pytest.raises(CheckpointError, match="no such run") as raised:
-            find_checkpoint(wrong)
-        assert raised.value.hint == f"did you mean {right}?"
+        assert hint_about(wrong, "no such run") == f"did you mean {right}?"
 
 
 def test_runs_with_a_checkpoint_are_listed_the_newest_first(copied: Path, here: Path) -> None:
@@ -66,11 +69,9 @@ def test_runs_with_a_checkpoint_are_listed_the_newest_first(copied: Path, here: 
         os.utime(here / f"runs/{number:02}/checkpoints", (number, number))
     (here / "runs/new/checkpoints").mkdir(parents=True)
     shutil.copy(copied / "config.yaml", here / "runs/new")
+    newest = ", ".join(f"runs/{number:02}" for number in range(11, 2, -1))
     for path, sentence in {"runs/new": "this run has no checkpoint yet", "xyz": "there is no such run"}.items():
-        with pytest.raises(CheckpointError, match=sentence) as raised:
-            find_checkpoint(path)
-        newest = ", ".join(f"runs/{number:02}" for number in range(11, 2, -1))
-        assert raised.value.hint == f"runs here: runs/smoke, {newest} and 3 more"
+        assert hint_about(path, sentence) == f"runs here: runs/smoke, {newest} and 3 more"
 
 
 def test_a_directory_of_runs_is_told_from_a_run(copied: Path, here: Path) -> None:
@@ -78,15 +79,11 @@ def test_a_directory_of_runs_is_told_from_a_run(copied: Path, here: Path) -> Non
     (here / "runs/rates/001-b/checkpoints").mkdir(parents=True)
     shutil.copy(copied / "config.yaml", here / "runs/rates/001-b")
     (here / "mine").mkdir()
-    with pytest.raises(CheckpointError, match="this is not a run but a directory of 2 runs") as raised:
-        find_checkpoint("rates")
-    assert raised.value.hint == "name one of them: runs/rates/000-a"
+    sentence = "this is not a run but a directory of"
+    assert hint_about("rates", f"{sentence} 2 runs$") == "name one of them: runs/rates/000-a"
     shutil.rmtree(here / "runs/rates/000-a")
-    with pytest.raises(CheckpointError, match="this is not a run but a directory of 1 run") as raised:
-        find_checkpoint("rates")
-    assert raised.value.hint == "gpt runs runs/rates"
-    with pytest.raises(CheckpointError, match=r"this is not a run$"):
-        find_checkpoint("mine")
+    assert hint_about("rates", f"{sentence} 1 run$") == "gpt runs runs/rates"
+    hint_about("mine", r"this is not a run$")
 
 
 def test_without_a_best_one_the_last_is_taken(copied: Path) -> None:
@@ -168,8 +165,3 @@ def test_what_was_checked_is_what_is_loaded(copied: Path) -> None:
     other = replace(found, metadata={**found.metadata, "tokenizer": "{}"})
     with pytest.raises(CheckpointError, match="another training replaced this model while gpt read it"):
         load(copied, "last", expected=other)
-
-
-def test_a_config_is_read_once(smoke_run: Path) -> None:
-    header = find_header(smoke_run)
-    assert header.config is header.config

@@ -188,12 +188,9 @@ _REFUSED: Mapping[str, list[dict[str, Any]]] = {
 }
 
 
-def _names() -> list[str]:
-    return [FUNCTIONS.get(name, name).replace(" ", ".") for name in COMMANDS]
-
-
 def test_every_function_that_can_refuse_is_provoked() -> None:
-    assert {*_names()} - {"configs.schema", "configs.settings", "data.list"} == _REFUSED.keys()
+    names = {FUNCTIONS.get(name, name).replace(" ", ".") for name in COMMANDS}
+    assert names - {"configs.schema", "configs.settings", "data.list"} == _REFUSED.keys()
 
 
 def _provoke(function: Callable[..., Any], given: Mapping[str, Any]) -> None:

@@ -48,8 +48,7 @@ def test_every_shipped_config_is_valid_and_small_is_the_default_model() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "number"),
-    [("3e-4", 3e-4), ("1e-3", 1e-3), (".5", 0.5), ("1.", 1.0), ("2", 2.0), ("'0.1'", 0.1)],
+    ("written", "number"), [("3e-4", 3e-4), ("1e-3", 1e-3), (".5", 0.5), ("1.", 1.0), ("2", 2.0), ("'0.1'", 0.1)]
 )
 def test_numbers_are_read_by_their_declared_type(written: str, number: float) -> None:
     assert read(f"train:\n  learning_rate: {written}").train.learning_rate == number
@@ -309,15 +308,6 @@ def test_a_run_has_an_end() -> None:
         read("train: {max_steps: null}")
 
 
-def test_a_missing_config_names_the_shipped_ones() -> None:
-    with pytest.raises(UsageError) as raised:
-        read_config("smal")
-    assert raised.value.lines() == [
-        'error: "smal": there is no such config file',
-        "hint: did you mean small? shipped configs: grouped-query, induction, latent, modern, multi-head, shakespeare, shakespeare-cpu, small, smoke, sums, tiny",
-    ]
-
-
 def test_sizes_of_latent_attention_come_from_the_others() -> None:
     default = read("", "model.attention=latent").model
     assert (default.key_value_latent, default.query_latent_size) == (128, None)
@@ -366,12 +356,6 @@ def test_keys_of_one_form_are_not_used_by_another() -> None:
     (told,) = read("", "model.attention=latent", "model.rotary_size=8", "model.latent_size=8").unused()
     assert told == "model.rotary_size is not used by model.positions learned"
     assert not list(read("", "model.attention=latent", "model.positions=rope", "model.rotary_size=8").unused())
-
-
-def test_unused_tokenizer_keys_are_known() -> None:
-    (unused,) = read("tokenizer: {kind: char, vocab_size: 300}").unused()
-    assert unused == "tokenizer.vocab_size is not used by tokenizer.kind char"
-    assert not list(read("tokenizer: {kind: bpe, vocab_size: 300}").unused())
 
 
 def test_configs_do_not_change() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -13,6 +14,7 @@ from torch import Tensor
 from gpt_cli.model import GPT, Block, MultiHeadAttention
 from gpt_cli.model.attention import causal_mask
 from gpt_cli.model.costs import estimate
+from gpt_cli.model.dropout import DropMasks
 from gpt_cli.model.positions import RopeScaling, RotaryPositions, rotate
 
 IDS = torch.tensor([[10, 250, 3, 77, 3, 10, 99, 1, 5], [7, 7, 7, 1, 2, 3, 200, 4, 9]])
@@ -27,6 +29,9 @@ SETTINGS = (
     "attention=latent head_size=6 query_latent_size=6",
     f"attention=latent {ROPE} query_latent_size=7",
     f"attention=latent {ROPE}",
+    "scale=none",
+    f"scale=none {GROUPED}",
+    "scale=none attention=latent",
     "qkv_bias=true",
     f"qkv_bias=true {GROUPED} {ROPE}",
     "activation=swiglu",
@@ -40,15 +45,23 @@ SETTINGS = (
 )
 
 
+POSITIONS = ("learned", "sinusoidal", "rope", "none")
+PLAIN = [
+    f"positions={positions} norm={norm} norm_position={place}"
+    for positions, norm, place in itertools.product(POSITIONS, ("layernorm", "rmsnorm"), ("pre", "post"))
+]
+
+
 def model_of(words: str) -> GPT:
-    return sharp_model(257, *(f"model.{word}" for word in f"num_heads=4 dropout=0 {words}".split()))
+    return sharp_model(257, *(f"model.{word}" for word in f"num_heads=4 dropout=0.3 {words}".split()))
 
 
-@pytest.mark.parametrize("words", SETTINGS)
-def test_all_heads_at_once_compute_what_each_computes_alone(words: str) -> None:
-    model, found = model_of(words), []
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+@pytest.mark.parametrize("words", [*PLAIN, *SETTINGS])
+def test_all_heads_at_once_compute_what_each_computes_alone(words: str, training: bool) -> None:
+    model, found = model_of(words).train(training), []
     for fused in (True, False):
-        logits = model.use_fused(fused)(IDS)
+        logits = model.use_fused(fused)(IDS, DropMasks(0.3, seed=5, step=2))
         found.append([logits, *torch.autograd.grad(logits.square().sum(), list(model.parameters()))])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
@@ -59,6 +72,16 @@ def test_costs_count_the_weights_of_each_setting(words: str) -> None:
     model = model_of(words)
     costs = estimate(model.config, 257, micro_batch_size=1, dtype="float32")
     assert costs.parameters == sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("scale", ["head", "none"])
+@pytest.mark.parametrize("form", ["", GROUPED, f"attention=latent {ROPE}"])
+def test_scores_are_divided_by_the_root_of_the_width_of_a_query_or_by_nothing(form: str, scale: str) -> None:
+    model = model_of(f"{form} scale={scale}")
+    stages = next(model.attention_stages(IDS))
+    divisor = model.config.query_size**0.5 if scale == "head" else 1
+    expected = (stages.scores / divisor).masked_fill(causal_mask(9), -torch.inf).softmax(-1)
+    torch.testing.assert_close(stages.weights, expected)
 
 
 def test_a_token_sees_itself_and_as_many_before_it_as_its_window_has() -> None:

@@ -97,10 +97,7 @@ def banded_logits(model: GPT, tokens: list[int], _: int) -> Tensor:
 )
 @torch.no_grad()
 def test_logits_agree_with_and_without_a_cache_up_to_three_windows(settings: list[str]) -> None:
-    agrees_up_to_three_windows(make_model(*settings))
-
-
-def agrees_up_to_three_windows(model: GPT) -> None:
+    model = make_model(*settings)
     reference = cropped_logits if model.position_embedding else banded_logits
     decoder = Decoder(model, torch.float64)
     tokens = [list(prompt) for prompt in PROMPTS]

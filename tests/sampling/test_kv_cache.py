@@ -16,7 +16,6 @@ FORMS = [
     ["model.attention=latent", "model.positions=rope"],
     ["model.attention=latent", "model.query_latent_size=6"],
 ]
-IDS = ["multi_head", "grouped_query", "latent", "latent queries"]
 
 
 def make_model(*settings: str) -> GPT:
@@ -57,7 +56,7 @@ def test_a_cache_takes_what_its_tokens_and_windows_need() -> None:
     assert row_bytes(decoder.config, V, 20_000, 20_010) == kept + of_prompt + scores + 72 * V
 
 
-@pytest.mark.parametrize("settings", FORMS, ids=IDS)
+@pytest.mark.parametrize("settings", FORMS, ids=str)
 @torch.inference_mode()
 def test_weights_on_padding_are_exactly_zero(settings: list[str]) -> None:
     """The slots before a shorter prompt may contain any number, however large: the logits are equal to the last bit."""

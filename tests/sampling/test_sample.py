@@ -15,7 +15,6 @@ from support.helpers import RunCommand
 import gpt_cli
 from gpt_cli.checkpoints import verify
 from gpt_cli.common.host import Host
-from gpt_cli.errors import CheckpointError, DataError, UsageError
 from gpt_cli.sampling.request import SampleRequest
 
 
@@ -73,15 +72,6 @@ def test_the_run_is_found_once(smoke_run: Path) -> None:
     assert SampleRequest(prompt="The").find(Host()).model.run == smoke_run
 
 
-def test_python_raises_what_the_command_says(smoke_run: Path, run: RunCommand) -> None:
-    with pytest.raises(UsageError, match="there is no prompt"):
-        gpt_cli.sample()
-    with pytest.raises(UsageError, match='stop: "" is empty; name the text before which a sample ends'):
-        gpt_cli.sample("The", stop=["x", ""])
-    with pytest.raises(CheckpointError, match="there is no such run"):
-        gpt_cli.sample("The", run="runs/nothere")
-    characters = FOLDER / "format-1-characters.safetensors"
-    with pytest.raises(DataError, match='not "ŵ"'):
-        gpt_cli.sample("ŵ", run=characters)
-    # a refused prompt gets no line about a seed
-    assert run("sample", "--prompt", "ŵ", "--run", characters).err.startswith("error: --prompt: this model knows")
+def test_a_refused_prompt_gets_no_line_about_a_seed(run: RunCommand) -> None:
+    outcome = run("sample", "--prompt", "ŵ", "--run", FOLDER / "format-1-characters.safetensors")
+    assert outcome.err.startswith("error: --prompt: this model knows")

@@ -1,11 +1,21 @@
-"""Attention with dropout as a kernel would compute it, by the products of `attend`."""
+"""What tests of attention share: random numbers, how near two results are, and dropout as a kernel would compute it."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from gpt_cli.model.attention import attend, causal_bias
 from gpt_cli.model.dropout import ToDraw
+
+
+def draw(*shape: int) -> Tensor:
+    """Draw numbers in float64, the same for each shape."""
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(len(shape) + sum(shape)))
+
+
+def close(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
 def by_products(queries: Tensor, keys: Tensor, values: Tensor, masks: ToDraw, scale: float) -> Tensor:

@@ -13,6 +13,7 @@ from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.common.host import NOBODY, Host
 from gpt_cli.config import Config
+from gpt_cli.text.corpus import SurveyedCorpus
 from gpt_cli.text.encode import encode_parts
 from gpt_cli.training.events import Finished
 from gpt_cli.training.loop import train
@@ -24,17 +25,15 @@ from support.helpers import CORPUS_TEXT
 CORPUS = Texts((CORPUS_TEXT,))
 
 
-def start(folder: Path, config: Config, continued: Checkpoint | None = None) -> Run:
+def start(folder: Path, config: Config, continued: Checkpoint | None = None, corpus: SurveyedCorpus = CORPUS) -> Run:
     """Make a run in a folder, ready to train."""
-    text = encode_parts(
-        *CORPUS.split(config.data.validation_fraction), config, continued.tokenizer if continued else None
-    )
+    parts = corpus.split(config.data.validation_fraction)
+    text = encode_parts(*parts, config, continued.tokenizer if continued else None)
     if continued:
         state = TrainingState.continued(config, text.ids, continued)
     else:
         state = TrainingState.at_the_start(config, text.ids, text.tokenizer.vocab_size, text.digest)
-    saved = state.progress if continued else None
-    run = Run(state, RunDirectory(folder), text.tokenizer, text.validation_ids, saved)
+    run = Run(state, RunDirectory(folder), text.tokenizer, text.validation_ids, state.progress if continued else None)
     run.open_directory()
     return run
 

@@ -9,7 +9,11 @@ import gzip
 import hashlib
 import io
 import json
+import random
 import re
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +22,15 @@ from typing import Any
 import numpy as np
 import pyarrow as arrow
 import pyarrow.parquet
+import pytest
 import zstandard
 
+from gpt_cli.config import Config, DataConfig
+from gpt_cli.errors import DataError
 from gpt_cli.text.documents import TextBlock
+from gpt_cli.text.encode import encode_parts
+from gpt_cli.text.load import SourceCorpus, read_data, read_split
+from gpt_cli.text.sft_examples import Examples
 from gpt_cli.text.tokenizers import BytePairTokenizer, Tokenizer
 
 KINDS = ("txt", "jsonl", "txt.gz", "jsonl.gz", "txt.zst", "jsonl.zst", "parquet")
@@ -140,3 +150,48 @@ def identity(path: Path) -> tuple[int, int]:
     """What changes when a file is written again, whatever its content."""
     status = path.stat()
     return status.st_ino, status.st_mtime_ns
+
+
+def read(source: str | list[str], **settings: Any) -> SourceCorpus:
+    """Read a source with settings of the section data."""
+    return read_data(DataConfig.model_validate({"source": source, **settings}))
+
+
+def refused(source: str | list[str], match: str | None = None, **settings: Any) -> DataError:
+    """Return the error of a source that is not read."""
+    with pytest.raises(DataError, match=match) as raised:
+        read(source, **settings)
+    return raised.value
+
+
+def run_hint(error: DataError, behind: str = "", before: str = "; else ") -> None:
+    """Run the command of a hint, which is between these words."""
+    hint = error.hint or ""
+    command = (hint.partition(behind)[2] if behind else hint).partition(before)[0]
+    subprocess.run(command.replace("python3", shlex.quote(sys.executable)), shell=True, check=True)
+
+
+def examples_of(config: Config) -> tuple[Examples, Examples]:
+    """Return the questions and answers that a config trains on, and those that validate."""
+    text = encode_parts(*read_split(config.data), config)
+    assert isinstance(text.ids, Examples)
+    assert isinstance(text.validation_ids, Examples)
+    return text.ids, text.validation_ids
+
+
+def error_lines(source: str) -> list[str]:
+    """Read a source, which may be damaged, and return the lines of its error, if it has one."""
+    try:
+        read(source)
+    except DataError as error:
+        return error.lines()
+    return []
+
+
+def damaged(content: bytes, draw: random.Random) -> bytes:
+    """Cut a file off, or change one of its bits."""
+    if draw.random() < 0.5:
+        return content[: draw.randrange(len(content))]
+    changed = bytearray(content)
+    changed[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+    return bytes(changed)

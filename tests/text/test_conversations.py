@@ -9,16 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.exchange import CHATML
 from support.helpers import small_config
 from support.kept import save
+from support.texts import examples_of, read, refused
 
 from gpt_cli.common.host import Host
-from gpt_cli.config import DataConfig
-from gpt_cli.errors import DataError, GptError, UsageError
+from gpt_cli.errors import DataError, UsageError
 from gpt_cli.text.chat_templates import template_for
 from gpt_cli.text.conversations import Conversation, Turn, conversation, conversations_of_file, read_conversation
 from gpt_cli.text.encode import encode_parts
-from gpt_cli.text.load import read_data, read_split
+from gpt_cli.text.load import read_split
 from gpt_cli.text.sft_examples import Examples, gather, pack
 from gpt_cli.text.tokenizers import ByteTokenizer
 from gpt_cli.tools.exchange.tokenizer_json import read_tokenizer
@@ -42,11 +43,8 @@ def lines(path: Path, *records: Any) -> str:
 
 
 def examples(source: str, *settings: str) -> tuple[Examples, Examples]:
-    config = small_config(f"data.source={source}", "data.validation_fraction=0.5", "model.context_length=48", *settings)
-    text = encode_parts(*read_split(config.data), config)
-    assert isinstance(text.ids, Examples)
-    assert isinstance(text.validation_ids, Examples)
-    return text.ids, text.validation_ids
+    sizes = "data.validation_fraction=0.5", "model.context_length=48"
+    return examples_of(small_config(f"data.source={source}", *sizes, *settings))
 
 
 def parts(found: Examples, number: int = 0) -> tuple[bytes, bytes]:
@@ -104,18 +102,9 @@ def test_the_last_examples_validate_and_none_is_cut(here: Path) -> None:
     ],
 )
 def test_a_line_that_is_no_question_with_an_answer_is_named(here: Path, record: Any, said: str) -> None:
-    source = lines(here / "a.jsonl", PAIR, record)
-    with pytest.raises(GptError) as raised:
-        read_data(small_config(f"data.source={source}").data)
-    assert raised.value.where.endswith("a.jsonl:2")
-    assert said in raised.value.sentence
-
-
-def test_a_question_among_lines_of_text_needs_a_file_of_its_own(here: Path) -> None:
-    source = lines(here / "a.jsonl", {"text": "a text"}, PAIR)
-    with pytest.raises(DataError) as raised:
-        read_data(small_config(f"data.source={source}").data)
-    assert raised.value.hint == "questions with answers are read without other text; name their file alone"
+    error = refused(lines(here / "a.jsonl", PAIR, record))
+    assert error.where.endswith("a.jsonl:2")
+    assert said in error.sentence
 
 
 @pytest.mark.parametrize("picture", ["a.png", "z.png"])
@@ -123,7 +112,7 @@ def test_a_file_without_text_in_a_directory_is_left_out(here: Path, picture: str
     (here / "texts").mkdir()
     lines(here / "texts" / "m.jsonl", PAIR, {**PAIR, "choices": None})
     (here / "texts" / picture).write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
-    found = read_data(small_config("data.source=texts").data)
+    found = read("texts")
     assert (found.how.conversations, found.num_documents, found.survey.num_skipped) == (True, 2, 1)
 
 
@@ -146,36 +135,30 @@ def test_the_first_file_that_says_something_tells_whether_a_directory_has_questi
         for file in (name, "b.jsonl"):
             archive.write(here / "texts" / file, file)
     for source in ("texts", "packed.zip"):
-        found = read_data(DataConfig(source=source, skip_bad=True))
+        found = read(source, skip_bad=True)
         assert (found.how.conversations, found.num_documents) == (True, 2)
     if hints:
-        with pytest.raises(DataError) as raised:
-            read_data(DataConfig(source="texts"))
-        assert [error.hint for error in (raised.value, *raised.value.others)] == hints
+        error = refused("texts")
+        assert [one.hint for one in (error, *error.others)] == hints
     else:
-        assert read_data(DataConfig(source="texts")).num_documents == 2
+        assert read("texts").num_documents == 2
 
 
 def test_a_missing_file_beside_questions_is_missing(here: Path) -> None:
     pairs = lines(here / "a.jsonl", PAIR, PAIR)
     for sources in ([pairs, "gone.jsonl"], ["gone.jsonl", pairs]):
-        with pytest.raises(DataError, match="no such file") as raised:
-            read_data(DataConfig(source=sources))
-        assert not raised.value.others
+        assert not refused(sources, "no such file").others
 
 
 def test_files_of_two_kinds_are_refused(here: Path) -> None:
     pairs, text = lines(here / "a.jsonl", PAIR, PAIR), here / "b.txt"
     text.write_text("a text")
-    for sources in (f"[{pairs}, {text}]", f"[{pairs}, repeats]"):
-        with pytest.raises(DataError, match="so all must"):
-            read_data(small_config(f"data.source={sources}").data)
+    for other in (str(text), "repeats"):
+        refused([pairs, other], "so all must")
     with pytest.raises(DataError, match="the other has none"):
         examples(pairs, "data.validation_source=repeats")
-    with pytest.raises(DataError, match="needs lines of"):
-        read_data(small_config("data.source=b.txt", "data.loss=answers").data)
-    both = lines(here / "c.jsonl", {**PAIR, "text": "x"})
-    assert read_data(small_config(f"data.source={both}").data).documents == ("x",)
+    refused("b.txt", "needs lines of", loss="answers")
+    assert read(lines(here / "c.jsonl", {**PAIR, "text": "x"})).documents == ("x",)
 
 
 def test_a_file_of_messages_is_one_conversation_or_one_on_each_line() -> None:
@@ -213,14 +196,6 @@ def test_a_window_holds_examples_side_by_side() -> None:
     assert inputs.tolist() == [[a, line, b, c, a, line, d, 0, 0]]
     assert targets.tolist() == [[-100, b, c, END, -100, d, END, -100, -100]]
     assert positions.tolist() == [[0, 1, 2, 3, 0, 1, 2, 0, 1]]
-
-
-CHATML = (
-    "{% for message in messages %}{% if loop.first and message.role != 'system' %}"
-    "{{ '<|im_start|>system\\nYou add numbers.<|im_end|>\\n' }}{% endif %}"
-    "{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
-)
 
 
 def test_a_known_template_of_a_tokenizer_is_used_and_another_is_named(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.corpora import Texts
-from support.texts import KINDS, Twin, packed, unpacked
+from support.texts import KINDS, Twin, packed, refused, unpacked
 
 from gpt_cli.common.host import Host
 from gpt_cli.config import DataConfig
@@ -34,13 +34,11 @@ def test_files_directories_globs_and_lists_are_read_in_order(here: Path) -> None
     (here / "d" / "a.txt").write_text("A")
     (here / "d" / "sub" / "c.txt.gz").write_bytes(gzip.compress(b"C"))
     (here / "d" / "x.jsonl").write_text('{"text": "J1"}\n\n{"text": "J2\u2028", "id": 3}\n')
-    (here / "d" / ".hidden").write_text("H")
     (here / "d" / "binary").write_bytes(b"\0\1")
     (here / "d" / "broken").symlink_to("nothere")
-    os.mkfifo(here / "d" / "pipe")
     corpus = read_corpus("d")
     assert corpus.documents == ("A", "B", "C", "J1", "J2\u2028")
-    assert corpus.survey.num_skipped == 3
+    assert corpus.survey.num_skipped == 2
     assert read_corpus("d/*.txt").documents == ("A", "B")
     assert read_corpus("d/**/*.gz").documents == ("C",)
     assert read_corpus(["d/b.txt", "d/a.txt"]).documents == ("B", "A")
@@ -54,8 +52,7 @@ def test_a_file_that_is_named_as_stdin_is_read(source: str, here: Path) -> None:
 
 @pytest.mark.parametrize("name", ["-", "python-docs"])
 def test_a_missing_file_with_the_name_of_another_source_is_missing(name: str, here: Path) -> None:
-    with pytest.raises(DataError, match=f"{name}.*: there is no such file"):
-        read_corpus(f"./{name}")
+    refused(f"./{name}", f"{name}.*: there is no such file")
 
 
 def test_line_ends_that_become_tokens_are_noted_with_the_command_that_takes_them_out(here: Path) -> None:
@@ -89,61 +86,45 @@ def test_what_latex_writes_beside_a_text_is_left_out_of_a_directory(here: Path) 
     assert list(corpus.notices()) == [f"left out 2 files without text: {named}"]
 
 
-def test_the_python_documentation_needs_no_network() -> None:
-    corpus = read_corpus("python-docs")
-    assert len(corpus.documents) > 50
-    assert corpus.num_characters > 300_000
-
-
-LEAVE_OUT = "\nhint: --set data.skip_bad=true leaves such records out"
+FIELDS = 'this record has no field "text" that contains text'
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("line", "sentence"),
     [
-        ("{", f'x.jsonl:2: this is not JSON; each line is an object such as {{"text": "..."}}{LEAVE_OUT}'),
-        (
-            '{"id": 1, "txt": "a"}',
-            'x.jsonl:2: this record has no field "text" that contains text; '
-            f'fields with text, and their mean length in characters: "txt" (1){LEAVE_OUT}',
-        ),
-        ('{"text": "a\\ud800"}', f"x.jsonl:2: the text has half a character at position 1{LEAVE_OUT}"),
-        ('["text"]', f'x.jsonl:2: this record has no field "text" that contains text{LEAVE_OUT}'),
+        ("{", 'this is not JSON; each line is an object such as {"text": "..."}'),
+        ('{"id": 1, "txt": "a"}', f'{FIELDS}; fields with text, and their mean length in characters: "txt" (1)'),
+        ('{"text": "a\\ud800"}', "the text has half a character at position 1"),
+        ('["text"]', FIELDS),
     ],
 )
-def test_wrong_lines_of_jsonl_are_named(here: Path, line: str, message: str) -> None:
+def test_wrong_lines_of_jsonl_are_named(here: Path, line: str, sentence: str) -> None:
     (here / "x.jsonl").write_text('{"text": "fine"}\n' + line + "\n")
-    with pytest.raises(DataError) as raised:
-        read_corpus("x.jsonl")
-    assert "\n".join(raised.value.lines()) == f"error: {message}"
+    error = refused("x.jsonl")
+    assert (error.where, error.sentence) == ("x.jsonl:2", sentence)
+    assert error.hint == "‹data.skip_bad=true› leaves such records out"
 
 
 def test_a_line_that_would_not_fit_in_memory_is_an_error(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpt_cli.text.record_formats.LINE_CHARACTERS", 30)
     monkeypatch.setattr("gpt_cli.text.compressed.BLOCK", 8)
     (here / "x.jsonl").write_text('{"text": "fits in"}\n{"text": "does not fit in memory"}\n')
-    with pytest.raises(DataError, match=r"x\.jsonl:2: this line has more than 30 characters"):
-        read_corpus("x.jsonl")
+    refused("x.jsonl", r"x\.jsonl:2: this line has more than 30 characters")
 
 
 def test_empty_and_special_sources_are_errors(here: Path) -> None:
     (here / "empty.txt").write_text("")
     os.mkfifo(here / "pipe")
-    for source, message in {"empty.txt": "contains no text", "pipe": "not a regular file"}.items():
-        with pytest.raises(DataError, match=message):
-            read_corpus(source)
+    refused("empty.txt", "contains no text")
+    refused("pipe", "not a regular file")
 
 
 def test_an_address_and_a_pattern_without_files_are_named_as_such(here: Path) -> None:
-    with pytest.raises(DataError) as raised:
-        read_corpus("https://example.com/a.txt?b&c")
-    assert raised.value.lines() == [
+    assert refused("https://example.com/a.txt?b&c").lines() == [
         'error: "https://example.com/a.txt?b&c": this is an address, and gpt reads files',
         "hint: download it first: curl -gL -o my.txt 'https://example.com/a.txt?b&c', then name my.txt",
     ]
-    with pytest.raises(DataError) as raised:
-        read_corpus("books/*.md")
-    error, hint = raised.value.lines()
+    error, hint = refused("books/*.md").lines()
     assert error == 'error: "books/*.md": no file matches this pattern'
     assert hint.startswith("hint: name a text file, a directory, a glob")
 
@@ -253,15 +234,11 @@ def bad_files(folder: Path, count: int) -> None:
 
 def test_all_bad_files_are_named_at_once(here: Path) -> None:
     bad_files(here / "one", 1)
-    with pytest.raises(DataError) as raised:
-        read_corpus("one")
-    error, *hints = raised.value.lines()
+    error, *hints = refused("one").lines()
     assert error.startswith("error: one/bad-00.txt: line 10: text must be UTF-8, but byte 0xff at offset 45 is not")
     assert any("data.skip_bad" in hint for hint in hints)
     bad_files(here / "many", 25)
-    with pytest.raises(DataError) as raised:
-        read_corpus("many")
-    errors = [line for line in raised.value.lines() if line.startswith("error")]
+    errors = [line for line in refused("many").lines() if line.startswith("error")]
     assert len(errors) == 21
     assert errors[19].startswith("error: many/bad-19.txt")
     assert errors[20] == 'error: "many": 5 more files cannot be read'
@@ -292,9 +269,7 @@ def test_no_hint_names_the_setting_that_is_set_already(here: Path) -> None:
     (here / "d").mkdir()
     (here / "d" / "a.zip").write_bytes(b"PK cut off")
     for skip_bad, hint in ((False, SKIP_HINT), (True, None)):
-        with pytest.raises(DataError, match="damaged") as raised:
-            read_data(DataConfig(source="d", skip_bad=skip_bad))
-        assert raised.value.hint == hint
+        assert refused("d", "damaged", skip_bad=skip_bad).hint == hint
 
 
 def test_a_look_at_many_files_shows_that_it_is_at_work(here: Path) -> None:
@@ -364,21 +339,16 @@ def test_a_converted_file_of_a_directory_is_moved_out_of_it(here: Path) -> None:
     (here / "d").mkdir()
     old = here / "d" / "old.txt"
     old.write_bytes("春眠不觉晓，处处闻啼鸟。".encode("gbk"))
-    with pytest.raises(DataError) as raised:
-        read_corpus("d")
     moved = "then move the old file out of the directory; or ‹data.skip_bad=true› leaves such files out"
-    assert (raised.value.hint or "").endswith(f"look at the new file before you use it; {moved}")
-    with pytest.raises(DataError) as raised:
-        read_corpus("d/old.txt")
-    assert (raised.value.hint or "").endswith("look at the new file before you use it")
+    assert (refused("d").hint or "").endswith(f"look at the new file before you use it; {moved}")
+    assert (refused("d/old.txt").hint or "").endswith("look at the new file before you use it")
 
 
 def test_a_file_that_the_user_named_is_never_left_out_as_bad(here: Path) -> None:
     (here / "a.txt").write_text("A")
     (here / "bad.txt").write_bytes(b"\xff")
     for missing in ("typo.txt", "bad.txt"):
-        with pytest.raises(DataError, match=missing):
-            read_corpus(["a.txt", missing], Reading(skip_bad=True))
+        refused(["a.txt", missing], missing, skip_bad=True)
 
 
 def test_a_validation_text_tells_what_it_left_out_and_what_it_shares(here: Path) -> None:

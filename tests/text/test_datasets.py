@@ -111,20 +111,15 @@ def test_a_text_in_the_cache_needs_no_downloader(served: Served) -> None:
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_without_a_cache_folder_the_text_is_fetched_all_the_same(
+def test_without_a_cache_folder_or_a_home_directory_the_text_is_fetched_all_the_same(
     served: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "file").write_text("not a folder")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert fetch(served[0]) == CONTENT
-
-
-def test_without_a_home_directory_the_text_is_fetched_all_the_same(
-    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: str) -> Path:
         raise EnvironmentFailure("cache", "this user has no home directory")
 
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert fetch(served[0]) == CONTENT
     monkeypatch.setattr(datasets, "cache_directory", refuse)
     assert fetch(served[0]) == CONTENT
     assert not served[0].is_here()

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.corpora import Texts
-from support.faults import Fault, Operations
+from support.faults import Fault, KilledError, Operations
 from support.helpers import small_config
 from support.texts import Twin, array, cut, identity
 
@@ -189,10 +189,6 @@ def test_a_learned_tokenizer_is_cached_and_if_damaged_learned_again(
             path.write_bytes(content)
 
 
-class KilledError(BaseException):
-    """The process dies here."""
-
-
 def test_a_changed_text_never_gives_ids_of_another(small: Path) -> None:
     """Also where the text changes back between two attempts, of which the first was killed after a part."""
     path, tokenizer = Path("a.txt"), ByteTokenizer()
@@ -237,23 +233,19 @@ def test_ctrl_c_keeps_what_was_written(small: Path) -> None:
     assert before == {part: identity(part) for part in before}, "no finished part is written again"
 
 
-def with_fault(monkeypatch: pytest.MonkeyPatch, fault: Fault) -> None:
-    monkeypatch.setattr(files, "os", Operations(fault))
-
-
 @pytest.mark.parametrize("kind", ["ENOSPC", "EROFS", "EIO"])
 @pytest.mark.parametrize("number", [1, 8, 30])
 def test_a_disk_that_refuses_costs_a_small_text_time_alone(
     small: Path, monkeypatch: pytest.MonkeyPatch, kind: str, number: int
 ) -> None:
-    with_fault(monkeypatch, Fault(number, kind, ever_after=True))
+    monkeypatch.setattr(files, "os", Operations(Fault(number, kind, ever_after=True)))
     assert encoded([LINES], ByteTokenizer()).tolist() == list(LINES.encode())
 
 
 def test_a_full_disk_stops_a_large_text_which_continues_later(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "IN_MEMORY", 0)
     with monkeypatch.context() as patch:
-        with_fault(patch, Fault(60, "ENOSPC", ever_after=True))
+        patch.setattr(files, "os", Operations(Fault(60, "ENOSPC", ever_after=True)))
         with pytest.raises(EnvironmentFailure, match="there is no space left on the filesystem"):
             encode(Texts((LINES,)), ByteTokenizer())
     before = {part: identity(part) for part in (small / "tokens").glob("*/part-*")}

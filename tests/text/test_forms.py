@@ -15,11 +15,9 @@ import pyarrow as arrow
 import pytest
 import zstandard
 from support.archives import tarred, zipped
-from support.texts import parquet
+from support.texts import damaged, error_lines, parquet, read
 
-from gpt_cli.config import DataConfig
 from gpt_cli.text.encode import encode
-from gpt_cli.text.load import read_data
 from gpt_cli.text.tokenizers import ByteTokenizer
 
 PARTS = (
@@ -74,6 +72,7 @@ FORMS: dict[str, Callable[[Sequence[str]], bytes]] = {
     "excel-tab.tsv": lambda texts: table(texts, dialect="excel-tab"),
     "table.csv.gz": lambda texts: gzip.compress(table(texts)),
     "lines.jsonl": lines,
+    "texts.jsonl": lambda texts: "".join(json.dumps(text) + "\n" for text in texts).encode(),
     "lines-unescaped.jsonl": lambda texts: lines(texts, ensure_ascii=False),
     "lines.json": lambda texts: lines([*texts, ""]),
     "lines.jsonl.zst": lambda texts: zstandard.compress(lines(texts)),
@@ -97,6 +96,14 @@ def test_twenty_contents_give_the_ids_of_the_plain_texts(here: Path, name: str) 
     for number in range(20):
         texts = contents(number)
         (here / name).write_bytes(FORMS[name](texts))
-        corpus = read_data(DataConfig(source=name))
         expected = [byte for text in texts for byte in (tokenizer.end_of_text, *text.encode())][1:]
-        assert encode(corpus, tokenizer)[:].tolist() == expected, (number, texts)
+        assert encode(read(name), tokenizer)[:].tolist() == expected, (number, texts)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_cut_or_changed_file_is_an_error_or_has_another_text(here: Path, name: str) -> None:
+    content, draw = FORMS[name](PARTS[:-1]), random.Random(0)
+    for _ in range(40):
+        (here / name).write_bytes(damaged(content, draw))
+        lines = error_lines(name)
+        assert all(len(line) < 600 for line in lines), lines

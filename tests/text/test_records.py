@@ -7,11 +7,7 @@ import gzip
 import io
 import itertools
 import json
-import random
-import shlex
 import shutil
-import subprocess
-import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,11 +16,10 @@ from typing import Any
 import pyarrow as arrow
 import pyarrow.parquet
 import pytest
+from support.texts import read, refused, run_hint
 
-from gpt_cli.config import DataConfig
-from gpt_cli.errors import DataError
 from gpt_cli.text.conversations import read_conversation
-from gpt_cli.text.load import SourceCorpus, read_data
+from gpt_cli.text.load import SourceCorpus
 
 TEXTS = [
     "今天天气很好，我们去公园。\n又一行",
@@ -33,10 +28,9 @@ TEXTS = [
 ]
 
 
-def table(rows: list[dict[str, str]], *, dialect: str = "excel", delimiter: str | None = None) -> str:
+def table(rows: list[dict[str, str]], dialect: str = "excel") -> str:
     content = io.StringIO(newline="")
-    how: dict[str, Any] = {} if delimiter is None else {"delimiter": delimiter}
-    writer = csv.DictWriter(content, list(rows[0]), dialect=dialect, **how)
+    writer = csv.DictWriter(content, list(rows[0]), dialect=dialect)
     writer.writeheader()
     writer.writerows(rows)
     return content.getvalue()
@@ -52,39 +46,26 @@ def json_lines_of(rows: list[Any]) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def read(name: str, **settings: Any) -> SourceCorpus:
-    return read_data(DataConfig(source=name, **settings))
+def put(name: str, content: str | bytes | list[dict[str, Any]]) -> None:
+    """Write a file of the working folder; rows as its ending says."""
+    if isinstance(content, list):
+        content = WRITERS[name.rpartition(".")[2]](content)
+    Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def said(corpus: SourceCorpus) -> list[list[str]]:
+    """What the turns of each conversation contain."""
+    return [[turn.content for turn in read_conversation(text).turns] for text in corpus.documents]
+
+
+def assert_ours(corpus: SourceCorpus) -> None:
+    """A corpus has QUESTIONS, as lines of prompt and response would give them."""
+    put("ours.jsonl", pairs("prompt", "response"))
+    assert said(corpus) == [[*pair] for pair in QUESTIONS]
+    assert corpus.digest == read("ours.jsonl").digest
 
 
 ROWS = [{"id": str(number), "text": text} for number, text in enumerate(TEXTS)]
-FORMS: dict[str, str | bytes] = {
-    "lines.jsonl": json_lines_of(ROWS),
-    "texts.jsonl": json_lines_of(TEXTS),
-    "lines.json": json_lines_of(ROWS),
-    "objects.json": json.dumps(ROWS),
-    "indented.json": json.dumps(ROWS, indent=2, ensure_ascii=False),
-    "texts.json": json.dumps(TEXTS, ensure_ascii=False),
-    "excel.csv": table(ROWS),
-    "unix.csv": table(ROWS, dialect="unix"),
-    "semicolons.csv": table(ROWS, delimiter=";"),
-    "marked.csv": "\ufeff" + table(ROWS, delimiter="|"),
-    "tabs.csv": table(ROWS, delimiter="\t"),
-    "tabs.tsv": table(ROWS, dialect="excel-tab"),
-    "rows.parquet": parquet_of(ROWS),
-}
-
-
-@pytest.mark.parametrize("name", FORMS)
-def test_texts_are_the_same_in_every_form(here: Path, name: str) -> None:
-    (here / "plain.jsonl").write_text(json_lines_of([{"text": text} for text in TEXTS]))
-    content = FORMS[name]
-    (here / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    corpus = read(name)
-    assert corpus.documents == tuple(TEXTS)
-    assert corpus.digest == read("plain.jsonl").digest
-    assert list(corpus.notices()) == []
-
-
 QUESTIONS = [("Add.\n\n2+3", "5"), ("打个招呼", "你好")]
 ALPACA = [
     {"instruction": "Add.", "input": "2+3", "output": "5"},
@@ -119,27 +100,15 @@ def chat_of_chatgpt(asked: str, answered: str) -> dict[str, Any]:
     return {"title": "A title that is longer than twenty characters", "mapping": nodes, "current_node": "last"}
 
 
-IN_TABLES = [
-    {"messages": json.dumps(row["messages"])} for row in messages("messages", "role", "content", "user", "assistant")
-]
 CONVERSATIONS: dict[str, tuple[list[dict[str, Any]], str]] = {
     "openai": (messages("messages", "role", "content", "user", "assistant"), ""),
-    "sharegpt": (
-        messages("conversations", "from", "value", "human", "gpt"),
-        "the messages are in conversations",
-    ),
+    "sharegpt": (messages("conversations", "from", "value", "human", "gpt"), "the messages are in conversations"),
     "minimind": (
         messages("conversations", "role", "content", "user", "assistant"),
         "the messages are in conversations",
     ),
-    "chatgpt": (
-        [chat_of_chatgpt(*pair) for pair in QUESTIONS],
-        "the messages are in mapping; gpt does not read title",
-    ),
-    "claude": (
-        messages("chat_messages", "sender", "text", "human", "assistant"),
-        "the messages are in chat_messages",
-    ),
+    "chatgpt": ([chat_of_chatgpt(*pair) for pair in QUESTIONS], "the messages are in mapping; gpt does not read title"),
+    "claude": (messages("chat_messages", "sender", "text", "human", "assistant"), "the messages are in chat_messages"),
     "ours": (pairs("prompt", "response"), ""),
     "completions": (pairs("prompt", "completion"), "the question is in prompt, the answer in completion"),
     "preferences": (
@@ -169,54 +138,50 @@ WRITERS: dict[str, Callable[[list[dict[str, Any]]], bytes]] = {
 )
 def test_questions_are_the_same_in_every_form(here: Path, schema: str, ending: str) -> None:
     rows, words = CONVERSATIONS[schema]
-    (here / f"q.{ending}").write_bytes(WRITERS[ending](rows))
-    (here / "ours.jsonl").write_text(json_lines_of(pairs("prompt", "response")))
+    put(f"q.{ending}", rows)
     corpus = read(f"q.{ending}")
     assert corpus.how.conversations
-    assert [tuple(turn.content for turn in read_conversation(text).turns) for text in corpus.documents] == QUESTIONS
-    assert corpus.digest == read("ours.jsonl").digest
+    assert_ours(corpus)
     assert list(corpus.notices()) == ([f"in q.{ending}, {words}"] if words else [])
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
 def test_capital_letters_in_the_names_of_fields_change_nothing(here: Path, ending: str) -> None:
-    (here / "ours.jsonl").write_text(json_lines_of(pairs("prompt", "response")))
-    rows = [row | {"Context": "It rained."} for row in pairs("Question", "ANSWER")]
-    (here / f"a.{ending}").write_bytes(WRITERS[ending](rows))
+    put(f"a.{ending}", [row | {"Context": "It rained."} for row in pairs("Question", "ANSWER")])
     corpus = read(f"a.{ending}")
-    assert corpus.digest == read("ours.jsonl").digest
-    (notice,) = corpus.notices()
-    assert notice == f"in a.{ending}, the question is in question, the answer in answer; gpt does not read Context"
-    (here / f"b.{ending}").write_bytes(WRITERS[ending]([{"Text": "short", "note": "a note that is longer than it"}]))
-    assert read(f"b.{ending}").documents == ("short",)
-    assert list(read(f"b.{ending}").notices()) == [
-        f"in b.{ending}, Text is the text of each record; gpt does not read note"
-    ]
+    assert_ours(corpus)
+    notice = f"in a.{ending}, the question is in question, the answer in answer; gpt does not read Context"
+    assert list(corpus.notices()) == [notice]
+    put(f"b.{ending}", [{"Text": "short", "note": "a note that is longer than it"}])
+    corpus = read(f"b.{ending}")
+    assert corpus.documents == ("short",)
+    assert list(corpus.notices()) == [f"in b.{ending}, Text is the text of each record; gpt does not read note"]
     assert read(f"a.{ending}", text_field="Context").documents == ("It rained.",) * 2
 
 
 def test_a_chat_that_is_no_tree_of_messages_is_named(here: Path) -> None:
     whole, cycle = chat_of_chatgpt("a", "b"), chat_of_chatgpt("a", "b")
     cycle["mapping"]["asked"]["parent"] = "last"
-    (here / "q.json").write_text(json.dumps([cycle]))
-    turns = read_conversation(read("q.json").documents[0]).turns
-    assert [turn.content for turn in turns] == ["b", "a", "b", "a", "b"][-len(turns) :]
-    (here / "q.json").write_text(json.dumps([whole, whole | {"mapping": "a"}]))
-    with pytest.raises(DataError, match="mapping is a list of objects"):
-        read("q.json")
+    put("q.json", [cycle])
+    (turns,) = said(read("q.json"))
+    assert turns == ["b", "a", "b", "a", "b"][-len(turns) :]
+    put("q.json", [whole, whole | {"mapping": "a"}])
+    refused("q.json", "mapping is a list of objects")
 
 
 def test_chats_of_an_export_without_an_answer_are_left_out_and_counted(here: Path) -> None:
     whole = chat_of_chatgpt("a", "b")
     question = [{"sender": "human", "text": "Are you there?"}]
-    chats = [whole | {"current_node": 1}, whole, {"chat_messages": []}, {"chat_messages": question}]
-    (here / "q.json").write_text(json.dumps(chats))
+    put("q.json", [whole | {"current_node": 1}, whole, {"chat_messages": []}, {"chat_messages": question}])
     corpus = read("q.json")
     assert corpus.num_documents == 1
     assert "left out 3 records with an empty text or answer: q.json: item 1" in "".join(corpus.notices())
 
 
-SAID = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4", "reasoning_content": "two and two"}]
+THOUGHT = [
+    {"role": "user", "content": "2+2?"},
+    {"role": "assistant", "content": "4", "reasoning_content": "two and two"},
+]
 UNREAD: list[tuple[dict[str, Any], str]] = [
     ({"prompt": "Sum up.", "response": "No.", "label": False}, "gpt does not read label"),
     ({"prompt": "Sum up.", "context": "It rained all day.", "response": "Rain."}, "gpt does not read context"),
@@ -228,9 +193,9 @@ UNREAD: list[tuple[dict[str, Any], str]] = [
         {"instruction": "And 2+3?", "output": "5", "history": [["1+1?", "2"]]},
         "the question is in instruction, the answer in output; gpt does not read history",
     ),
-    ({"title": "", "tools": [], "messages": SAID}, "gpt does not read reasoning_content"),
+    ({"title": "", "tools": [], "messages": THOUGHT}, "gpt does not read reasoning_content"),
     (
-        {"conversations": SAID, "topic": "数学"},
+        {"conversations": THOUGHT, "topic": "数学"},
         "the messages are in conversations; gpt does not read topic, reasoning_content",
     ),
 ]
@@ -241,15 +206,15 @@ UNREAD: list[tuple[dict[str, Any], str]] = [
 def test_a_notice_names_the_fields_with_text_that_gpt_does_not_read(
     here: Path, record: dict[str, Any], words: str, ending: str
 ) -> None:
-    (here / f"a.{ending}").write_bytes(WRITERS[ending]([record]))
+    put(f"a.{ending}", [record])
     assert list(read(f"a.{ending}").notices()) == [f"in a.{ending}, {words}"]
 
 
 def test_a_field_that_only_later_records_fill_is_named_too(here: Path) -> None:
     rows = [{"question": "Name a fish.", "context": context, "answer": "Cod."} for context in ("", "Cod is a fish.")]
-    (here / "a.csv").write_text(table(rows))
-    (notice,) = read("a.csv").notices()
-    assert notice == "in a.csv, the question is in question, the answer in answer; gpt does not read context"
+    put("a.csv", rows)
+    notice = "in a.csv, the question is in question, the answer in answer; gpt does not read context"
+    assert list(read("a.csv").notices()) == [notice]
 
 
 @pytest.mark.parametrize("name", ["export", "export.zip"])
@@ -261,37 +226,37 @@ def test_the_chats_of_a_whole_export_are_read_once_skip_bad_leaves_out_the_other
         for one, content in files.items():
             archive.writestr(one, content)
             Path("export", one).write_text(content)
-    with pytest.raises(DataError, match="this document contains no text") as raised:
-        read(name)
-    assert "data.skip_bad=true leaves such files out" in "\n".join(raised.value.lines())
+    error = refused(name, "this document contains no text")
+    assert "data.skip_bad=true leaves such files out" in "\n".join(error.lines())
     corpus = read(name, skip_bad=True)
-    Path("ours.jsonl").write_text(json_lines_of(pairs("prompt", "response")))
-    assert corpus.digest == read("ours.jsonl").digest
+    assert_ours(corpus)
     assert f"left out 2 bad files: {name}/chat.html, {name}/user.json" in corpus.notices()
 
 
 def test_a_column_named_mapping_is_no_conversation(here: Path) -> None:
-    (here / "q.json").write_text(json.dumps([{"mapping": "a", "text": "b"}]))
+    put("q.json", [{"mapping": "a", "text": "b"}])
     assert read("q.json").documents == ("b",)
-    (here / "q.json").write_text(json.dumps([{"mapping": "a", "note": "The value of the value."}]))
+    put("q.json", [{"mapping": "a", "note": "The value of the value."}])
     assert read("q.json").documents == ("The value of the value.",)
 
 
-def test_a_system_beside_messages_comes_first(here: Path) -> None:
-    row = {"system": "Be brief.", "conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}
-    (here / "q.json").write_text(json.dumps([row]))
-    assert [turn.role for turn in read_conversation(read("q.json").documents[0]).turns] == [
-        "system",
-        "user",
-        "assistant",
-    ]
+def test_a_system_beside_messages_comes_first_and_may_be_called_developer(here: Path) -> None:
+    pair = [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]
+    put(
+        "q.json",
+        [
+            {"system": "Be brief.", "conversations": pair},
+            {"conversations": [{"from": "developer", "value": "Be brief."}, *pair]},
+        ],
+    )
+    for text in read("q.json").documents:
+        assert read_conversation(text).turns == (("system", "Be brief."), ("user", "a"), ("assistant", "b"))
 
 
 def test_the_only_column_of_long_texts_is_the_text_and_a_notice_says_so(here: Path) -> None:
     rows = [{"title": "春晓", "poem": text * 3, "year": "730", "note": "of the Tang dynasty"} for text in TEXTS]
-    (here / "poems.csv").write_text(table(rows))
-    (here / "poems.parquet").write_bytes(parquet_of(rows))
     for name in ("poems.csv", "poems.parquet"):
+        put(name, rows)
         corpus = read(name)
         assert corpus.documents == tuple(text * 3 for text in TEXTS)
         assert list(corpus.notices()) == [f"in {name}, poem is the text of each record; gpt does not read note, title"]
@@ -313,12 +278,11 @@ NO_TEXTS = {
 
 @pytest.mark.parametrize("name", NO_TEXTS)
 def test_an_id_a_date_an_address_a_path_and_base64_are_no_text_however_long(here: Path, name: str) -> None:
-    (here / "a.jsonl").write_text(json_lines_of([{name: NO_TEXTS[name], "body": "on my way"}] * 3))
-    with pytest.raises(DataError, match=f'"{name}"') as raised:
-        read("a.jsonl")
-    assert (raised.value.hint or "").startswith("‹data.text_field=body›")  # short, so gpt does not guess
+    put("a.jsonl", [{name: NO_TEXTS[name], "body": "on my way"}] * 3)
+    error = refused("a.jsonl", f'"{name}"')
+    assert (error.hint or "").startswith("‹data.text_field=body›")  # short, so gpt does not guess
     text = "I am on my way, and I bring bread."
-    (here / "a.jsonl").write_text(json_lines_of([{name: NO_TEXTS[name], "body": text}] * 3))
+    put("a.jsonl", [{name: NO_TEXTS[name], "body": text}] * 3)
     corpus = read("a.jsonl")
     assert corpus.documents == (text,) * 3
     assert list(corpus.notices()) == ["in a.jsonl, body is the text of each record"]
@@ -334,36 +298,30 @@ def test_an_id_a_date_an_address_a_path_and_base64_are_no_text_however_long(here
     ],
 )
 def test_scripts_without_spaces_dna_and_source_code_are_texts(here: Path, text: str) -> None:
-    (here / "a.jsonl").write_text(json_lines_of([{"id": "AB-1", "body": text}]))
+    put("a.jsonl", [{"id": "AB-1", "body": text}])
     assert read("a.jsonl").documents == (text,)
 
 
 def test_a_column_name_may_have_spaces_and_a_shorter_column_is_no_remedy(here: Path) -> None:
-    (here / "a.csv").write_text(table([{"id": "1", "my poem": "p" * 30}]))
+    put("a.csv", [{"id": "1", "my poem": "p" * 30}])
     assert read("a.csv").documents == ("p" * 30,)
-    (here / "b.csv").write_text(table([{"id": "1", "my poem": "p" * 30, "a note": "n" * 20}]))
-    with pytest.raises(DataError) as raised:
-        read("b.csv")
+    put("b.csv", [{"id": "1", "my poem": "p" * 30, "a note": "n" * 20}])
     remedy = "for questions with answers, name their fields prompt and response"
-    assert raised.value.lines()[1] == f"hint: --set data.text_field='my poem'; {remedy}"
-    (here / "c.csv").write_text(table([{"id": "1", "A boy, carried": "p" * 30, "B": "n" * 20}]))
-    with pytest.raises(DataError) as raised:
-        read("c.csv")
+    assert refused("b.csv").lines()[1] == f"hint: --set data.text_field='my poem'; {remedy}"
+    put("c.csv", [{"id": "1", "A boy, carried": "p" * 30, "B": "n" * 20}])
     remedy = r"(printf 'column1,column2,column3\n'; cat) < c.csv > c-named.csv"  # the first row names no columns
-    assert (raised.value.hint or "").startswith(f"if the table has no row with names, write one first: {remedy}")
+    hint = refused("c.csv").hint or ""
+    assert hint.startswith(f"if the table has no row with names, write one first: {remedy}")
 
 
 def test_of_several_long_columns_the_error_lists_all_the_longest_first(here: Path) -> None:
-    (here / "a.csv").write_text(table([{"summary": "s" * 30, "body": "b" * 500, "id": "1"}]))
-    with pytest.raises(DataError) as raised:
-        read("a.csv")
-    assert raised.value.lines() == [
+    put("a.csv", [{"summary": "s" * 30, "body": "b" * 500, "id": "1"}])
+    assert refused("a.csv").lines() == [
         'error: a.csv:2: this record has no field "text" that contains text; fields with text, and their mean length in '
         'characters: "body" (500), "summary" (30), "id" (1)',
         "hint: --set data.text_field=body; for questions with answers, name their fields prompt and response",
     ]
-    with pytest.raises(DataError, match='this record has no field "summry"'):
-        read("a.csv", text_field="summry")
+    refused("a.csv", 'this record has no field "summry"', text_field="summry")
 
 
 OTHER_KINDS: dict[str, tuple[dict[str, Any], str]] = {
@@ -384,10 +342,8 @@ OTHER_KINDS: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", OTHER_KINDS)
 def test_an_error_says_what_fields_without_text_contain(here: Path, name: str) -> None:
     row, sentence = OTHER_KINDS[name]
-    (here / name).write_bytes(WRITERS[name.partition(".")[2]]([row]))
-    with pytest.raises(DataError) as raised:
-        read(name)
-    assert raised.value.sentence == f'this record has no field "text" that contains text{sentence}'
+    put(name, [row])
+    assert refused(name).sentence == f'this record has no field "text" that contains text{sentence}'
 
 
 POEM = {"title": "静夜思", "author": "李白", "paragraphs": ["床前明月光，疑是地上霜。", "举头望明月，低头思故乡。"]}
@@ -395,7 +351,7 @@ POEM = {"title": "静夜思", "author": "李白", "paragraphs": ["床前明月�
 
 @pytest.mark.parametrize("name", ["a.json", "a.parquet"])
 def test_a_list_of_lines_is_a_text_and_the_text_if_it_is_the_longest_field(here: Path, name: str) -> None:
-    (here / name).write_bytes(parquet_of([POEM]) if ".p" in name else json.dumps([POEM]).encode())
+    put(name, [POEM])
     corpus = read(name)
     assert corpus.documents == ("床前明月光，疑是地上霜。\n举头望明月，低头思故乡。",)
     assert list(corpus.notices()) == [
@@ -405,7 +361,7 @@ def test_a_list_of_lines_is_a_text_and_the_text_if_it_is_the_longest_field(here:
 
 
 def test_lines_of_json_in_a_file_of_another_ending_are_text_and_noted(here: Path) -> None:
-    (here / "wiki_00").write_text(json_lines_of(ROWS))
+    put("wiki_00", json_lines_of(ROWS))
     corpus = read("wiki_00")
     assert corpus.num_documents == 1
     note = "in wiki_00, braces and names of JSON become tokens, unless the file name ends in .jsonl"
@@ -414,43 +370,36 @@ def test_lines_of_json_in_a_file_of_another_ending_are_text_and_noted(here: Path
 
 def test_texts_inside_objects_and_lists_are_named_and_no_shorter_field_is_taken_for_them(here: Path) -> None:
     chat = {"turn_1": {"Human": "What is the capital of France?", "MOSS": "The capital of France is Paris."}}
-    (here / "a.json").write_text(json.dumps([{"meta": "You are a kind assistant of people.", "chat": chat}]))
-    with pytest.raises(DataError, match=r'"chat" \(an object\)') as raised:
-        read("a.json")
-    assert raised.value.hint is None
-    (here / "b.json").write_text(json.dumps([{"body": "I am on my way, and I bring bread.", "by": {"name": "Ann"}}]))
+    put("a.json", [{"meta": "You are a kind assistant of people.", "chat": chat}])
+    assert refused("a.json", r'"chat" \(an object\)').hint is None
+    put("b.json", [{"body": "I am on my way, and I bring bread.", "by": {"name": "Ann"}}])
     assert list(read("b.json").notices()) == ["in b.json, body is the text of each record; gpt does not read by"]
 
 
 def test_a_sentence_of_chinese_is_as_long_as_its_translation(here: Path) -> None:
-    (here / "a.csv").write_text(
-        table([{"英文": "The weather is fine today, let us go.", "中文": "今天天气很好，我们走吧。"}])
-    )
-    with pytest.raises(DataError, match="no field"):
-        read("a.csv")
+    put("a.csv", [{"英文": "The weather is fine today, let us go.", "中文": "今天天气很好，我们走吧。"}])
+    refused("a.csv", "no field")
 
 
 QUESTION_NAMES = [
     "提问 回答",
     "题目 解析",
     "用户问题 客服回复",
+    "问题 答案",
     "Q A",
     "query response",
     "human assistant",
-    "Term Definition",
 ]
-QUESTION_NAMES += ["Front Back", "textbox_question textbox_answer", "Question Correct_Answer"]
+QUESTION_NAMES += ["Term Definition", "Front Back", "textbox_question textbox_answer", "Question Correct_Answer"]
+QUESTION_NAMES += ["Input Output"]
 
 
 @pytest.mark.parametrize("names", QUESTION_NAMES)
 def test_names_of_questions_and_answers_stop_however_long_the_answers_are(here: Path, names: str) -> None:
     answer = "the sky scatters blue light more than red light"
-    (here / "a.csv").write_text(table([{"id": "1", **dict(zip(names.split(), ("Why?", answer), strict=True))}]))
-    with pytest.raises(DataError) as raised:
-        read("a.csv")
-    command = (raised.value.hint or "").removeprefix("for questions with answers: ").rpartition("; else ")[0]
-    subprocess.run(command, shell=True, check=True)
-    assert [turn.content for turn in read_conversation(read("a-qa.csv").documents[0]).turns] == ["Why?", answer]
+    put("a.csv", [{"id": "1", **dict(zip(names.split(), ("Why?", answer), strict=True))}])
+    run_hint(refused("a.csv"), "for questions with answers: ")
+    assert said(read("a-qa.csv")) == [["Why?", answer]]
 
 
 ANSWERED = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]
@@ -464,38 +413,29 @@ CHOSEN: dict[str, dict[str, Any]] = {
 
 def test_a_letter_is_the_answer_in_the_column_of_that_name(here: Path) -> None:
     rows = [{"question": "Which is red?", "A": "the sky", "B": "blood", "answer": "B"}] * 200
-    (here / "a.csv").write_text(table(rows))
-    (here / "a.parquet").write_bytes(parquet_of(rows))
     for name in ("a.csv", "a.parquet"):  # of which columns that no conversation needs are not read after a while
-        answers = [read_conversation(document).turns[-1].content for document in read(name).documents]
-        assert answers == ["blood"] * 200
+        put(name, rows)
+        assert [answer for _, answer in said(read(name))] == ["blood"] * 200
 
 
 def test_the_text_of_a_chat_of_claude_is_that_of_its_parts(here: Path) -> None:
     parts = [{"type": "text", "text": "I look. "}, {"type": "tool_use", "name": "web"}, {"type": "text", "text": "4"}]
     answer = {"sender": "assistant", "text": "I look. ``` This block is not supported ``` 4", "content": parts}
-    (here / "a.json").write_text(json.dumps([{"chat_messages": [{"sender": "human", "text": "2+2?"}, answer]}]))
-    assert [turn.content for turn in read_conversation(read("a.json").documents[0]).turns] == ["2+2?", "I look. 4"]
+    put("a.json", [{"chat_messages": [{"sender": "human", "text": "2+2?"}, answer]}])
+    assert said(read("a.json")) == [["2+2?", "I look. 4"]]
 
 
 @pytest.mark.parametrize("name", CHOSEN)
 def test_the_chosen_messages_of_a_preference_are_the_conversation(here: Path, name: str) -> None:
-    (here / "a.json").write_text(json.dumps([CHOSEN[name]]))
+    put("a.json", [CHOSEN[name]])
     corpus = read("a.json")
-    assert [turn.content for turn in read_conversation(corpus.documents[0]).turns] == ["2+2?", "4"]
+    assert said(corpus) == [["2+2?", "4"]]
     assert "gpt does not read rejected" in "".join(corpus.notices()) or name == "llama factory"
 
 
 def test_a_whole_number_is_the_position_of_an_answer_among_choices(here: Path) -> None:
-    record = {"question": "How many?", "choices": ["8", "2", "24"], "answer": 2}
-    (here / "a.jsonl").write_text(json_lines_of([record]))
-    assert read_conversation(read("a.jsonl").documents[0]).turns[-1].content == "24"
-
-
-def test_a_record_among_questions_that_is_none_is_named(here: Path) -> None:
-    (here / "a.json").write_text(json.dumps([*ALPACA, {"instruction": "a"}]))
-    with pytest.raises(DataError, match=r"a\.json: item 3: this is no question with an answer"):
-        read("a.json")
+    put("a.jsonl", [{"question": "How many?", "choices": ["8", "2", "24"], "answer": 2}])
+    assert said(read("a.jsonl")) == [["How many?", "24"]]
 
 
 UNKNOWN = [{"id": "1", "回答": answered, "问题": asked} for asked, answered in QUESTIONS]
@@ -511,27 +451,21 @@ REWRITTEN: dict[str, str | bytes] = {
 
 @pytest.mark.parametrize("name", REWRITTEN)
 def test_the_command_of_a_hint_makes_questions_of_fields_that_gpt_does_not_know(here: Path, name: str) -> None:
-    content = REWRITTEN[name]
-    (here / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(DataError, match='"问题"') as raised:
-        read(name)
-    command = (raised.value.hint or "").removeprefix("for questions with answers: ").rpartition("; else ")[0]
-    assert "\n" not in command
-    before = {*here.iterdir()}
-    command = command.replace("python3", shlex.quote(sys.executable))
-    subprocess.run(command, shell=True, check=True)
-    (new,) = {*here.iterdir()} - before
-    (here / "ours.jsonl").write_text(json_lines_of(pairs("prompt", "response")))
-    assert read(new.name).digest == read("ours.jsonl").digest
-    assert (here / name).read_bytes() == (content if isinstance(content, bytes) else content.encode())
+    put(name, REWRITTEN[name])
+    before = {path: path.read_bytes() for path in here.iterdir()}
+    error = refused(name, '"问题"')
+    assert "\n" not in (error.hint or "")
+    run_hint(error, "for questions with answers: ")
+    (new,) = {*here.iterdir()} - {*before}
+    assert_ours(read(new.name))
+    assert {path: path.read_bytes() for path in before} == before
 
 
 def test_the_command_changes_no_column_whose_name_contains_that_of_another(here: Path) -> None:
-    (here / "a.csv").write_text(table([{"instruction": "a" * 30, "instructions": "b" * 50, "target": "c"}]))
-    with pytest.raises(DataError) as raised:
-        read("a.csv")
+    put("a.csv", [{"instruction": "a" * 30, "instructions": "b" * 50, "target": "c"}])
     command = r"(printf 'prompt,instructions,response\n'; tail -n +2) < a.csv > a-qa.csv"
-    assert raised.value.hint == f"for questions with answers: {command}; else ‹data.text_field=instructions›"
+    hint = f"for questions with answers: {command}; else ‹data.text_field=instructions›"
+    assert refused("a.csv").hint == hint
 
 
 # fields, and those that the command of the hint makes question and answer
@@ -541,6 +475,8 @@ PAIRS: list[tuple[tuple[str, ...], str | None]] = [
     (("输出", "指令", "输入"), '"input": r.pop("输入", ""), "output": r.pop("输出"'),
     (("id", "title", "context", "question"), None),
     (("name", "Instruction", "Response"), 'r.pop("Instruction", ""), "response": r.pop("Response"'),
+    (("chosen", "rejected"), "‹data.text_field=chosen›"),
+    (("title", "answer"), None),
 ]
 
 
@@ -549,39 +485,27 @@ def test_names_say_which_field_is_the_question_and_lengths_do_not(
     here: Path, names: tuple[str, ...], command: str | None
 ) -> None:
     row = {name: f"{name} in words" * number for number, name in enumerate(names, start=2)}
-    (here / "a.jsonl").write_text(json_lines_of([row]))
-    with pytest.raises(DataError) as raised:
-        read("a.jsonl")
-    assert (command or "; for questions with answers, name their fields prompt and response") in (
-        raised.value.hint or ""
-    )
+    put("a.jsonl", [row])
+    expected = command or "; for questions with answers, name their fields prompt and response"
+    assert expected in (refused("a.jsonl").hint or "")
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
 @pytest.mark.parametrize("names", [("instruction", "context", "response"), ("指令", "输入", "输出")])
 def test_the_command_of_a_hint_keeps_what_a_question_is_about(here: Path, names: tuple[str, ...], ending: str) -> None:
     values = ("Name a fish.", "The cod is a fish.", "The cod.")
-    (here / f"a.{ending}").write_bytes(
-        WRITERS[ending]([dict(zip(names, values, strict=True)) | {"tone": "a friendly tone"}])
-    )
-    with pytest.raises(DataError) as raised:
-        read(f"a.{ending}")
-    command = (raised.value.hint or "").removeprefix("for questions with answers: ").rpartition("; else ")[0]
-    subprocess.run(command.replace("python3", shlex.quote(sys.executable)), shell=True, check=True)
+    put(f"a.{ending}", [dict(zip(names, values, strict=True)) | {"tone": "a friendly tone"}])
+    run_hint(refused(f"a.{ending}"), "for questions with answers: ")
     corpus = read(f"a-qa.{ending}")
-    assert [turn.content for turn in read_conversation(corpus.documents[0]).turns] == [
-        "\n\n".join(values[:2]),
-        values[2],
-    ]
+    assert said(corpus) == [["\n\n".join(values[:2]), values[2]]]
     assert "gpt does not read tone" in "".join(corpus.notices())
 
 
 @pytest.mark.parametrize(("role", "content"), [("role", "content"), ("from", "value")])
 def test_a_list_of_messages_is_no_list_of_texts(here: Path, role: str, content: str) -> None:
-    (here / "a.json").write_text(json.dumps([{role: "user", content: "2+2?"}, {role: "assistant", content: "4"}]))
-    with pytest.raises(DataError) as raised:
-        read("a.json")
-    assert (raised.value.hint or "").startswith('a record has all messages of a conversation, as in {"messages": [{')
+    put("a.json", [{role: "user", content: "2+2?"}, {role: "assistant", content: "4"}])
+    hint = refused("a.json").hint or ""
+    assert hint.startswith('a record has all messages of a conversation, as in {"messages": [{')
 
 
 BAD_RECORDS: dict[str, str] = {
@@ -594,9 +518,8 @@ BAD_RECORDS: dict[str, str] = {
 
 @pytest.mark.parametrize("name", BAD_RECORDS)
 def test_bad_records_are_left_out_and_counted_where_the_config_says_so(here: Path, name: str) -> None:
-    (here / name).write_text(BAD_RECORDS[name])
-    with pytest.raises(DataError):
-        read(name)
+    put(name, BAD_RECORDS[name])
+    refused(name)
     corpus = read(name, skip_bad=True)
     assert corpus.num_documents == (1 if name == "q.jsonl" else 2)
     (notice,) = corpus.notices()
@@ -624,44 +547,28 @@ ALL_BAD: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize("name", ALL_BAD)
 def test_a_hint_leaves_bad_records_out_only_where_others_are_good(here: Path, name: str) -> None:
     content, sentence = ALL_BAD[name]
-    (here / name).write_text(content)
-    with pytest.raises(DataError, match=sentence) as raised:
-        read(name)
-    assert raised.value.hint is None
+    put(name, content)
+    assert refused(name, sentence).hint is None
     good = {"text": "one"} if name == "indented.jsonl" else {"prompt": "a", "response": "b"}
     for lines in (content.split("\n")[0] + "\n" + json_lines_of([good]), json_lines_of([good]) + content):
-        (here / name).write_text(lines)
-        with pytest.raises(DataError, match=sentence) as raised:
-            read(name)
-        assert raised.value.hint == "‹data.skip_bad=true› leaves such records out"
+        put(name, lines)
+        assert refused(name, sentence).hint == "‹data.skip_bad=true› leaves such records out"
         assert read(name, skip_bad=True).num_documents == 1
 
 
 @pytest.mark.parametrize("roles", ["用户 助手", "User Assistant", "prompter chatgpt", "HUMAN bot"])
 @pytest.mark.parametrize("names", ["from value", "role content"])
 def test_roles_of_other_programs_are_ours(here: Path, roles: str, names: str) -> None:
-    (here / "a.jsonl").write_text(json_lines_of(messages("conversations", *names.split(), *roles.split())))
-    (here / "ours.jsonl").write_text(json_lines_of(pairs("prompt", "response")))
-    assert read("a.jsonl").digest == read("ours.jsonl").digest
-
-
-def test_a_developer_is_the_system(here: Path) -> None:
-    said = [
-        {"role": "developer", "content": "Be brief."},
-        *messages("m", "role", "content", "user", "assistant")[0]["m"],
-    ]
-    (here / "a.jsonl").write_text(json_lines_of([{"messages": said}]))
-    assert read_conversation(read("a.jsonl").documents[0]).turns[0] == ("system", "Be brief.")
+    put("a.jsonl", messages("conversations", *names.split(), *roles.split()))
+    assert_ours(read("a.jsonl"))
 
 
 def test_a_number_is_an_answer_and_no_value_is_none(here: Path) -> None:
-    (here / "a.jsonl").write_text('{"question": "7+5", "answer": 12}\n{"question": 0.5, "answer": "half"}\n')
-    turns = [read_conversation(text).turns for text in read("a.jsonl").documents]
-    assert [[turn.content for turn in pair] for pair in turns] == [["7+5", "12"], ["0.5", "half"]]
+    put("a.jsonl", '{"question": "7+5", "answer": 12}\n{"question": 0.5, "answer": "half"}\n')
+    assert said(read("a.jsonl")) == [["7+5", "12"], ["0.5", "half"]]
     for value in ("NaN", "true", "null"):
-        (here / "a.jsonl").write_text(f'{{"question": "7+5", "answer": {value}}}\n')
-        with pytest.raises(DataError, match="answer is not a text"):
-            read("a.jsonl")
+        put("a.jsonl", f'{{"question": "7+5", "answer": {value}}}\n')
+        refused("a.jsonl", "answer is not a text")
 
 
 EMPTY_TEXTS: dict[str, str | bytes] = {
@@ -673,40 +580,31 @@ EMPTY_TEXTS: dict[str, str | bytes] = {
 
 @pytest.mark.parametrize("name", EMPTY_TEXTS)
 def test_records_with_an_empty_text_are_counted(here: Path, name: str) -> None:
-    content = EMPTY_TEXTS[name]
-    (here / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    put(name, EMPTY_TEXTS[name])
     corpus = read(name)
     assert corpus.documents == ("one",)
     (notice,) = corpus.notices()
     assert notice.startswith(f"left out 2 records with an empty text or answer: {name}")
 
 
-@pytest.mark.parametrize("name", ["rows.parquet", "excel.csv", "lines.jsonl", "objects.json"])
-def test_capital_letters_in_an_ending_change_nothing(here: Path, name: str) -> None:
-    content = FORMS[name]
-    packed = gzip.compress(content if isinstance(content, bytes) else content.encode())
-    if name == "rows.parquet":
-        (here / name.upper()).write_bytes(gzip.decompress(packed))
-    else:
-        (here / (name := f"{name}.gz").upper()).write_bytes(packed)
-    assert read(name.upper()).documents == tuple(TEXTS)
+@pytest.mark.parametrize("ending", ["parquet", "csv.gz", "jsonl.gz", "json.gz"])
+def test_capital_letters_in_an_ending_change_nothing(here: Path, ending: str) -> None:
+    kind, _, packing = ending.partition(".")
+    content = WRITERS[kind](ROWS)
+    put(f"A.{ending.upper()}", gzip.compress(content) if packing else content)
+    assert read(f"A.{ending.upper()}").documents == tuple(TEXTS)
 
 
 def test_empty_answers_are_counted_and_empty_questions_stay(here: Path) -> None:
-    (here / "a.csv").write_text("prompt,response\na,\n,x\nb,y\n")
+    put("a.csv", "prompt,response\na,\n,x\nb,y\n")
     corpus = read("a.csv")
-    assert [[turn.content for turn in read_conversation(text).turns] for text in corpus.documents] == [
-        ["", "x"],
-        ["b", "y"],
-    ]
+    assert said(corpus) == [["", "x"], ["b", "y"]]
     assert "left out 1 record with an empty text or answer: a.csv:2" in corpus.notices()
 
 
 def test_a_record_that_alone_lacks_the_field_is_a_bad_one(here: Path) -> None:
-    (here / "a.jsonl").write_text('{"text": "one"}\n{"body": "two, which is longer than one"}\n')
-    with pytest.raises(DataError, match='no field "text"') as raised:
-        read("a.jsonl")
-    assert raised.value.hint == "‹data.skip_bad=true› leaves such records out"
+    put("a.jsonl", '{"text": "one"}\n{"body": "two, which is longer than one"}\n')
+    assert refused("a.jsonl", 'no field "text"').hint == "‹data.skip_bad=true› leaves such records out"
 
 
 def test_questions_beside_a_text_are_no_texts(here: Path) -> None:
@@ -714,37 +612,33 @@ def test_questions_beside_a_text_are_no_texts(here: Path) -> None:
     (here / "d" / "README.md").write_text("# A data set")
     row = {"instruction": "Say hi", "input": "", "output": "Hello there, and a very good morning to you"}
     (here / "d" / "train.json").write_text(json.dumps([row]))
-    with pytest.raises(DataError, match=r"train\.json") as raised:
-        read("d")
-    assert raised.value.hint == "questions with answers are read without other text; name their file alone"
     shutil.make_archive("d", "zip", "d")
-    with pytest.raises(DataError, match=r"train\.json") as raised:
-        read("d.zip")
-    assert raised.value.hint == "questions with answers are read without other text; name their file alone"
+    for name in ("d", "d.zip"):
+        hint = "questions with answers are read without other text; name their file alone"
+        assert refused(name, r"train\.json").hint == hint
 
 
 def test_a_last_question_without_an_answer_is_left_out_and_counted(here: Path) -> None:
-    said = [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}, {"from": "human", "value": "c"}]
-    (here / "a.jsonl").write_text(json_lines_of([{"conversations": said}]))
+    turns = [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}, {"from": "human", "value": "c"}]
+    put("a.jsonl", [{"conversations": turns}])
     corpus = read("a.jsonl")
-    assert [read_conversation(text).turns for text in corpus.documents] == [(("user", "a"), ("assistant", "b"))]
+    assert said(corpus) == [["a", "b"]]
     assert "left out 1 question without an answer, at the end of a conversation: a.jsonl:1" in corpus.notices()
-    (here / "b.jsonl").write_text(json_lines_of([{"conversations": said[2:]}]))
-    with pytest.raises(DataError, match="there is no answer to learn"):
-        read("b.jsonl")
+    put("b.jsonl", [{"conversations": turns[2:]}])
+    refused("b.jsonl", "there is no answer to learn")
 
 
 def test_the_parts_of_a_message_are_one_text_and_a_picture_is_none(here: Path) -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-    answer = {"role": "assistant", "content": "c"}
-    (here / "a.jsonl").write_text(json_lines_of([{"messages": [{"role": "user", "content": parts}, answer]}]))
-    assert read_conversation(read("a.jsonl").documents[0]).turns[0].content == "ab"
+    record = {"messages": [{"role": "user", "content": parts}, {"role": "assistant", "content": "c"}]}
+    put("a.jsonl", [record])
+    assert said(read("a.jsonl")) == [["ab", "c"]]
     parts.append({"type": "image_url", "image_url": "x.png"})
-    (here / "a.jsonl").write_text(json_lines_of([{"messages": [{"role": "user", "content": parts}, answer]}]))
-    with pytest.raises(DataError, match="content is not a text"):
-        read("a.jsonl")
+    put("a.jsonl", [record])
+    refused("a.jsonl", "content is not a text")
 
 
+NAMES_FIRST = "if the table has no row with names, write one first: "
 NAMELESS: dict[str, tuple[list[tuple[str, ...]], int]] = {  # tables without a row of names, and the column of the text
     "poems.csv": ([("Before my bed, the moon is bright; " * 3, "Li Bai"), ("I lift my head to look", "Li Bai")], 0),
     "poems.tsv": ([("Before my bed, the moon is bright; " * 3, "Li Bai"), ("I lift my head to look", "Li Bai")], 0),
@@ -767,127 +661,70 @@ def test_a_table_without_a_row_of_names_is_an_error_whose_command_writes_one(her
     rows, column = NAMELESS[name]
     content = io.StringIO(newline="")
     csv.writer(content, "excel-tab" if ".tsv" in name else "excel").writerows(rows)
-    packed = gzip.compress(content.getvalue().encode())
-    (here / name).write_bytes(packed if name.endswith("gz") else gzip.decompress(packed))
-    with pytest.raises(DataError, match='no field "text"') as raised:
-        read(name)
+    plain = content.getvalue().encode()
+    put(name, gzip.compress(plain) if name.endswith("gz") else plain)
     before = {*here.iterdir()}
-    commands = (raised.value.hint or "").removeprefix("if the table has no row with names, write one first: ")
-    command, *others = commands.split("; for questions with answers: ")
-    subprocess.run(command, shell=True, check=True)
+    error = refused(name, 'no field "text"')
+    run_hint(error, NAMES_FIRST, "; for questions with answers: ")
     (new,) = {*here.iterdir()} - before
     assert read(new.name).documents == tuple(row[column] for row in rows)
-    assert all("prompt" in other for other in others)
+    assert all("prompt" in other for other in (error.hint or "").split("; for questions with answers: ")[1:])
 
 
 def test_names_of_four_words_or_of_chinese_are_names(here: Path) -> None:
     for name in ("Text of the review", "用户评论的内容", "Desc."):
-        (here / "a.csv").write_text(table([{"id": "1", name: "I walked out after twenty minutes"}]))
+        put("a.csv", [{"id": "1", name: "I walked out after twenty minutes"}])
         assert read("a.csv").documents == ("I walked out after twenty minutes",)
 
 
-def write_names(error: DataError) -> None:
-    """Run the command of a hint that writes a row of names above a table."""
-    command = (error.hint or "").removeprefix("if the table has no row with names, write one first: ")
-    subprocess.run(command.partition("; else ")[0], shell=True, check=True)
-
-
 def test_a_column_of_short_cells_may_have_a_name_or_none(here: Path) -> None:
-    (here / "a.csv").write_text("Anna\nBen\n")
-    with pytest.raises(DataError) as raised:
-        read("a.csv")
-    write_names(raised.value)
+    put("a.csv", "Anna\nBen\n")
+    run_hint(refused("a.csv"), NAMES_FIRST)
     assert read("a-named.csv").documents == ("Anna", "Ben")
     assert read("a.csv", text_field="Anna").documents == ("Ben",)
 
 
 def test_a_first_column_without_a_name_is_an_index_and_others_need_one(here: Path) -> None:
-    (here / "a.csv").write_text(",body,\n1,I walked out after twenty minutes,\n")
+    put("a.csv", ",body,\n1,I walked out after twenty minutes,\n")
     assert read("a.csv").documents == ("I walked out after twenty minutes",)
-    (here / "a.csv").write_text("id,body,\n1,I walked out after twenty minutes,yes\n")
-    with pytest.raises(DataError, match="this row has 3 cells, but the first one names 2 columns") as raised:
-        read("a.csv")
-    assert (raised.value.hint or "").endswith("; else give each column a name")
+    put("a.csv", "id,body,\n1,I walked out after twenty minutes,yes\n")
+    error = refused("a.csv", "this row has 3 cells, but the first one names 2 columns")
+    assert (error.hint or "").endswith("; else give each column a name")
 
 
 def test_a_table_of_two_short_texts_may_be_questions_and_answers_without_names(here: Path) -> None:
-    (here / "a.tsv").write_text("Haus\thouse\nBaum\ttree\nHund\tdog\n")
-    with pytest.raises(DataError) as raised:
-        read("a.tsv")
-    write_names(raised.value)
-    assert [turn.content for turn in read_conversation(read("a-qa.tsv").documents[0]).turns] == ["Haus", "house"]
+    put("a.tsv", "Haus\thouse\nBaum\ttree\nHund\tdog\n")
+    run_hint(refused("a.tsv"), NAMES_FIRST)
+    assert said(read("a-qa.tsv"))[0] == ["Haus", "house"]
 
 
 def test_a_question_may_be_the_name_of_a_column_as_forms_have_it(here: Path) -> None:
-    (here / "a.csv").write_text(table([{"Time": "9:00", "What did you like about the course?": "The teacher."}]))
-    with pytest.raises(DataError) as raised:
-        read("a.csv")
-    assert (raised.value.hint or "").endswith("; else ‹data.text_field=What did you like about the course?›")
-    assert read("a.csv", text_field="What did you like about the course?").documents == ("The teacher.",)
-    (here / "b.csv").write_text(
-        table([{"1、性别": "男", "4、请谈谈您对学校食堂的意见和建议": "饭菜要热一点，菜也要多几样。"}])
-    )
+    question = "What did you like about the course?"
+    put("a.csv", [{"Time": "9:00", question: "The teacher."}])
+    assert (refused("a.csv").hint or "").endswith(f"; else ‹data.text_field={question}›")
+    assert read("a.csv", text_field=question).documents == ("The teacher.",)
+    put("b.csv", [{"1、性别": "男", "4、请谈谈您对学校食堂的意见和建议": "饭菜要热一点，菜也要多几样。"}])
     assert read("b.csv").documents == ("饭菜要热一点，菜也要多几样。",)
 
 
-@pytest.mark.parametrize(
-    "title", ["Poems of 1970,,", "Poems of 1970", "Poems of 1970,,\n,,", "Poems,,1970", "Poems,,\nby Li Bai,,"]
-)
+TITLES = ["Poems of 1970,,", "Poems of 1970", "Poems of 1970,,\n,,", "Poems,,1970", "Poems,,\nby Li Bai,,"]
+TITLES += ["Exported by MyDiary 3.2\n2024-05-01"]
+
+
+@pytest.mark.parametrize("title", TITLES)
 def test_a_title_above_the_row_of_names_is_an_error_whose_command_takes_it_away(here: Path, title: str) -> None:
-    (here / "a.csv").write_text(f"{title}\nyear,name,text\n1,Li Bai,The moon is bright.\n")
-    with pytest.raises(DataError, match=r"this row has 3 cells, but the first one names \d columns") as raised:
-        read("a.csv")
-    command = (raised.value.hint or "").removeprefix("if the table begins here: ").partition("; else ")[0]
-    subprocess.run(command, shell=True, check=True)
-    assert read("a-table.csv").documents == ("The moon is bright.",)
+    put("a.csv", f'{title}\nyear,name,text\n1,Li Bai,"The moon, bright."\n')
+    error = refused("a.csv", r"this row has 3 cells, but the first one names \d column")
+    run_hint(error, "if the table begins here: ")
+    assert read("a-table.csv").documents == ("The moon, bright.",)
 
 
 def test_a_name_of_several_columns_is_an_error_whose_command_changes_it(here: Path) -> None:
-    (here / "a.csv").write_text("id,name,name,text\n1,a,b,The moon is bright.\n")
-    with pytest.raises(DataError, match='several columns have the name "name"') as raised:
-        read("a.csv")
-    subprocess.run((raised.value.hint or "").partition("; else ")[2], shell=True, check=True)
+    put("a.csv", "id,name,name,text\n1,a,b,The moon is bright.\n")
+    run_hint(refused("a.csv", r'a\.csv:1: several columns have the name "name"'), "; else ")
     assert read("a-named.csv").documents == ("The moon is bright.",)
 
 
 def test_where_every_record_is_bad_the_first_is_an_error(here: Path) -> None:
-    (here / "a.jsonl").write_text('{"text": "\\ud800"}\n{"text": "\\ud801"}\n')
-    with pytest.raises(DataError, match="half a character"):
-        read("a.jsonl", skip_bad=True)
-
-
-@pytest.mark.parametrize("name", FORMS)
-def test_a_cut_or_changed_file_is_an_error_or_has_another_text(here: Path, name: str) -> None:
-    content, draw = FORMS[name], random.Random(0)
-    content = content if isinstance(content, bytes) else content.encode()
-    for number in range(40):
-        damaged = bytearray(content)
-        damaged[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
-        (here / name).write_bytes(damaged if number % 2 else content[: draw.randrange(len(content))])
-        lines = list[str]()
-        try:
-            read(name)
-        except DataError as error:
-            lines = error.lines()
-        assert all(len(line) < 600 for line in lines), lines
-
-
-@pytest.mark.parametrize(
-    ("fields", "hint"),
-    [
-        (("问题", "答案"), r"for questions with answers: (printf 'prompt,response\n'; tail -n +2) < q.csv > q-qa.csv"),
-        (("Input", "Output"), "for questions with answers: (printf"),
-        (("role", "content"), "a record has all messages of a conversation"),
-        (("chosen", "rejected"), "‹data.text_field=chosen›"),
-        (("title", "answer"), "name their fields prompt and response"),
-    ],
-)
-def test_a_short_question_with_a_long_answer_is_not_taken_for_one_text(
-    here: Path, fields: tuple[str, str], hint: str
-) -> None:
-    (here / "q.csv").write_text(
-        table([dict(zip(fields, ("Why?", "The value of the name of the value."), strict=True))])
-    )
-    with pytest.raises(DataError, match="has no field") as raised:
-        read("q.csv")
-    assert hint in (raised.value.hint or "")
+    put("a.jsonl", '{"text": "\\ud800"}\n{"text": "\\ud801"}\n')
+    refused("a.jsonl", "half a character", skip_bad=True)

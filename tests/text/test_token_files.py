@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.numpy
-from support.faults import Operations
+from support.faults import KilledError, Operations
 
 import gpt_cli.common.files
 from gpt_cli.common.safetensors_header import header_bytes
@@ -227,10 +227,6 @@ def test_a_missing_part_or_one_of_another_size_gives_no_ids(
 
 
 # --- kills, full disks, company
-
-
-class KilledError(BaseException):
-    """The process dies here."""
 
 
 def disturbed(directory: Path, number: int, what: BaseException, *, torn: bool = False) -> bool:

@@ -9,18 +9,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.helpers import RunCommand, sharp_model, small_config
-from support.runs import assert_same_run, finish
+from support.runs import assert_same_run, finish, start
+from support.texts import examples_of
 
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
-from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.config import Config
 from gpt_cli.evaluation.nll import Observations
-from gpt_cli.text.encode import encode_parts
-from gpt_cli.text.load import read_split
+from gpt_cli.text.load import read_data
 from gpt_cli.text.sft_examples import IGNORED, Examples, pack
 from gpt_cli.text.tokenizers import ByteTokenizer
 from gpt_cli.training.batches import PackedBatches
-from gpt_cli.training.run import Run
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import compute_gradient, send
 from gpt_cli.training.validation import validation_score
@@ -41,13 +39,6 @@ def sums(here: Path) -> Config:
     pairs = [{"prompt": f"{a}+{b}", "response": str(a + b)} for a in range(5, 12) for b in (3, 70, 8)]
     (here / "sums.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
     return small_config("data.source=sums.jsonl", "data.validation_fraction=0.2", "model.dropout=0")
-
-
-def examples_of(config: Config) -> tuple[Examples, Examples]:
-    text = encode_parts(*read_split(config.data), config)
-    assert isinstance(text.ids, Examples)
-    assert isinstance(text.validation_ids, Examples)
-    return text.ids, text.validation_ids
 
 
 def alone(model: torch.nn.Module, examples: Examples, number: int) -> torch.Tensor:
@@ -127,24 +118,14 @@ def test_an_evaluation_counts_answers_by_example(sums: Config) -> None:
 
 
 def test_a_run_that_is_stopped_continues_bit_for_bit(sums: Config, tmp_path: Path) -> None:
-    config = sums.changed(model={"dropout": 0.2})
-
-    def start(folder: Path, steps: int, before: Run | None = None) -> Run:
-        chosen = config.changed(train={"max_steps": steps})
-        text = encode_parts(*read_split(config.data), chosen)
-        stored = before and read_checkpoint(before.directory.step_file(4), everything=True)
-        if stored:
-            state = TrainingState.continued(chosen, text.ids, stored)
-        else:
-            state = TrainingState.at_the_start(chosen, text.ids, 257, text.digest)
-        saved = state.progress if stored else None
-        run = Run(state, RunDirectory(folder), text.tokenizer, text.validation_ids, saved)
-        run.open_directory()
-        finish(run)
-        return run
-
-    whole = start(tmp_path / "whole", 8)
-    assert_same_run(start(tmp_path / "parts", 8, start(tmp_path / "parts", 8)), whole)
+    config, corpus = sums.changed(model={"dropout": 0.2}), read_data(sums.data)
+    whole, cut = (start(tmp_path / name, config, corpus=corpus) for name in ("whole", "cut"))
+    finish(whole)
+    finish(cut)
+    stored = read_checkpoint(cut.directory.step_file(4), everything=True)
+    again = start(tmp_path / "cut", config, stored, corpus)
+    finish(again)
+    assert_same_run(again, whole)
 
 
 def test_a_run_stores_what_its_loss_counts_and_continues(sums: Config, run: RunCommand) -> None:

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.slow
 
 NO_TEXT = "gpt does not read the text that a model names by itself, because a stranger may have chosen it"
 SHORT = "train:\n  max_steps: 6\n  batch_size: 2\n  save_every: 3\n  sample_every: null\n"
+ON_MINE = ["--config", "short.yaml", "--data", "my.txt"]
 STILL = ["--set", "train.learning_rate=1e-12", "--max-steps", "1", "--quiet"]
 
 
@@ -40,8 +41,7 @@ def source(here: Path) -> Path:
 
 
 def begin(run: RunCommand, *flags: str | Path, out: str = "new") -> None:
-    given = ["--config", "short.yaml", "--data", "my.txt", "--out", out, "--quiet"]
-    run("train", *given, *flags, exits=0)
+    run("train", *ON_MINE, "--out", out, "--quiet", *flags, exits=0)
 
 
 def test_a_run_and_a_directory_of_transformers_begin_alike(source: Path, run: RunCommand) -> None:
@@ -111,7 +111,7 @@ def test_every_difference_that_cannot_be_reconciled_is_listed(
     source: Path, run: RunCommand, without_torch: WithoutTorch
 ) -> None:
     Path("short.yaml").write_text(f"model:\n  d_model: 96\n  norm: rmsnorm\n  dropout: 0.3\n{SHORT}")
-    given = ["--config", "short.yaml", "--data", "my.txt", "--out", "new", "--init-from", source]
+    given = [*ON_MINE, "--out", "new", "--init-from", source]
     outcome = without_torch("train", *given, "--set", "model.context_length=81", "--set", "model.activation=relu")
     assert outcome.returncode == 4
     errors = [line for line in outcome.stderr.splitlines() if line.startswith("error: --init-from: ")]
@@ -150,8 +150,7 @@ def test_another_pattern_means_new_embeddings_and_no_run_continues_with_it(sourc
 def refused(run: RunCommand, pattern: str, *flags: str) -> str:
     """What is said of a config with a pattern."""
     Path("short.yaml").write_text(f"tokenizer:\n  kind: bpe\n  vocab_size: 290\n  pattern: {pattern}\n{SHORT}")
-    outcome = run("train", "--config", "short.yaml", "--data", "my.txt", "--out", "other", *flags, exits=4)
-    return outcome.err
+    return run("train", *ON_MINE, "--out", "other", *flags, exits=4).err
 
 
 def test_a_tokenizer_of_its_own_means_new_embeddings_and_the_rest_stays(source: Path, run: RunCommand) -> None:
@@ -171,11 +170,8 @@ def test_a_tokenizer_of_its_own_means_new_embeddings_and_the_rest_stays(source: 
 
 
 def test_a_shorter_context_takes_the_first_positions(source: Path, run: RunCommand) -> None:
-    outcome = run(
-        "train", "--init-from", source, "--config", "short.yaml", "--data", "my.txt", "--out", "new", "--set",
-        "model.context_length=32", "--set", "train.learning_rate=1e-12", "--max-steps", "1",
-    )  # fmt: skip
-    assert outcome.code == 0, outcome.err
+    shorter = ["--set", "model.context_length=32", *STILL[:-1]]
+    outcome = run("train", "--init-from", source, *ON_MINE, "--out", "new", *shorter, exits=0)
     assert "the first 32 of 80 positions are used" in outcome.err
     name = "position_embedding.weight"
     found = load("new").model.state_dict()[name]
@@ -242,11 +238,9 @@ def test_a_key_that_came_from_the_source_is_not_told_as_unused(kind: str, here: 
     tokenizer = ByteTokenizer() if kind == "byte" else CharTokenizer(sorted(set(CORPUS_TEXT)))
     settings = [f"tokenizer.kind={kind}", "tokenizer.vocab_size=290"]
     save_checkpoint(Path("source.safetensors"), sharp_checkpoint(*settings, tokenizer=tokenizer))
-    given = ["train", "--init-from", "source.safetensors", "--config", "short.yaml", "--data", "my.txt"]
-    outcome = run(*given, "--out", "new", "--max-steps", "1")
-    assert (outcome.code, "not used" in outcome.err) == (0, False), outcome.err
-    more = ["--set", "tokenizer.vocab_size=300"]
-    outcome = run(*given, "--out", "other", "--max-steps", "1", *more)
+    given = ["train", "--init-from", "source.safetensors", *ON_MINE, "--max-steps", "1"]
+    assert "not used" not in run(*given, "--out", "new", exits=0).err
+    outcome = run(*given, "--out", "other", "--set", "tokenizer.vocab_size=300")
     assert f"tokenizer.vocab_size is not used by tokenizer.kind {kind}" in outcome.err, "the user set it"
 
 
@@ -254,9 +248,8 @@ def test_beside_a_damaged_best_checkpoint_another_can_be_named(source: Path, run
     begin(run, "--init-from", source)
     best, *steps = sorted(Path("new/checkpoints").iterdir())
     damage(best)
-    given = ["--config", "short.yaml", "--data", "my.txt", "--quiet"]
     for named in ("new", best):
-        outcome = run("train", "--init-from", named, "--out", "again", *given, exits=4)
+        outcome = run("train", "--init-from", named, "--out", "again", *ON_MINE, "--quiet", exits=4)
         assert 'best.safetensors": the file is damaged' in outcome.err
         assert "hint: use another checkpoint of the run\n" in outcome.err
     begin(run, "--init-from", steps[-1], *STILL, out="again")

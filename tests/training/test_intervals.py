@@ -21,11 +21,6 @@ def at(step: int, **others: float) -> Progress:
     return replace(START, **({"step": step, "seconds": float(step), "elapsed": float(step)} | others))
 
 
-def expected(words: str) -> StepActions:
-    names = ("log", "evaluate", "sample", "snapshot", "save", "last")
-    return StepActions(**{name: name in words.split() for name in names})
-
-
 TABLE = [
     # by step: each period by itself, and all together at the end
     (BY_STEP, at(0), ""),
@@ -56,7 +51,9 @@ TABLE = [
 
 @pytest.mark.parametrize(("settings", "progress", "words"), TABLE)
 def test_what_is_due(settings: TrainConfig, progress: Progress, words: str) -> None:
-    assert step_actions(progress, Config(train=settings)) == expected(words)
+    names = ("log", "evaluate", "sample", "snapshot", "save", "last")
+    expected = StepActions(**{name: name in words.split() for name in names})
+    assert step_actions(progress, Config(train=settings)) == expected
 
 
 def test_a_training_is_finished_when_its_last_step_is_observed() -> None:
@@ -75,12 +72,6 @@ def test_where_both_lengths_hold_the_first_ends_the_run() -> None:
         ends = [step_actions(at(step, evaluated_step=step), config).last for step in steps]
         assert ends == [False, False, True]
     assert (ended_by(at(31), both), ended_by(at(100), by_steps)) == ("time", "steps")
-
-
-def test_the_reason_for_the_end_is_named() -> None:
-    assert ended_by(at(100), BY_STEP) == "steps"
-    assert ended_by(at(31), BY_CLOCK) == "time"
-    assert ended_by(at(9), BY_STEP) == "patience"
 
 
 @pytest.mark.parametrize("settings", [BY_STEP, BY_CLOCK.changed(max_time=100.5)], ids=["steps", "clock"])

@@ -26,9 +26,9 @@ from gpt_cli.text.token_files import validation_windows
 from gpt_cli.training import evaluate_and_log
 from gpt_cli.training.batches import Batches
 from gpt_cli.training.events import Evaluated, Finished, Sampled, Saved, Stepped, TrainingEvent
-from gpt_cli.training.loop import train
+from gpt_cli.training.loop import diverged_error, lower_rates, train
 from gpt_cli.training.run import Run
-from gpt_cli.training.step import compute_gradient, send, time_step
+from gpt_cli.training.step import Diverged, compute_gradient, send, time_step
 from gpt_cli.training.validation import validation_score
 
 pytestmark = pytest.mark.slow
@@ -79,6 +79,7 @@ def test_a_run_cut_in_two_equals_the_whole_bit_for_bit(tmp_path: Path, settings:
     whole = start(tmp_path / "whole", config)
     finish(whole)
     first = start(tmp_path / "cut", config)
+    time_step(first.state)  # which changes nothing
     until_saved(train(first), 4)
     stored = first.directory.newest(print)
     assert stored is not None
@@ -87,17 +88,8 @@ def test_a_run_cut_in_two_equals_the_whole_bit_for_bit(tmp_path: Path, settings:
     assert_same_run(second, whole)
 
 
-def test_watching_does_not_change_what_is_learned(tmp_path: Path) -> None:
-    rarely = ["train.eval_every=100", "train.log_every=100", "train.sample_every=null"]
-    always = [f"train.{what}_every=1" for what in ("eval", "log", "sample", "save")]
-    quiet, busy = start(tmp_path / "a", small_config(*rarely)), start(tmp_path / "b", small_config(*always))
-    time_step(busy.state)
-    finish(quiet)
-    finish(busy)
-    assert_same(tensors(quiet), tensors(busy))
-
-
-def test_micro_batches_give_the_gradient_of_the_whole_batch(tmp_path: Path) -> None:
+def test_micro_batches_give_the_gradient_of_the_whole_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpt_cli.training.step.product_dtype", lambda _: torch.float64)  # no config asks for it
     gradients = []
     for micro in ("1", "2", "4"):
         run = start(tmp_path / micro, small_config("model.dropout=0.5", f"train.micro_batch_size={micro}"))
@@ -292,6 +284,27 @@ def test_a_loss_that_is_not_finite_ends_before_the_weights_change(tmp_path: Path
         assert "the checkpoint of step 4 is intact" in str(raised.value)
     saved = run.directory.newest(print)
     assert saved is None or all(tensor.isfinite().all() for tensor in saved.weights.values())
+
+
+def test_lower_rates_are_flags_for_every_rate() -> None:
+    assert lower_rates(small_config("train.optimizer=muon")) == (
+        "‹train.learning_rate=0.0003› ‹train.muon_learning_rate=0.007›"
+    )
+
+
+@pytest.mark.parametrize(("rate", "lower"), [(100, 0.03), (0.1, 0.03), (0.03, 0.01), (1e-3, 0.0003)])
+def test_a_lower_rate_is_the_usual_one_or_a_third(rate: float, lower: float) -> None:
+    """At a width of 16 the usual one is 0.03."""
+    assert lower_rates(small_config(f"train.learning_rate={rate}")) == f"‹train.learning_rate={lower:g}›"
+
+
+def test_the_error_of_a_divergence_contains_its_figures() -> None:
+    of_a_step = diverged_error(Diverged(7, float("inf"), 2.0, 1e-3), "", "nothing was saved yet")
+    assert str(of_a_step) == (
+        "step 7: the loss is inf and the gradient norm is 2 at learning rate 0.001; nothing was saved yet"
+    )
+    of_an_evaluation = diverged_error(Diverged(8000, float("nan")), "")
+    assert (str(of_an_evaluation), of_an_evaluation.exit_code) == ("step 8,000: the validation loss is nan", 6)
 
 
 class Clock:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,28 +10,18 @@ import numpy as np
 import pytest
 import torch
 from support.helpers import RunCommand, sharp_model, small_config
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call
 
 from gpt_cli import load
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
 from gpt_cli.config import Config
 from gpt_cli.text.tokenizers import ByteTokenizer
-from gpt_cli.training.lora import SCALE, LowRank, num_trained, trained_parameters
+from gpt_cli.training.lora import SCALE, num_trained, trained_parameters
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import compute_gradient, send, take_step
 
 RANK = small_config("train.rank=3", "model.dropout=0")
-
-
-def drawn(low_rank: LowRank) -> LowRank:
-    """The same with factors that are not zero, included in the weights."""
-    generator = torch.Generator().manual_seed(2)
-    with torch.no_grad():
-        for factor in low_rank.factors.values():
-            factor.copy_(torch.randn(factor.shape, generator=generator) / 10)
-    low_rank.include()
-    return low_rank
 
 
 def stepped(config: Config, num_steps: int = 5) -> tuple[dict[str, Tensor], TrainingState]:
@@ -52,7 +41,11 @@ def test_gradients_of_the_factors_are_those_of_the_written_out_product(form: tup
     ids = torch.tensor([[1, 2, 3, 4], [9, 8, 7, 6]])
     matrices, low_rank = trained_parameters(model, RANK.train)
     assert low_rank is not None
-    drawn(low_rank)
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for factor in low_rank.factors.values():  # which are zero at the start
+            factor.copy_(torch.randn(factor.shape, generator=generator) / 10)
+    low_rank.include()
     for _ in range(2):  # two micro-batches add up
         model(ids).square().mean().backward()
     factors = {name: factor.detach().clone().requires_grad_() for name, factor in matrices.items()}
@@ -61,32 +54,6 @@ def test_gradients_of_the_factors_are_those_of_the_written_out_product(form: tup
     for name, factor in factors.items():
         torch.testing.assert_close(matrices[name].grad, factor.grad, rtol=0, atol=1e-10)
     assert all(parameter.grad is None for parameter in model.parameters())
-
-
-def test_gradients_of_the_factors_are_those_of_peft() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from peft import LoraConfig, get_peft_model
-    generator = torch.Generator().manual_seed(0)
-    model = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 5)).double()
-    settings = LoraConfig(r=3, lora_alpha=int(3 * SCALE), target_modules=["0", "2"], lora_dropout=0.0)
-    theirs = get_peft_model(copy.deepcopy(model), settings)
-    low_rank = drawn(LowRank({name: one for name, one in model.named_parameters() if one.dim() == 2}, RANK.train))
-    of_peft = {
-        f"{n}.weight.{factor}": theirs.get_parameter(f"base_model.model.{n}.lora_{factor}.default.weight")
-        for n in (0, 2)
-        for factor in "AB"
-    }
-    x = torch.randn(7, 6, generator=generator, dtype=torch.float64)
-    with torch.no_grad():
-        for name, factor in of_peft.items():
-            factor.copy_(low_rank.factors[name])
-    ours, expected = model(x), theirs(x)
-    torch.testing.assert_close(ours, expected, rtol=0, atol=1e-12)
-    for outcome in (ours, expected):
-        outcome.square().sum().backward()
-    for name, factor in of_peft.items():
-        torch.testing.assert_close(low_rank.factors[name].grad, factor.grad, rtol=0, atol=1e-12)
 
 
 def test_a_training_changes_matrices_of_blocks_by_products_of_its_rank_and_nothing_else() -> None:

@@ -15,10 +15,6 @@ def test_the_rate_rises_and_then_falls_to_zero_in_straight_lines() -> None:
     assert lr_multiplier(14, BY_STEP) == 0
 
 
-def test_without_warm_up_it_begins_at_its_highest() -> None:
-    assert lr_multiplier(0, BY_STEP.changed(warmup_steps=0)) == 1.0
-
-
 def test_a_cosine_falls_slowly_fast_and_slowly() -> None:
     settings = BY_STEP.changed(schedule="cosine")
     assert [lr_multiplier(step, settings) for step in (4, 9, 14)] == pytest.approx([1.0, 0.5, 0.0])

@@ -10,7 +10,7 @@ from support.helpers import CORPUS_TEXT, RunCommand, small_config
 
 from gpt_cli import load, train
 from gpt_cli.common.file_signatures import LOCK
-from gpt_cli.errors import EnvironmentFailure, UsageError
+from gpt_cli.errors import UsageError
 from gpt_cli.training.events import Evaluated, Finished, Prepared, Sampled, Saved, Stepped
 
 SETTINGS = ["tokenizer.kind=byte", "train.sample_every=null"]
@@ -70,29 +70,6 @@ def test_a_config_from_python_needs_a_name_for_its_run() -> None:
     assert train(config, out="runs/mine", settings=["train.max_steps=1"]).finish().summary["steps"] == 1
     again = train(out=Path("runs/mine"), resume=True, settings=["train.max_steps=3"])
     assert again.finish().summary["steps"] == 3
-
-
-def test_what_is_interrupted_continues_from_its_last_checkpoint() -> None:
-    def interrupt_at_step_12() -> None:
-        for report in train("smoke", data="corpus.txt", settings=SETTINGS):
-            if isinstance(report, Stepped) and report.step == 12:
-                raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupt_at_step_12()
-    assert not list(Path("runs").rglob(LOCK))
-    reports = list(train("smoke", data="corpus.txt", settings=SETTINGS, resume=True))
-    assert isinstance(reports[0], Prepared)
-    assert reports[0].step == 10
-    assert isinstance(reports[-1], Finished)
-
-
-def test_a_run_has_one_trainer() -> None:
-    reports = train("smoke", data="corpus.txt", settings=SETTINGS)
-    next(reports)
-    with pytest.raises(EnvironmentFailure, match="a run has one trainer"):
-        next(train("smoke", data="corpus.txt", settings=SETTINGS))
-    reports.close()
 
 
 def test_keywords_are_the_flags_and_change_the_same_settings() -> None:

@@ -25,6 +25,13 @@ FIXED = {
 }
 
 
+def refused(stored: Config, asked: Config, run: Config | None) -> list[str]:
+    """Return the lines of the error about settings that may not change."""
+    with pytest.raises(CheckpointError) as raised:
+        config_to_resume(stored, asked, run, RUN)
+    return raised.value.lines()
+
+
 def test_of_every_setting_it_is_said_whether_it_may_change_on_resume() -> None:
     keys = {key for key in setting_schemas() if not key.startswith(("model.", "tokenizer."))}
     assert not keys ^ (FREE_KEYS | FIXED), (
@@ -36,10 +43,7 @@ def test_of_every_setting_it_is_said_whether_it_may_change_on_resume() -> None:
 def test_every_setting_that_may_not_change_on_resume_is_listed() -> None:
     stored = small_config()
     free = ["train.max_steps=99", "train.device=auto", "train.dtype=auto"]
-    asked = small_config("model.d_model=32", "train.seed=0", *free)
-    with pytest.raises(CheckpointError) as raised:
-        config_to_resume(stored, asked, stored, RUN)
-    assert raised.value.lines()[:2] == [
+    assert refused(stored, small_config("model.d_model=32", "train.seed=0", *free), stored)[:2] == [
         "error: --resume: model.d_model was 16 in this run and is 32 now, and it may not change",
         "error: --resume: train.seed was 1337 in this run and is 0 now, and it may not change",
     ]
@@ -101,9 +105,7 @@ def test_a_text_with_other_ids_is_refused_with_what_goes_on(
 
 
 def test_texts_are_in_quotes_where_a_setting_may_not_change() -> None:
-    with pytest.raises(CheckpointError) as raised:
-        config_to_resume(small_config("data.separator=。"), small_config(), None, RUN)
-    assert raised.value.lines() == [
+    assert refused(small_config("data.separator=。"), small_config(), None) == [
         'error: --resume: data.separator was "。" in this run and is null now, and it may not change',
         "hint: leave out what changes these settings (--config, --set, --seed, ...), or begin a new run with these "
         "weights: gpt train --init-from runs/mine --data python-docs --out runs/mine-2 ...",
@@ -113,7 +115,6 @@ def test_texts_are_in_quotes_where_a_setting_may_not_change() -> None:
 @pytest.mark.parametrize("run", [None, small_config("data.source=moved.txt")])
 def test_the_new_run_that_a_hint_begins_reads_the_text_of_the_old_one(run: Config | None) -> None:
     """Not that of a --config, which is often another."""
-    with pytest.raises(CheckpointError) as raised:
-        config_to_resume(small_config("data.source=my.txt"), small_config("train.seed=2"), run, RUN)
+    *_, hint = refused(small_config("data.source=my.txt"), small_config("train.seed=2"), run)
     text = "my.txt" if run is None else "moved.txt"
-    assert f"gpt train --init-from runs/mine --data {text} --out runs/mine-2 ..." in raised.value.lines()[-1]
+    assert f"gpt train --init-from runs/mine --data {text} --out runs/mine-2 ..." in hint

@@ -64,4 +64,6 @@ def test_a_device_starts_beside_the_text(accelerator: Accelerator, here: Path, m
     monkeypatch.setattr(start, "read_data", read_later)
     Path("a.txt").write_text(CORPUS_TEXT, encoding="utf-8")
     config = small_config("data.source=a.txt").changed(train={"device": "sim"})
-    assert not isinstance(setup.setup(NewRun(directory=Path("run"), config=config), NOBODY), Finished)
+    made = setup.setup(NewRun(directory=Path("run"), config=config), NOBODY)
+    assert not isinstance(made, Finished)
+    assert made[0].state.device.type == "sim"

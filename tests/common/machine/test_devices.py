@@ -103,14 +103,6 @@ def test_a_new_gpu_needs_no_trial_for_bfloat16(monkeypatch: pytest.MonkeyPatch) 
         assert devices.choose_dtype("auto", torch.device("cuda"), 512) == expected
 
 
-def test_products_are_computed_in_the_chosen_type() -> None:
-    x = torch.ones(2, 2)
-    with devices.autocast(CPU, "bfloat16"):
-        assert (x @ x).dtype == torch.bfloat16
-    with devices.autocast(CPU, "float32"):
-        assert (x @ x).dtype == torch.float32
-
-
 def test_auto_compiles_long_trainings_where_triton_is(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu, cuda = torch.device("cpu"), torch.device("cuda")
     monkeypatch.setattr(devices, "find_spec", lambda _: None)

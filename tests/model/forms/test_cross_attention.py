@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.attention import close, draw
 from torch import nn
 
 from gpt_cli.model import CrossAttention, MultiHeadAttention
@@ -11,17 +12,9 @@ from gpt_cli.model.forms.cross_attention import masked_weights, padding_mask
 IDS = torch.tensor([[5, 2, 1, 0, 0], [1, 3, 1, 4, 0]])
 
 
-def draw(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(len(shape) + sum(shape)))
-
-
 def attention(d_model: int = 8, num_heads: int = 2) -> CrossAttention:
     torch.manual_seed(0)
     return CrossAttention(d_model, num_heads).double()
-
-
-def close(found: torch.Tensor, expected: torch.Tensor) -> None:
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("masked", [False, True])

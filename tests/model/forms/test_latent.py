@@ -2,26 +2,19 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.attention import close, draw
 
 from gpt_cli.model import LatentAttention, LatentSizes, MultiHeadAttention
 from gpt_cli.model.positions import RotaryPositions, rotate
 
 
-def draw(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-
-
-def latent(sizes: LatentSizes, *, scaled: bool = True) -> LatentAttention:
+def latent(sizes: LatentSizes) -> LatentAttention:
     torch.manual_seed(0)
-    return LatentAttention(24, 4, sizes, scaled=scaled).double()
-
-
-def close(found: torch.Tensor, expected: torch.Tensor) -> None:
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    return LatentAttention(24, 4, sizes).double()
 
 
 ROTATION = RotaryPositions(5, 4)(5).double()
-PLAIN, TURNED = LatentSizes(10), LatentSizes(10, rotary_size=4)
+PLAIN = LatentSizes(10)
 BOTH = LatentSizes(30, query_latent_size=7, rotary_size=4)
 
 
@@ -71,14 +64,6 @@ def test_a_head_is_the_paper_s_equations() -> None:
     stages = ours.stages(h, ROTATION, [2])
     close(stages.weights[:, 0], weights)
     close(stages.heads[:, 0], weights @ (c_kv @ head.W_UV.weight.T))
-
-
-def test_scores_are_divided_by_the_root_of_the_whole_width_or_by_nothing() -> None:
-    x = draw(1, 5, 24)
-    for scaled, divisor in ((True, (6 + 4) ** 0.5), (False, 1)):
-        stages = latent(TURNED, scaled=scaled).stages(x, ROTATION, [0])
-        expected = (stages.scores / divisor).masked_fill(torch.ones(5, 5).triu(1).bool(), -torch.inf).softmax(-1)
-        close(stages.weights, expected)
 
 
 def test_it_has_the_parameters_of_the_paper_by_name() -> None:
