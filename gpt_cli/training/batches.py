@@ -15,7 +15,7 @@ from gpt_cli.config import Config
 from gpt_cli.errors import UsageError
 from gpt_cli.text.sft_examples import Examples, pack
 from gpt_cli.text.token_files import Ids, TokensOnDisk
-from gpt_cli.training.taught_targets import PER_POSITION, TaughtTargets
+from gpt_cli.training.taught_targets import TaughtTargets
 
 # an epoch of more windows has an order that is computed place by place: a list takes a second and 32 MB
 LISTED_WINDOWS = 2**22
@@ -23,10 +23,9 @@ _order = lru_cache(maxsize=2)(permutation)  # key and number of windows of an ep
 
 
 class Sequences(NamedTuple):
-    """Inputs and targets, int64 [B, T] each; with a teacher, targets are [B, T, PER_POSITION].
+    """Inputs and targets, int64 [B, T] each; `positions` [B, T] and `num_targets` are None unless examples are packed.
 
-    `positions` [B, T] and `num_targets`, a scalar tensor, are None unless examples are packed: `num_targets` counts the
-    targets of the whole step that enter the loss. Other targets are IGNORED.
+    `num_targets`, a scalar tensor, counts the targets of the whole step that enter the loss. Other targets are IGNORED.
     """
 
     inputs: Tensor
@@ -61,15 +60,13 @@ class Batches:
         """Return the array from which `windows` builds the `chosen` sequences of a step: their starts, int64 [B].
 
         If the ids are on disk, return the windows themselves, int32 [B, T + 1]. If a teacher draws targets, return
-        inputs and targets side by side, int64 [B, T + T PER_POSITION]. Steps are counted from 0. Raises DataError or
+        inputs and targets side by side, int64 [B, 2 T]. Steps are counted from 0. Raises DataError or
         EnvironmentFailure if the ids on disk are damaged or cannot be read.
         """
         if self.taught_targets is not None:
             positions = self.starts(step)[:, None] + np.arange(self.context_length)
             targets = self.taught_targets(positions + 1, step)
-            return np.concatenate((self.taught_targets.ids[positions], targets.reshape(len(targets), -1)), axis=1)[
-                chosen
-            ]
+            return np.concatenate((self.taught_targets.ids[positions], targets), axis=1)[chosen]
         starts = self.starts(step)[chosen]
         if not isinstance(self.ids, TokensOnDisk):
             return starts
@@ -79,13 +76,12 @@ class Batches:
         return windows
 
     def windows(self, numbers: Tensor) -> Sequences:
-        """Return inputs and targets from the result of `numbers` on the device.
+        """Return inputs and targets, int64 [B, T] each, from the result of `numbers` on the device.
 
         Each target is the next token; with a teacher, some targets are drawn instead (`TaughtTargets`).
         """
         if self.taught_targets is not None:
-            inputs, targets = numbers.tensor_split([self.context_length], dim=1)
-            return Sequences(inputs, targets.view(*inputs.shape, PER_POSITION))
+            return Sequences(*numbers.split(self.context_length, dim=1))
         if isinstance(self.ids, Tensor):
             numbers = self.ids[numbers[:, None] + torch.arange(self.context_length + 1, device=numbers.device)]
         windows = numbers.long()

@@ -11,7 +11,6 @@ from gpt_cli.common.rng import random_words, stream_key
 
 # shares of the targets, once there is a teacher (note 0066)
 TEACHER, COUNTS = 0.35, 0.15
-PER_POSITION = 8  # targets of a position in a step: the more, the less their mean differs from all (note 0066)
 BYTES_PER_TOKEN = 350  # of memory, at most, while the text is counted; the draws of a teacher included
 ORDER = 8  # the longest context that is counted, in tokens
 _ROUNDS = 12  # of fitting how much a context is trusted
@@ -21,9 +20,8 @@ _ROUNDS = 12  # of fitting how much a context is trusted
 class TaughtTargets:
     """Targets: ids of a text, int64 [N], some replaced by a teacher's `draws` [N, draws per id], None if no teacher.
 
-    A step picks PER_POSITION targets for each position, and each draw with the same probability, so the mean gradient
-    is that of the teacher's probabilities. If all targets were next tokens, a model that reads a short text many times
-    would memorise the text.
+    A step picks each draw with the same probability, so the mean gradient is that of the teacher's probabilities. If
+    all targets were next tokens, a model that reads a short text many times would memorise the text.
     """
 
     ids: np.ndarray
@@ -35,8 +33,7 @@ class TaughtTargets:
         return NgramCounts(self.ids)
 
     def __call__(self, positions: np.ndarray, step: int) -> np.ndarray:
-        """Return the targets of a step for text indices `positions` [B, T]: int64 [B, T, PER_POSITION], some drawn."""
-        positions = np.repeat(positions[..., None], PER_POSITION, axis=-1)
+        """Return the targets of a step for text indices `positions` [B, T]: int64 [B, T] ids, some of them drawn."""
         targets = self.ids[positions]
         if self.draws is None:
             return targets

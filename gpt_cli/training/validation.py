@@ -23,12 +23,7 @@ from gpt_cli.text.tokenizers import Tokenizer
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
-    """Return the cross-entropy in nats: logits [B, T, V], targets [B, T] -> scalar; computed in float32 at least.
-
-    Targets [B, T, N] are N of each position, of which the mean is taken.
-    """
-    if targets.dim() == 3:
-        return -_in_full(logits).log_softmax(dim=-1).gather(-1, targets).mean()
+    """Return the cross-entropy in nats: logits [B, T, V], targets [B, T] -> scalar; computed in float32 at least."""
     return F.cross_entropy(_in_full(logits).flatten(0, 1), targets.flatten(), reduction=reduction)
 
 

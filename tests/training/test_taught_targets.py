@@ -7,15 +7,14 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from gpt_cli.training.taught_targets import COUNTS, ORDER, PER_POSITION, TEACHER, NgramCounts, TaughtTargets
+from gpt_cli.training.taught_targets import COUNTS, ORDER, TEACHER, NgramCounts, TaughtTargets
 from gpt_cli.training.teachers import DRAWS
 
 
 def test_shares_of_the_targets_are_the_teachers_and_those_of_counts() -> None:
     ids = np.tile(np.arange(50), 80)  # of which counts know each next one
     targets, positions = TaughtTargets(ids, seed=0), np.arange(1, 4001).reshape(40, 100) % 4000
-    next_tokens = np.stack([ids[positions]] * PER_POSITION, axis=2)
-    assert np.array_equal(targets(positions, 7), next_tokens)  # before there is a teacher
+    assert np.array_equal(targets(positions, 7), ids[positions])  # before there is a teacher
     targets.draws = 100 + np.tile(np.arange(DRAWS), (4000, 1))
     drawn = [targets(positions, step) for step in range(20)]
     shares = [(each >= 100).mean() for each in drawn]
@@ -23,11 +22,10 @@ def test_shares_of_the_targets_are_the_teachers_and_those_of_counts() -> None:
     assert len(set(shares)) > 10
     columns = np.bincount(np.concatenate([each[each >= 100] - 100 for each in drawn]), minlength=DRAWS)
     assert columns.min() > 0.8 * columns.mean()
-    others = [(each[each < 100] != next_tokens[each < 100]).mean() for each in drawn]
+    others = [(each[each < 100] != ids[positions][each < 100]).mean() for each in drawn]
     assert max(others) < 0.01
     random = TaughtTargets(np.random.default_rng(0).integers(0, 50, 4000), seed=0, draws=targets.draws)
-    own = random.ids[positions][..., None]
-    differing = [((each := random(positions, step)) < 100) & (each != own) for step in range(20)]
+    differing = [((each := random(positions, step)) < 100) & (each != random.ids[positions]) for step in range(20)]
     assert np.mean(differing) == pytest.approx(COUNTS * 49 / 50, abs=0.01)  # counts know nothing, and guess
 
 

@@ -71,15 +71,6 @@ def test_an_evaluation_leaves_mode_and_random_state_alone_also_where_it_is_stopp
     assert model.training
 
 
-def test_the_loss_of_several_targets_of_a_position_is_their_mean() -> None:
-    logits, targets = torch.randn(2, 3, 5, requires_grad=True), torch.randint(5, (2, 3, 4))
-    loss = cross_entropy(logits, targets)
-    expected = torch.stack([cross_entropy(logits, each) for each in targets.unbind(2)]).mean()
-    assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
-    (gradient,), (of_expected,) = (torch.autograd.grad(each, logits) for each in (loss, expected))
-    assert torch.allclose(gradient, of_expected, atol=1e-7)
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_loss_is_the_cross_entropy_to_the_bit_with_and_without_its_error(dtype: str) -> None:
     model = GPT(SIZES, 257, torch.Generator().manual_seed(1)).eval()
