@@ -259,7 +259,8 @@ def _rewriting(record: Record, path: Path, names: Mapping[str, str]) -> str | No
         program = f"python3 -c 'import json, sys; [print(json.dumps({{{pairs}, **r}})) for r in {rows}]'"
     elif ending == ".parquet":
         pairs = ", ".join(f'"{old}": "{new}"' for old, new in renamed.items())
-        table = f"t.read_table(sys.stdin.buffer).rename_columns({{{pairs}}})"
+        # a path, as after reading a file object pyarrow may abort at exit (apache/arrow #34314)
+        table = f't.read_table("/dev/stdin").rename_columns({{{pairs}}})'
         program = f"python3 -c 'import sys, pyarrow.parquet as t; t.write_table({table}, sys.stdout.buffer)'"
     elif record.delimiter:
         columns = [renamed.get(name) or name for name in record.fields]
