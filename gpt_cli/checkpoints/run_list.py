@@ -169,7 +169,7 @@ def _header(path: Path | None) -> Header | None:
 
 
 def _config(run: RunFiles, header: Header | None) -> Config:
-    """Return a run's config: that of `header`, ten times as fast to read, or config.yaml if it is newer."""
+    """Return a run's config: that of `header`, ten times as fast to read, or config.yaml if newer or no header."""
     path = run.config
     is_older = header and is_config(path, whole=True) and path.stat().st_mtime_ns <= header.path.stat().st_mtime_ns
     return header.config if header and is_older else read_run_config(path)

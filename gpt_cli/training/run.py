@@ -157,14 +157,13 @@ class Run:
 
     @contextlib.contextmanager
     def complete_files(self) -> Iterator[None]:
-        """Wait for a thread's file at the end of the context, even if an error ends it, which is then raised."""
+        """If an error ends the context, wait for the file that a thread is writing before raising the error."""
         try:
             yield
         except BaseException:
             with contextlib.suppress(Exception):
                 self.finish_writing()
             raise
-        self.finish_writing()
 
     def best_model(self) -> tuple[GPT, int]:
         """Return the model with the lowest validation loss and its step, or the current model if no best was saved."""

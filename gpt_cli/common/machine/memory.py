@@ -1,4 +1,4 @@
-"""Measure free memory, and how this process takes memory: what it frees, and what an import of torch needs."""
+"""Measure free memory, let this process reuse what it frees, and check memory before torch is imported."""
 
 from __future__ import annotations
 
