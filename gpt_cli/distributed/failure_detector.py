@@ -237,7 +237,7 @@ class FailureDetector:
                 self.give_up(rank)
 
     def _may_speak(self, silent: int, exit_code: int) -> bool:
-        """Return whether this rank prints the error: the first to claim it; without a store, the lowest but `silent`."""
+        """Return whether this rank prints the error: the first to claim it; with no store, the lowest but `silent`."""
         granted: list[bool] = []
         thread = threading.Thread(target=lambda: granted.append(self.heartbeats.claim(exit_code)), daemon=True)
         thread.start()
