@@ -33,8 +33,8 @@ from gpt_cli.sampling.next_token import HostDraws, SamplingParameters, Uniforms
 from gpt_cli.text.load import read_corpus
 from gpt_cli.tools.bench import bench
 from gpt_cli.tools.bench.baselines import PROMPT, costs, endless_state, sampling_variants
-from gpt_cli.training.attention_kernel import choose_kernel, compare_with_plain
 from gpt_cli.training.cuda_graphs import record_step
+from gpt_cli.training.kernel_trials import choose_kernels, compare_with_plain
 from gpt_cli.training.step import read_outcomes, take_step, time_step
 
 TARGET = 1.4697  # nats per character of tinyshakespeare: the best that nanoGPT's README reports
@@ -104,7 +104,7 @@ def training(scale: Scale) -> Iterator[Figure]:
             if compiled == "on":  # or the second size would be compiled for any size
                 torch.compiler.reset()
             dtype, state, warnings = config.train.dtype, endless_state(config), list[str]()
-            choose_kernel(state, warnings.append)
+            choose_kernels(state, warnings.append)
             time_step(state)  # compiles
             kind = f"{batch_size} sequences, {dtype}, {'compiled' if compiled == 'on' else 'eager'}"
             for graph in (False, True):
@@ -118,6 +118,8 @@ def training(scale: Scale) -> Iterator[Figure]:
                 share = rate * costs(config, dtype).training_flops_per_token / flops[dtype]
                 yield Figure(f"{kind}{', graph' if graph else ''}", rate, "tokens/s")
                 yield Figure("  of the roof of its products", 100 * share, "%")
+            by_trial = [part for part in ("attention", "loss") if part in state.progress.environment]
+            yield Figure("  other kernels, by trial", ", ".join(by_trial) or "none")
 
 
 def attention(scale: Scale) -> Iterator[Figure]:

@@ -43,7 +43,7 @@ IMPORTS_INSIDE = {
     "sampling/prompts.py": "only a prompt from a file or a pipe needs numpy, and requests load none",
     "tools/bench/text_stats.py": "only an estimate needs torch, after the text has been read",
     "text/datasets.py": "one corpus is a module of Python, some need numpy, the others the network",
-    "training/attention_kernel.py": "Triton is installed on few machines",
+    "training/kernel_trials.py": "Triton is installed on few machines",
     "text/hf_tokenizer.py": "only kept tokenizers need the library tokenizers",
     "text/tokenizers.py": "only byte pairs need tiktoken",
     "text/train_tokenizer.py": "one kind of tokenizer each needs rustbpe or tiktoken",

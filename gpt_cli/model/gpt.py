@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import cast
+from contextlib import ExitStack, contextmanager
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -163,19 +163,26 @@ class GPT(nn.Module):
         return self
 
     @contextmanager
-    def shared_projections(self, dtype: torch.dtype | None = None) -> Iterator[None]:
-        """Let all calls in the context share Wq, Wk and Wv of each block, concatenated, in `dtype` if it is given."""
-        attentions = [each for each in self.modules() if isinstance(each, (MultiHeadAttention, GroupedQueryAttention))]
-        try:
-            for attention in attentions:
-                parts = attention.projection_weights(range(attention.num_heads))
-                weight, bias = (part if part is None or dtype is None else part.to(dtype) for part in parts)
-                assert weight is not None
-                attention.shared_weights = weight, bias
+    def shared_matrices(self, dtype: torch.dtype | None = None) -> Iterator[None]:
+        """Let all calls in the context share each block's matrices: cast to `dtype` if given, Wq, Wk, Wv concatenated.
+
+        Compiled blocks would cast them in each call. Gradients reach the parameters.
+        """
+        with ExitStack() as stack:
+            for block in self.blocks:
+                attention, layers = block.attention, [*block.attention.children(), *block.feed_forward.children()]
+                for layer in layers if dtype is not None else ():
+                    if isinstance(layer, nn.Linear):
+                        weights: dict[str, Any] = layer._parameters  # a cast in its place keeps their order
+                        stack.callback(weights.update, weight=layer.weight)
+                        weights["weight"] = layer.weight.to(dtype)
+                if isinstance(attention, (MultiHeadAttention, GroupedQueryAttention)):
+                    parts = attention.projection_weights(range(attention.num_heads))
+                    weight, bias = (part if part is None or dtype is None else part.to(dtype) for part in parts)
+                    assert weight is not None
+                    stack.callback(setattr, attention, "shared_weights", None)
+                    attention.shared_weights = weight, bias
             yield
-        finally:
-            for attention in attentions:
-                attention.shared_weights = None
 
     def embed(self, ids: Tensor, positions: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """Compute the embeddings [B, T, D] of ids [B, T], and RoPE's cosines and sines [2, T, size], or None.

@@ -167,6 +167,9 @@ class Run:
 
     def best_model(self) -> tuple[GPT, int]:
         """Return the model with the lowest validation loss and its step, or the current model if no best was saved."""
+        progress = self.progress
+        if progress.evaluated_step == progress.step and not progress.evaluations_without_best:
+            return self.state.model, progress.step  # without waiting for its file
         self.finish_writing()
         if not self.ranks.all_reduce_max(self.directory.best.exists() and self._best_is_of_run())[0]:
             return self.state.model, self.progress.step

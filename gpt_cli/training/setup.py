@@ -28,7 +28,6 @@ from gpt_cli.config import Config
 from gpt_cli.config.load import write_config
 from gpt_cli.distributed.collectives import ALONE, Ranks
 from gpt_cli.errors import UsageError, counted
-from gpt_cli.model.costs import estimate
 from gpt_cli.text.encode import EncodedText
 from gpt_cli.text.load import SourceCorpus, read_data
 from gpt_cli.text.sft_examples import Examples
@@ -220,15 +219,7 @@ def _prepared(run: Run, corpus: SourceCorpus, choice: Choice | None, step_second
         config=config,
         step=run.progress.step,
         elapsed=run.progress.elapsed,
-        costs=estimate(
-            config.model,
-            run.tokenizer.vocab_size,
-            micro_batch_size=settings.sequences_at_once,
-            dtype=settings.dtype,
-            num_micro_batches=settings.num_micro_batches,
-            device=settings.device,
-            num_trained=state.num_trained,
-        ),
+        costs=state.costs,
         num_trained=state.num_trained,
         num_processes=run.ranks.size,
         num_documents=corpus.num_documents,

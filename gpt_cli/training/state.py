@@ -15,6 +15,7 @@ from gpt_cli.common.rng import stream_key
 from gpt_cli.config import Config
 from gpt_cli.distributed.collectives import ALONE, Ranks
 from gpt_cli.model import GPT
+from gpt_cli.model.costs import CostEstimate, estimate
 from gpt_cli.text.sft_examples import Examples
 from gpt_cli.text.token_files import Ids
 from gpt_cli.training.batches import Batches, PackedBatches, batches_of
@@ -22,6 +23,7 @@ from gpt_cli.training.data_parallel import Replicated
 from gpt_cli.training.lora import trained_parameters
 from gpt_cli.training.optimizer import Optimizer, undivided
 from gpt_cli.training.resume import environment
+from gpt_cli.training.validation import cross_entropy
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class TrainingState:
     batches: Batches | PackedBatches
     progress: Progress
     layout: Replicated
+    cross_entropy: Callable[[Tensor, Tensor], Tensor] = cross_entropy  # of windows; a trial may choose a compiled form
     unread: list[Outcome] = field(default_factory=list)  # outcomes that a GPU may still be computing
     # takes a step from its number and learning-rate multiplier; gives loss and norm [2]
     whole_step: Callable[[int, float, Callable[[], object]], Tensor] | None = None
@@ -73,8 +76,8 @@ class TrainingState:
         before = checkpoint.progress
         # versions without a clock spent at least the seconds of their steps
         elapsed = max(before.elapsed, before.seconds)
-        kernel = {"attention": before.environment["attention"]} if "attention" in before.environment else {}
-        progress = replace(before, environment=environment(config) | kernel, elapsed=elapsed)
+        kernels = {name: before.environment[name] for name in ("attention", "loss") if name in before.environment}
+        progress = replace(before, environment=environment(config) | kernels, elapsed=elapsed)
         state = cls._of(config, ids, checkpoint.build_model(), progress, ranks)
         num_steps = before.step - before.model_step
         state.optimizer.load_state_dict(checkpoint.optimizer_state, num_steps, checkpoint.where)
@@ -109,6 +112,20 @@ class TrainingState:
     @property
     def num_parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.model.parameters())
+
+    @property
+    def costs(self) -> CostEstimate:
+        """The estimated costs of this training."""
+        settings = self.config.train
+        return estimate(
+            self.config.model,
+            self.model.vocab_size,
+            micro_batch_size=settings.sequences_at_once,
+            dtype=settings.dtype,
+            num_micro_batches=settings.num_micro_batches,
+            device=settings.device,
+            num_trained=self.num_trained,
+        )
 
     @property
     def num_trained(self) -> int:

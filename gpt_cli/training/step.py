@@ -158,7 +158,7 @@ def compute_gradient(state: TrainingState, sent: StepInputs, watch: Callable[[],
     # weights are cast for all micro-batches once; a cast that torch 2.10 makes without gradients would have none later
     with autocast(state.device, dtype, enabled=False), contextlib.ExitStack() as stack:
         if len(micro_batches) > 1:
-            stack.enter_context(state.model.shared_projections(None if dtype == "float32" else product_dtype(dtype)))
+            stack.enter_context(state.model.shared_matrices(None if dtype == "float32" else product_dtype(dtype)))
         _add_up(state, sent, losses, micro_batches, watch)
     state.layout.sum_gradients()
     return losses
@@ -190,7 +190,7 @@ def _compute_micro_batch(state: TrainingState, sent: StepInputs, micro_batch: in
     )
     with autocast(state.device, settings.dtype):
         if num_targets is None:
-            loss = cross_entropy(state.model(inputs, masks), targets) * (micro / settings.batch_size)
+            loss = state.cross_entropy(state.model(inputs, masks), targets) * (micro / settings.batch_size)
         else:  # a micro-batch with longer answers counts more
             loss = cross_entropy(state.model(inputs, masks, positions), targets, reduction="sum") / num_targets
     loss.backward()

@@ -1,4 +1,4 @@
-"""Time a training step; decide by its seconds whether to compile the blocks, choose the kernel and record a graph."""
+"""Time a training step; decide by its seconds whether to compile the blocks, choose kernels and record a graph."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import warnings
 from gpt_cli.common.host import Host, Notify
 from gpt_cli.common.machine.failures import is_lack_of_device_memory
 from gpt_cli.errors import EnvironmentFailure, shown
-from gpt_cli.training.attention_kernel import choose_kernel
 from gpt_cli.training.cuda_graphs import record_step
+from gpt_cli.training.kernel_trials import choose_kernels
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import time_step
 
@@ -55,7 +55,7 @@ def _seconds_if_soon_over(state: TrainingState, warn: Notify) -> float | None:
         return None
     messages: list[str] = []
     if is_over(_MOST_BY_GRAPH * COMPILE_FROM_SECONDS):
-        choose_kernel(state, messages.append)
+        choose_kernels(state, messages.append)
         seconds = record_step(state, messages.append) or seconds
         if is_over(COMPILE_FROM_SECONDS):
             for message in messages:
@@ -71,7 +71,7 @@ def _time_step(state: TrainingState, warn: Notify, *, must_compile: bool) -> flo
         with warnings.catch_warnings():
             # torch's compiler would have float32 computed with fewer bits
             warnings.filterwarnings("ignore", "TensorFloat32")
-            choose_kernel(state, warn)  # before blocks are compiled
+            choose_kernels(state, warn)  # before blocks are compiled
             return time_step(state)
     except Exception as error:
         if state.config.train.compile == "off" or not type(error).__module__.startswith("torch._"):
@@ -81,4 +81,5 @@ def _time_step(state: TrainingState, warn: Notify, *, must_compile: bool) -> flo
             raise EnvironmentFailure("train.compile", f"{sentence}; use off", hint="‹compile=off›") from error
     warn(f"{sentence}; training without{', not bit-exact from here on' if state.progress.step else ''}")
     state.compile_blocks(False)
+    choose_kernels(state, warn)
     return time_step(state)

@@ -21,7 +21,9 @@ from support.runs import finish, start
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.errors import EnvironmentFailure
+from gpt_cli.evaluation.nll import Score
 from gpt_cli.text.token_files import validation_windows
+from gpt_cli.training import loop
 from gpt_cli.training.events import Saved, Stepped
 from gpt_cli.training.loop import train
 from gpt_cli.training.run import Run
@@ -207,6 +209,28 @@ def test_steps_go_on_while_a_file_is_written(
     # without a first checkpoint, nothing would explain the metrics of later steps
     assert events.index((Saved, 2)) < events.index((Stepped, 3))
     assert events.index((Stepped, 5)) < events.index((Saved, 4))
+
+
+def test_the_closing_evaluation_goes_on_while_the_last_file_is_written(
+    accelerator: Accelerator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the last weights are the best, it needs no file of them."""
+    measured, save = Event(), RunDirectory.save
+
+    def save_later(directory: RunDirectory, checkpoint: Checkpoint, keep: int) -> None:
+        assert checkpoint.progress.step != 6 or measured.wait(60)
+        save(directory, checkpoint, keep)
+
+    def measure(*arguments: Any, **settings: Any) -> Score:
+        measured.set()
+        return validation_score(*arguments, **settings)
+
+    expected = finish(run_on("cpu", tmp_path, "train.eval_every=6"))
+    monkeypatch.setattr(RunDirectory, "save", save_later)
+    monkeypatch.setattr(loop, "validation_score", measure)
+    finished = finish(run_on("sim", tmp_path, "train.eval_every=6"))
+    assert finished.best_step == 6
+    assert finished.summary["validation_loss"] == pytest.approx(expected.summary["validation_loss"], rel=1e-6)
 
 
 @pytest.mark.parametrize("refused", [4, 6])

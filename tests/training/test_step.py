@@ -118,11 +118,15 @@ def test_a_step_casts_a_weight_once_whatever_its_micro_batches(monkeypatch: pyte
         projections = torch.Size([3 * config.model.d_model, config.model.d_model])  # Wq, Wk, Wv of all heads
         return [casts.counts[weight.data_ptr()] for weight in weights] + [casts.counts[projections]], gradients
 
+    names = [name for name, _ in state.model.named_parameters()]
     counts, gradients = casts_and_gradients()
     assert counts == [1, 1, 1, 2]
     assert [block.attention.shared_weights for block in state.model.blocks] == [None, None]
+    assert [name for name, _ in state.model.named_parameters()] == names
     monkeypatch.setattr(step, "autocast", lambda *of, enabled=True: autocast(*of) if enabled else nullcontext())
-    monkeypatch.setattr(GPT, "shared_projections", lambda *_: nullcontext())
+    counts, _ = casts_and_gradients()  # as in compiled blocks, which autocast would cast in each call
+    assert counts == [1, 1, 4, 2]
+    monkeypatch.setattr(GPT, "shared_matrices", lambda *_: nullcontext())
     counts, expected = casts_and_gradients()
     assert counts == [4, 4, 4, 8]
     assert len(gradients) == len(expected) > 3

@@ -24,9 +24,9 @@ from gpt_cli.model.costs import CostEstimate, estimate
 from gpt_cli.sampling.decoder import Decoder, cache_bytes
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import SamplingParameters, draw_token, probabilities
-from gpt_cli.training.attention_kernel import choose_kernel
 from gpt_cli.training.cuda_graphs import record_step
 from gpt_cli.training.data_parallel import Replicated
+from gpt_cli.training.kernel_trials import choose_kernels
 from gpt_cli.training.optimizer import Optimizer
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import read_outcomes, take_step
@@ -125,7 +125,7 @@ def _plain_step(config: Config, device: torch.device, *, fused: bool, dropout: f
 def training_step(config: Config, device: torch.device, dtype: str) -> Callable[[], None]:
     """Return a function that takes one training step as `gpt train` does, on random tokens."""
     state = endless_state(config.changed(train={"dtype": dtype, "device": str(device), "compile": "off"}))
-    choose_kernel(state, ignored)
+    choose_kernels(state, ignored)
     record_step(state, ignored)
 
     def step() -> None:

@@ -1,4 +1,4 @@
-"""The choice of a kernel for attention with dropout, on a simulated device; the kernel is a twin in torch."""
+"""The choice of a kernel for attention with dropout and of a compiled loss, on a simulated device; twins in torch."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from torch import Tensor
 
 from gpt_cli.common.host import Host
 from gpt_cli.model.dropout import ToDraw
-from gpt_cli.training import attention_kernel
-from gpt_cli.training.attention_kernel import choose_kernel
+from gpt_cli.training import kernel_trials
 from gpt_cli.training.cuda_graphs import record_step
+from gpt_cli.training.kernel_trials import choose_kernels
 from gpt_cli.training.resume import environment
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import take_step
 from gpt_cli.training.step_time import time_steps
+from gpt_cli.training.validation import cross_entropy
 
 
 class Twin:
@@ -45,11 +46,20 @@ def broken(*_: object) -> Tensor:
 
 @pytest.fixture
 def install(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Make a kernel the one that Triton would give, with seconds by this clock: plain attention takes 1 of them."""
+    """Make a kernel the one that Triton would give, and `loss` the compiled one; by the clock, each plain form takes 1 s."""
     give_graphs(accelerator)
 
-    def install(kernel: Callable[..., Tensor], seconds: float, compiled_seconds: float = 1.0) -> None:
+    def install(
+        kernel: Callable[..., Tensor],
+        seconds: float,
+        compiled_seconds: float = 1.0,
+        loss: Callable[..., Tensor] = cross_entropy,
+        loss_seconds: float = 1.0,
+    ) -> None:
         now = [0.0]
+
+        def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+            return timed(loss, loss_seconds) if function is cross_entropy else timed(function, compiled_seconds)
 
         def timed(function: Callable[..., Tensor], seconds: float) -> Callable[..., Tensor]:
             def call(*arguments: object) -> Tensor:
@@ -63,8 +73,8 @@ def install(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> Callab
             return now[0]
 
         monkeypatch.setattr(time, "perf_counter", read)
-        monkeypatch.setattr(torch, "compile", lambda function: timed(function, compiled_seconds))
-        monkeypatch.setattr(attention_kernel, "find_spec", lambda name: SimpleNamespace(name=name))
+        monkeypatch.setattr(torch, "compile", compiled)
+        monkeypatch.setattr(kernel_trials, "find_spec", lambda name: SimpleNamespace(name=name))
         module = SimpleNamespace(dropout_attention=timed(kernel, seconds))
         monkeypatch.setitem(sys.modules, "gpt_cli.model.triton_attention", module)
 
@@ -78,7 +88,7 @@ def state_on(device: str, *settings: str) -> TrainingState:
 
 
 def record(state: TrainingState, warn: Callable[[str], object]) -> float | None:
-    choose_kernel(state, warn)
+    choose_kernels(state, warn)
     return record_step(state, warn)
 
 
@@ -167,7 +177,7 @@ def test_a_run_that_continues_without_its_kernel_says_so(install: Callable[..., 
     state, warnings = state_on("sim", f"train.compile={compiles}"), list[str]()
     without = environment(state.config)
     state.progress = replace(state.progress, step=3, environment={**without, "attention": "triton"})
-    choose_kernel(state, warnings.append)
+    choose_kernels(state, warnings.append)
     assert warnings == ["not bit-exact from here on: attention triton -> plain"]
     assert state.progress.environment == without
 
@@ -198,6 +208,66 @@ def test_a_new_run_whose_blocks_are_compiled_after_a_trial_tries_again(install: 
     record(state, pytest.fail)
     assert kernels(state) == [True, True]
     state.compile_blocks(True)
-    choose_kernel(state, pytest.fail)
+    choose_kernels(state, pytest.fail)
     assert kernels(state) == [False, False]
     assert state.progress.environment == environment(state.config)
+
+
+def wrong_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    return 1.01 * cross_entropy(logits, targets)
+
+
+def num_compiled_losses(state: TrainingState) -> int:
+    """Take a step; return for how many of its micro-batches the compiled loss was computed."""
+    chosen, calls = state.cross_entropy, list[Tensor]()
+    if chosen is not cross_entropy:
+        state.cross_entropy = lambda *arguments: calls.append(arguments[0]) or chosen(*arguments)
+    take_step(state)
+    return len(calls)
+
+
+@pytest.mark.parametrize(
+    ("compiles", "loss", "seconds", "used"),
+    [
+        ("on", cross_entropy, 0.8, True),
+        ("on", cross_entropy, 0.9, False),
+        ("on", wrong_loss, 0.1, False),
+        ("on", broken, 0.1, False),
+        ("off", cross_entropy, 0.1, False),
+    ],
+    ids=["faster", "hardly faster", "wrong", "fails", "blocks are not compiled"],
+)
+def test_a_compiled_loss_is_used_where_it_agrees_and_is_faster(
+    install: Callable[..., None], compiles: str, loss: Callable[..., Tensor], seconds: float, used: bool
+) -> None:
+    install(broken, 0.1, loss=loss, loss_seconds=seconds)
+    state = state_on("sim", f"train.compile={compiles}")
+    choose_kernels(state, pytest.fail)
+    assert state.progress.environment.get("loss") == ("compiled" if used else None)
+    assert num_compiled_losses(state) == (state.config.train.num_micro_batches if used else 0)
+
+
+def test_a_compiled_loss_needs_room_for_the_logits_once_more(
+    install: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sequences of 16 tokens and 257 logits each, in float32, beside what the training is estimated to take."""
+    install(broken, 0.1, loss_seconds=0.1)
+    state = state_on("sim", "train.compile=on")
+    needed = state.costs.training_bytes + state.config.train.sequences_at_once * 16 * 257 * 4
+    for free, used in ((needed - 1, False), (needed, True)):
+        monkeypatch.setattr(kernel_trials, "free_memory", lambda _, free=free: free)
+        choose_kernels(state, pytest.fail)
+        assert ("loss" in state.progress.environment) == used
+
+
+@pytest.mark.parametrize(("loss", "warning"), [(cross_entropy, []), (broken, ["loss compiled -> plain"])])
+def test_a_run_that_continues_keeps_its_compiled_loss_or_says_that_it_cannot(
+    install: Callable[..., None], loss: Callable[..., Tensor], warning: list[str]
+) -> None:
+    install(broken, 0.1, loss=loss, loss_seconds=9.0)
+    state, warnings = state_on("sim", "train.compile=on"), list[str]()
+    without = environment(state.config)
+    state.progress = replace(state.progress, step=3, environment=without | {"loss": "compiled"})
+    choose_kernels(state, warnings.append)
+    assert warnings == [f"not bit-exact from here on: {line}" for line in warning]
+    assert state.progress.environment == without | ({} if warning else {"loss": "compiled"})
