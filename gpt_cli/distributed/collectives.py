@@ -1,4 +1,4 @@
-"""The collective operations of a training: of a single process, and of several by torch.distributed (gloo on CPUs)."""
+"""Collective operations of a training: trivial for one process, by torch.distributed (gloo on CPUs) for several."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Ranks:
         return numbers
 
     def on_rank_zero(self, work: Callable[[], object]) -> None:
-        """Run `work` on rank 0 while all other ranks wait; if `work` raises an error, all ranks raise one."""
+        """Run `work` on rank 0 while all other ranks wait; if `work` raises an error, all ranks raise an error."""
         work()
 
     def any_differ(self, *numbers: float) -> bool:
@@ -76,7 +76,7 @@ class Ranks:
         return False
 
     def all_reduce_exact(self, values: Tensor) -> Tensor:
-        """Return the sum of `values` over ranks; each is nonzero on only one rank, so the sum is exact in any order."""
+        """Return the sum of `values` over ranks, in any order: exact if each element is nonzero on only one rank."""
         return values
 
     def reduce_scatter(self, parts: Sequence[Tensor]) -> Tensor:
@@ -238,7 +238,7 @@ def _described(error: Exception) -> dict[str, Any]:
 
 
 def _rebuilt(described: Mapping[str, Any]) -> Exception:
-    """Decode the exception from `_described`; an exit code gives LeftToAnother: the failed rank reports the error."""
+    """Rebuild an exception from the result of `_described`; an exit code gives LeftToAnother: rank 0 reports it."""
     if "exit_code" in described:
         return LeftToAnother(described["exit_code"])
     kind = getattr(sys.modules[described["module"]], described["name"])

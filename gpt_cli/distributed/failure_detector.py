@@ -103,7 +103,7 @@ class FolderHeartbeats:
 
 
 class StoreHeartbeats:
-    """The methods of FolderHeartbeats on keys of a torch.distributed store, over a separate connection."""
+    """Heartbeats as keys of a torch.distributed store, over a separate connection; methods as in FolderHeartbeats."""
 
     def __init__(self, store: Store, rank: int, size: int):
         self.store, self.rank, self.size = store, rank, size
@@ -173,7 +173,7 @@ class Launcher:
 
 
 class FailureDetector:
-    """Sends this rank's heartbeats, and watches those of all ranks in another thread, which no dead store blocks."""
+    """Two threads: one sends and reads heartbeats; the other, which no dead store blocks, watches for silent ranks."""
 
     def __init__(self, rank_env: RankEnvironment, heartbeats: Heartbeats, intact: Intact):
         self.rank_env, self.heartbeats, self.intact = rank_env, heartbeats, intact
@@ -237,7 +237,7 @@ class FailureDetector:
                 self.give_up(rank)
 
     def _may_speak(self, silent: int, exit_code: int) -> bool:
-        """Return whether this rank prints the error: the first to claim it; with no store, the lowest but `silent`."""
+        """Return whether this rank prints the error: the first to claim or, if claims fail, the lowest but `silent`."""
         granted: list[bool] = []
         thread = threading.Thread(target=lambda: granted.append(self.heartbeats.claim(exit_code)), daemon=True)
         thread.start()

@@ -84,7 +84,7 @@ def python_command() -> list[str]:
 
 
 def process_environment(num_processes: int, folder: str, config: Config) -> dict[str, str]:
-    """Return the environment variables of all processes, except ranks; the processes meet in the private `folder`."""
+    """Return the environment variables that all processes share; the processes meet in the private `folder`."""
     variables = {
         **os.environ,
         "WORLD_SIZE": str(num_processes),

@@ -118,7 +118,7 @@ class Rendezvous:
     def part(self) -> None:
         """Stop watching heartbeats, so that other ranks may exit while this rank still prints.
 
-        Also remove the private folder if the launcher, which would remove it, is gone.
+        If the launcher is gone, also remove the folder where the processes met, as the launcher would have done.
         """
         self.watcher.end()
         if self.rank_env.launcher_pid not in (None, os.getppid()):
@@ -133,7 +133,7 @@ class Rendezvous:
         return self._store.get(key).decode()
 
     def _seen_in(self, run_directory: Path) -> str:
-        """Return the text of the run's lock file, or "missing"; rank 0 takes the lock before it posts its record."""
+        """Return the text of the lock file in the run directory as this rank sees it; "missing" if none appears."""
         path = run_directory / LOCK
         if self.rank_env.rank:
             self._await("record/0")
@@ -228,7 +228,7 @@ def _difference(name: str, key: str, first: str, other: str) -> GptError:
 
 
 def shared_gpus(abouts: Sequence[Mapping[str, str]], where: Sequence[str]) -> list[GptError]:
-    """Return [error] for the first rank whose GPU in `abouts` a lower rank has, or []; `where` describes each rank."""
+    """Return [error] if a rank has the same GPU as a lower rank, else []; `abouts` and `where` describe each rank."""
     owners: dict[tuple[str, str], int] = {}
     for rank, about in enumerate(abouts):
         owner = owners.setdefault((about["host"], about["gpu"]), rank)

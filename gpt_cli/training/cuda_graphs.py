@@ -118,16 +118,16 @@ class WholeStep:
 
 
 class _Taken(NamedTuple):
-    """A step's loss and gradient norm: `bits` adds a checksum of each tensor, `numbers` the norm of its change."""
+    """A step's loss, gradient norm and, for each changed tensor, a checksum (in `bits`) or the change's norm."""
 
     bits: Tensor
     numbers: Tensor
 
     def repeats(self, expected: _Taken, again: _Taken) -> bool:
-        """Return whether `self` equals `expected`: in all bits if `again` equals `expected` in all bits, else roughly.
+        """Return whether this step equals the step `expected`: bit for bit where steps repeat exactly, else roughly.
 
-        `again` is the step of `expected`, computed again: the backward pass of flash attention adds in no fixed order,
-        so bits may differ. A learning rate or batch of another step is far outside the tolerance.
+        `again` is the step `expected`, computed a second time. Its bits may differ, because the backward pass of flash
+        attention adds in no fixed order. A learning rate or batch of another step is far outside the tolerance.
         """
         if torch.equal(again.bits, expected.bits):
             return torch.equal(self.bits, expected.bits)

@@ -26,7 +26,7 @@ class Replicated:
         together: Sequence[Sequence[str]] = (),
         low_rank: LowRank | None = None,
     ):
-        """Choose the rank that owns each trained parameter, or low-rank factor; all own about equally many numbers.
+        """Choose the rank that owns each parameter or low-rank factor; all ranks own about equally many numbers.
 
         All parameters of a group of names in `together` get the same owner.
         """
@@ -38,7 +38,7 @@ class Replicated:
         self.owned = {name: self.parameters[name] for name in self.names_of_owner[ranks.rank]}
 
     def micro_batches(self, num_micro_batches: int) -> range:
-        """Return the indices of the micro-batches that this rank computes: one subtree of the sum in `tree_sum`."""
+        """Return the indices of this rank's micro-batches, a contiguous range: one subtree of the sum in `tree_sum`."""
         count = num_micro_batches // self.ranks.size
         return range(self.ranks.rank * count, (self.ranks.rank + 1) * count)
 

@@ -40,7 +40,7 @@ _NUM_REPEATS = 2
 
 @dataclass
 class Pace:
-    """Where measuring speed begins, in steps and training seconds: the last line of metrics.jsonl or process start."""
+    """The step and training seconds from which speed is measured: the last line of metrics.jsonl or process start."""
 
     step: int
     seconds: float

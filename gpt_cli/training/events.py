@@ -21,7 +21,7 @@ from gpt_cli.training.taught_targets import BYTES_PER_TOKEN
 
 @dataclass(frozen=True)
 class Prepared:
-    """The event before the first write: all is checked and read. It has the training's sizes and estimated costs."""
+    """The event after all checks and before the first write, with the sizes and the estimated costs of the training."""
 
     directory: Path
     config: Config = field(repr=False)  # with device, dtype and compiling chosen
@@ -154,7 +154,7 @@ class Finished(Figures):
 
     @property
     def losses(self) -> str:
-        """The text `, validation loss ...` with figures of the closing evaluation; empty without such an evaluation."""
+        """The text `, validation loss ...` with figures of the closing evaluation; empty if a signal prevented it."""
         figures = self.summary
         if figures["validation_loss"] is None:
             return ""

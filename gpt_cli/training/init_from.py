@@ -66,7 +66,7 @@ class Initial:
     def settings(self, *, other_text: bool) -> Config:
         """Return the config that a training without --config takes from this model.
 
-        Raises UsageError if gpt may not read the text of this config, unless the training has its own (`other_text`).
+        Raises UsageError if gpt may not read the text of this config, unless the training names another (`other_text`).
         """
         if self.header is not None:
             named = trusted_config(self.header) if other_text else config_with_text(self.header, stdin=True)
@@ -81,8 +81,7 @@ class Initial:
 def read_initial(path: Path, host: Host) -> Initial:
     """Read the config of the model at a path: a run (its best checkpoint), a checkpoint, or a transformers directory.
 
-    `host.notice` receives the parts of a transformers directory that are not used. Raises CheckpointError if the path
-    has no usable model.
+    `host.notice` receives unused parts of a transformers directory. Raises CheckpointError if no model is usable.
     """
     if not (path / "config.json").is_file() or RunFiles(path).exists():
         header = find_header(path)

@@ -23,8 +23,8 @@ class StepActions:
 def step_actions(progress: Progress, config: Config) -> StepActions:
     """Return the actions that are due after step `progress.step`; none are due at step 0.
 
-    Call it again after the evaluation of the step, which may exhaust the patience. With max_time, only an evaluated
-    step can be the last: if time runs out while another step is logged, one more step follows, which is evaluated.
+    Call this function again after the evaluation of a step, which may exhaust the patience. With max_time, only an
+    evaluated step can be the last: if time runs out after a step without evaluation, one more step follows.
     """
     settings, step, watches = config.train, progress.step, config.inspect.prompt is not None
     over = _is_over(progress, settings)

@@ -1,4 +1,4 @@
-"""Choose faster forms of parts of a step by trials: attention with dropout as a Triton kernel, and a compiled loss."""
+"""Decide by trials whether a step uses a Triton kernel for attention with dropout, and a compiled loss."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from typing import TypeVar
 
@@ -30,12 +31,12 @@ _Trial = tuple[_Form, bool, float, float]  # a form, whether it agrees with the 
 
 
 def choose_kernels(state: TrainingState, warn: Notify) -> None:
-    """Let a step use a Triton kernel for attention with dropout, and a compiled loss, if trials are in favour.
+    """Let steps use a Triton kernel for attention with dropout, and a compiled loss, if trials show that each pays.
 
-    A trial computes a part of the step on the run's shapes: results must agree, and the time must fall. If blocks are
-    compiled, the kernel must be faster than compiled attention, and the loss is tried too. A run that continues uses
-    what it used before, whatever the speed, so that its results are those of a run without a stop; `warn` receives a
-    line if it cannot.
+    A trial runs the plain and the faster code on the run's shapes: results must agree, and the time must fall. If
+    blocks are compiled, the kernel must be faster than compiled attention, and the loss is tried too. A resumed run
+    uses what it used before, whatever the speed, so that its results equal those of an uninterrupted run; if it cannot,
+    `warn` receives a line.
     """
     sizes, train, device = state.config.model, state.config.train, state.device
     shape = (train.sequences_at_once, sizes.num_heads, sizes.context_length, sizes.query_size)
@@ -48,8 +49,12 @@ def choose_kernels(state: TrainingState, warn: Notify) -> None:
         return dropout_attention, *times
 
     def loss() -> _Trial[Callable[[Tensor, Tensor], Tensor]]:
+        V, generator = state.model.vocab_size, torch.Generator().manual_seed(0)
+        logits = torch.randn(shape[0], shape[2], V, generator=generator).to(device, product_dtype(train.dtype))
+        targets = torch.randint(V, logits.shape[:2], generator=generator).to(device)
         form = torch.compile(cross_entropy)
-        return form, *compare_losses(form, shape[0], shape[2], state.model.vocab_size, train.dtype, device)
+        ways = [partial(way, targets=targets) for way in (cross_entropy, form)]
+        return form, *_compare(ways, [logits], torch.ones((), device=device), train.dtype)
 
     fits = sizes.query_size == sizes.value_size and sizes.num_heads * sizes.context_length**2 < _MOST_WEIGHTS
     has_kernel = bool(sizes.dropout) and fits and bool(find_spec("triton"))
@@ -65,7 +70,10 @@ def choose_kernels(state: TrainingState, warn: Notify) -> None:
 def _choose(
     state: TrainingState, part: str, form: str, possible: bool, trial: Callable[[], _Trial[_Form]], warn: Notify
 ) -> _Form | None:
-    """Return what `trial` tries if the run shall use this `form` of a `part`, else None; record the choice."""
+    """Choose the function that `trial` tries for `part` (attention or loss), or None; record the choice in `state`.
+
+    Without `possible`, no trial runs. `form` (triton or compiled) is the function's name in the record and in warnings.
+    """
     begins, progress = not state.progress.step, state.progress
     used, chosen = not begins and part in progress.environment, None
     if possible and (begins or used) and state.ranks.size == 1 and supports(state.device, "graphs"):
@@ -104,26 +112,10 @@ def compare_with_plain(
     return _compare([lambda *leaves, way=way: way(*leaves, masks, scale) for way in ways], inputs, gradient, dtype)
 
 
-def compare_losses(
-    form: Callable[[Tensor, Tensor], Tensor], B: int, T: int, V: int, dtype: str, device: torch.device
-) -> tuple[bool, float, float]:
-    """Compute the loss of logits [B, T, V] by `cross_entropy` and by `form`, forward and backward.
-
-    Returns whether losses and gradients agree, then the seconds of both.
-    """
-    generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(B, T, V, generator=generator).to(device, product_dtype(dtype))
-    targets = torch.randint(V, (B, T), generator=generator).to(device)
-    gradient = torch.ones((), device=device)
-    return _compare(
-        [lambda leaf, way=way: way(leaf, targets) for way in (cross_entropy, form)], [logits], gradient, dtype
-    )
-
-
 def _compare(
     ways: Sequence[Callable[..., Tensor]], inputs: Sequence[Tensor], gradient: Tensor, dtype: str
 ) -> tuple[bool, float, float]:
-    """Run two ways to compute the same from `inputs`, forward and backward from the output's `gradient`.
+    """Run both functions in `ways` on `inputs`, forward and backward from the output's `gradient`, and compare them.
 
     Returns whether outputs and gradients agree, then the seconds of both.
     """

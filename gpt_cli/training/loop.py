@@ -130,7 +130,7 @@ def _begin_next_model(run: Run, watch: Watch, host: Host) -> None:
 
 @contextlib.contextmanager
 def _followed(run: Run, host: Host) -> Iterator[Callable[[], None]]:
-    """Start the run's loggers; yield a function to call after each step that reports dead loggers or a busy machine."""
+    """Start the run's loggers; yield a function that, after each step, reports dead loggers or a busy machine."""
     loggers = run.config.train.log_to if run.ranks.is_first else []
     if not loggers or host.loggers is None:
         # to this process the processes of a compiler and other ranks are other programs, as those of loggers are
@@ -164,7 +164,7 @@ def _failures_explained(run: Run) -> Iterator[None]:
 
 
 def diverged_error(diverged: Diverged, hint: str, intact: str = "") -> DivergedError:
-    """Return the error for a loss, gradient or logits not finite; `intact` says in words which checkpoint remains."""
+    """Return the error for a loss, gradient or logits that are not finite; `intact` says which checkpoint remains."""
     if diverged.loss is None:
         sentence = f"{diverged.what} are not finite"
     elif diverged.gradient_norm is None:

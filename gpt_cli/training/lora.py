@@ -69,7 +69,7 @@ def _pass_on(a: nn.Parameter, b: nn.Parameter, matrix: Tensor) -> None:
 
 
 def trained_parameters(model: GPT, settings: TrainConfig) -> tuple[dict[str, nn.Parameter], LowRank | None]:
-    """Return the parameters to optimize, by name, and the LowRank or None; turn off gradients that nothing needs.
+    """Return the parameters to optimize, by name, and the LowRank or None; turn off gradients of frozen parameters.
 
     With `train.rank`, the parameters to optimize are the low-rank factors.
     """

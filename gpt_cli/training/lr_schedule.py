@@ -10,10 +10,7 @@ _STABLE = 0.5  # share of the run after which the rate of a stable schedule fall
 
 
 def warmup_steps(config: TrainConfig) -> int:
-    """Return the number of warm-up steps, at most half of max_steps.
-
-    Without max_steps the total is unknown, so the warm-up is not shortened.
-    """
+    """Return the number of warm-up steps: `config.warmup_steps`, but at most half of max_steps if that is set."""
     return config.warmup_steps if config.max_steps is None else min(config.warmup_steps, config.max_steps // 2)
 
 
@@ -22,8 +19,8 @@ def lr_multiplier(step: int, config: TrainConfig, elapsed: float = 0.0) -> float
 
     The multiplier rises over the warm-up, then falls to zero: linearly (Bergsma et al. 2025, arXiv 2502.15938), as half
     a cosine (Loshchilov and Hutter 2017, eq. 5), or from the middle of the run on (stable; Hu et al. 2024, section 4).
-    With max_time it depends on the part of max_time that has passed, and the warm-up ends by half of max_time. With
-    max_steps too, the closer of the two limits counts: a distant max_time changes nothing.
+    With max_time, the multiplier depends on the part of max_time that has passed, and the warm-up ends by half of
+    max_time. With max_steps too, the closer of the two limits counts: a distant max_time changes nothing.
     """
     rising = warmup_steps(config)
     risen, falling = (step + 1) / rising if rising else 1.0, 1.0  # the share of the run after its warm-up

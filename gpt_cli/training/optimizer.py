@@ -122,7 +122,7 @@ class Optimizer:
         return tensors
 
     def load_state_dict(self, stored: Mapping[str, Tensor], step: int, where: str) -> None:
-        """Restore the `state_dict` after `step` steps; raise CheckpointError, naming `where`, if tensors do not fit."""
+        """Restore the state that `state_dict` returned after `step` steps; raise CheckpointError if it does not fit."""
         expected = {
             f"{name}.{kind}": self.layout.parameters[name].shape
             for names, kinds in self._kinds()
@@ -138,7 +138,7 @@ class Optimizer:
             self.layout.low_rank.load_state_dict(stored)
 
     def _kinds(self) -> list[tuple[list[str], dict[str, dict[str, Tensor]]]]:
-        """Return (names on all ranks together, state {kind: {name: tensor}} on this rank) of AdamW, then Muon."""
+        """Return, for AdamW and then Muon, its parameter names on all ranks and this rank's {kind: {name: tensor}}."""
         others = self.adamw.state_dict()
         if self.layout.low_rank is not None:
             others = others | {"factor": {name: factor.detach() for name, factor in self.layout.owned.items()}}

@@ -22,8 +22,7 @@ _SHORTEST = 2  # tokens before a prompt ends with its line or with a word
 def sample_prompt(config: Config, tokenizer: Tokenizer, validation_ids: Ids | Examples) -> list[int]:
     """Return the token ids that samples continue: `train.sample_prompt`, else the beginning of a validation-text line.
 
-    For conversations, the prompt is a question, by default the first. Raises DataError if the vocabulary lacks a
-    character.
+    For conversations, the prompt is a question, by default the first. Raises DataError if a character has no token.
     """
     if (text := config.train.sample_prompt) is not None:
         with blaming("train.sample_prompt"):
@@ -73,7 +72,7 @@ def _is_within_character(part: bytes) -> bool:
 
 
 def prompt_of_validation(tokenizer: Tokenizer, validation_ids: Ids | Examples) -> str:
-    """Return a prompt that can be encoded: a question, `The` for ASCII text, else a word, or an empty string."""
+    """Return a prompt that can be encoded: a question, else `The` (if the text is ASCII), a word, or ""."""
     if isinstance(validation_ids, Examples):
         return tokenizer.decode(validation_ids.question(0))
     start, ids, _ = _start(tokenizer, validation_ids)

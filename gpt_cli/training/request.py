@@ -1,4 +1,4 @@
-"""The request to train, and the plan that it makes, or is refused, before torch is loaded or a file is written."""
+"""The request to train, and the plan made from it. Requests are checked before torch is loaded or a file written."""
 
 from __future__ import annotations
 

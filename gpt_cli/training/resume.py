@@ -106,7 +106,7 @@ def _begin_anew(files: RunFiles, config: Config) -> str:
 
 
 def is_best_of_run(best: Checkpoint, config: Config, progress: Progress) -> bool:
-    """Return whether `best` is of the run with this config and progress: same best loss, or saved after `progress`."""
+    """Return whether `best` belongs to the run with this config and progress: same best loss, or newer."""
     best_progress = best.progress
     return (
         not _fixed_changes(best.config, config)

@@ -44,7 +44,7 @@ class _Write(Thread):
 class Run:
     """A training: state, run directory, tokenizer, validation ids; `saved` is the progress in its newest checkpoint.
 
-    Where an accelerator trains in one process, a thread writes checkpoints beside the next steps, one at a time.
+    If a single process trains on an accelerator, a thread writes checkpoints during the next steps, one at a time.
     """
 
     state: TrainingState
@@ -70,8 +70,7 @@ class Run:
     def open_directory(self) -> None:
         """Prepare the run directory: empty it for a new run; for a resumed run, remove files of later steps.
 
-        A run that starts from another model saves that model's weights at once. Otherwise a run that stopped before its
-        first checkpoint would resume with random weights.
+        A run that starts from another model saves that model's weights at once, before an early stop can lose them.
         """
         after = None if self.saved is None else self.saved.observed_step
 
@@ -100,7 +99,7 @@ class Run:
         return self.windows(self.config.data.validation_tokens)
 
     def checkpoint(self, *, with_optimizer: bool) -> Checkpoint:
-        """Return a checkpoint of the current state; all ranks call this, and the first rank's result is complete."""
+        """Return a checkpoint of the current state; all ranks call this; only the first rank's result is complete."""
         optimizer_state = self.state.optimizer.state_dict() if with_optimizer else {}
         return Checkpoint(self.config, self.tokenizer, self.progress, self.state.model.state_dict(), optimizer_state)
 
@@ -129,7 +128,7 @@ class Run:
     def _write(
         self, write: Callable[[Checkpoint], object], complete: Callable[[], object], *, with_optimizer: bool
     ) -> None:
-        """Let `write` write the current state, then call `complete`; raise the error of the write before, if any."""
+        """Pass the current state to `write`, then call `complete`; raise the error of the previous write, if any."""
         self.finish_writing()
         file = self.checkpoint(with_optimizer=with_optimizer)
         if self.state.reads_at_once or self.ranks.size > 1:
@@ -180,7 +179,7 @@ class Run:
         return best.build_model().to(self.state.device), best.progress.step
 
     def _best_is_of_run(self) -> bool:
-        """Return whether best.safetensors belongs to this run; True if the file is damaged: its next reader says so."""
+        """Return whether best.safetensors belongs to this run; True if it is damaged, which its next reader reports."""
         try:
             return is_best_of_run(read_checkpoint(self.directory.best), self.config, self.progress)
         except CheckpointError:

@@ -1,4 +1,4 @@
-"""Prepare a training, or show what it would be: choose its settings and start, build its state, estimate its costs."""
+"""Prepare a training, or show its config: choose settings, read text and weights, build the state, estimate costs."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Chosen(Result):
 
 
 def dry_run(plan: Plan, host: Host, *, several: bool = False) -> Chosen:
-    """Prepare a training without a step; return its config; raise the errors of a training, except for an existing run.
+    """Prepare a training but take no step; return its config. Raises the errors of a training; accepts an existing run.
 
     `device`, `dtype` and `compile` stay as requested, because the training may run on another machine. With `several`
     processes, only the config is chosen, because one process cannot know the memory of each.

@@ -53,7 +53,7 @@ class Start:
 
 
 def start_of(plan: Plan, directory: RunDirectory, host: Host) -> Start | Finished:
-    """Return the start of a plan's training, or Finished if the run has nothing left to train.
+    """Return the config and weights from which a plan's training starts, or Finished if nothing is left to train.
 
     Raises UsageError if the directory has another run, CheckpointError if the run cannot continue.
     """

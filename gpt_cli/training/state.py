@@ -161,7 +161,7 @@ class TrainingState:
 
 
 def _new_model(config: Config, vocab_size: int, *number: int) -> GPT:
-    """Return a model with random weights, which the seed decides, and the `number` of a model after the first."""
+    """Return a model with random weights, decided by the seed and, for all but the run's first model, its `number`."""
     generator = torch.Generator().manual_seed(stream_key(config.train.seed, "weights", *number))
     with torch.random.fork_rng(devices=[]):  # the layers draw weights first that are replaced by the generator's
         return GPT(config.model, vocab_size, generator)

@@ -1,4 +1,4 @@
-"""Time a training step; decide by its seconds whether to compile the blocks, choose kernels and record a graph."""
+"""Time a training step, and make it faster if that pays: compile the blocks, choose kernels, record a graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training targets: next tokens, some replaced by draws from a teacher or n-gram counts; a function of (seed, step)."""
+"""Training targets: next tokens, some replaced by draws from a teacher or n-gram counts. (seed, step) decides which."""
 
 from __future__ import annotations
 
@@ -97,11 +97,11 @@ class NgramCounts:
 
 
 def _trust(elsewhere: np.ndarray, followers: np.ndarray, agreeing: np.ndarray, shorter: np.ndarray) -> np.ndarray:
-    """Return the probability that a position uses its context, float64 [N]; contexts of similar counts share the value.
+    """Return the probability that each position uses its context, float64 [N]; similar counts share one value.
 
-    `elsewhere` counts a context's other occurrences, `followers` their different next tokens; the share `agreeing` has
-    the same next token as the position. `shorter` is the probability of this token by shorter contexts. The values are
-    fitted by _ROUNDS passes of expectation maximisation.
+    `elsewhere` counts other occurrences of a position's context, and `followers` the different tokens after them.
+    `agreeing` is the share of them with the position's own next token, `shorter` this token's probability by shorter
+    contexts. _ROUNDS passes of expectation maximisation fit the values.
     """
     kinds = np.where(elsewhere > 0, 4 * np.log2(np.maximum(1, elsewhere)).astype(np.int64) + followers.clip(1, 4), 0)
     trust, sizes = np.full(kinds.max() + 1, 0.5), np.maximum(1, np.bincount(kinds))

@@ -1,4 +1,4 @@
-"""Measure the loss of a model on validation text; compute the cross-entropy, of training too."""
+"""Measure the loss of a model on validation text; compute the cross-entropy, which training uses too."""
 
 from __future__ import annotations
 
@@ -48,10 +48,9 @@ def validation_score(
     by_window: Observations | None = None,
     ranks: Ranks = ALONE,
 ) -> Score:
-    """Measure the loss on windows (start, end) of ids; each window starts without context. Nothing is random.
+    """Measure the loss, without dropout, on windows (start, end) of `text`; each window starts without context.
 
     For conversations, only the tokens that training learns from, such as answers, enter the loss.
-
     `count` receives the number of tokens done since its last call, `by_window` the nats and tokens of each window.
     Ranks take batches in turns, and losses are added in a fixed order, so that the number of ranks changes nothing.
     """

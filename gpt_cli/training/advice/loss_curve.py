@@ -1,6 +1,6 @@
 """Give advice from the loss curve, while a training runs and at its end.
 
-The limits come from runs of the configs `tiny` and `smoke` on their own text and on parts of Shakespeare.
+The thresholds come from runs of the configs `tiny` and `smoke` on their own text and on parts of Shakespeare.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Curve:
         return new_advice
 
     def at_the_end(self, closing_loss: float, stopped_by: str, resume_command: str) -> list[Advice]:
-        """Return at most one Advice, for the next run; `closing_loss` is of the best weights, in nats per token."""
+        """Return [] or one Advice for the next run; `closing_loss` is that of the best weights, in nats per token."""
         if not self._evaluations:
             return []
         candidates = [*self._other_kind(), *self._of_the_whole(closing_loss, stopped_by, resume_command)]
@@ -149,7 +149,7 @@ class Curve:
             )
 
     def _other_kind(self) -> Iterator[Advice]:
-        """Yield advice if few epochs leave validation loss far above training loss: their two texts differ in kind."""
+        """Yield advice if validation loss is far above training loss after few epochs: the two texts differ in kind."""
         last, start = self._evaluations[-1], self._start
         # the first training loss is a mean from the very first step, so a validation loss above it shows more
         most = 2 * HARMLESS_EPOCHS if len(self._evaluations) == 1 else HARMLESS_EPOCHS
@@ -185,7 +185,7 @@ class Curve:
         yield Advice("turned", sentence, " or ".join([*flags, *self._against_memory()]) or MORE_TEXT, degree=above)
 
     def _plateau(self) -> Iterator[Advice]:
-        """Yield advice if neither loss moved over the last half of a run of at least 8 evaluations and 200 steps."""
+        """Yield advice if training and validation loss stayed level over the last half of 8 or more evaluations."""
         before, now, rate = self._evaluations[len(self._evaluations) // 2], self._evaluations[-1], self._rate
         if len(self._evaluations) < 8 or now.step < 2 * _LONG or now.training_loss >= _STUCK * self._guessing:
             return
@@ -237,7 +237,7 @@ class Curve:
         return step >= max(_LONG, warmup_steps(self._config.train))
 
     def _has_turned(self) -> bool:
-        """Return whether validation loss rose since its best, two or more evaluations ago, and training loss fell."""
+        """Return whether validation loss rose since its minimum, 2 or more evaluations ago, and training loss fell."""
         last, best = self._evaluations[-1], self._best()
         late = len(self._evaluations) > 2 and self._evaluations[-2].step > best.step
         rises = last.validation_loss - best.validation_loss > _TURNED * max(1.0, best.validation_loss)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpt_cli.common.host import Host, ignored
-from gpt_cli.common.machine.devices import choose_device, choose_dtype, free_memory, use_threads
+from gpt_cli.common.machine.devices import choose_device, choose_dtype, free_memory, starting, use_threads
 from gpt_cli.common.machine.memory import available_memory
 from gpt_cli.config import Config, ModelConfig
 from gpt_cli.errors import DataError, counted
@@ -44,14 +44,15 @@ def choose_config(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
     Raises UsageError if settings contradict each other, DataError if the text has fewer than FEWEST_CHARACTERS.
     """
     use_threads(config.train.threads)
-    with host.working("measuring the text"):
+    device = choose_device(config.train.device)
+    with starting(device), host.working("measuring the text"):
         text = _figures(corpus, config)
     if text.num_characters < FEWEST_CHARACTERS and not text.longest_example:
         length = counted(text.num_characters, "character")
         sentence = f"the text has {length}, and a training needs at least {FEWEST_CHARACTERS}"
         raise DataError("corpus", sentence, hint="add text with ‹data›; `gpt data list` prints some that can be had")
     settings, fields_set = config.train, config.train.model_fields_set
-    limits = (available_memory(), free_memory(choose_device(settings.device)))
+    limits = (available_memory(), free_memory(device))
     free = min((free for free in limits if free is not None), default=None)
     choice, budget = None, None
     if settings.max_time is not None or "max_steps" not in fields_set:
@@ -71,7 +72,7 @@ def choose_config(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
 
 
 def _figures(corpus: SourceCorpus, config: Config) -> TextFigures:
-    """Return the statistics by which `choose_settings` decides; in conversations, each example is one document."""
+    """Return the statistics of a text for `choose_settings`; in conversations, each example counts as a document."""
     number = corpus.num_documents
     if not corpus.how.conversations:
         return text_figures(corpus.blocks(), corpus.num_bytes, corpus.num_characters, number)
@@ -79,7 +80,7 @@ def _figures(corpus: SourceCorpus, config: Config) -> TextFigures:
 
 
 def fitting(text: TextFigures, budget: Budget, config: Config, free: int | None) -> Choice:
-    """Choose settings that need at most half of `free` bytes of memory (None: no limit), else the smallest model."""
+    """Choose settings that need at most half of `free` bytes (None: no limit) of memory; else the smallest model."""
     fixed = config.model_dump(exclude_unset=True)
     choice, most = choose_settings(text, budget, fixed), 1e8
     while free is not None and needed(choice.config, choice.vocab_size) > _SHARE_OF_MEMORY * free and most > 1e5:
@@ -94,7 +95,7 @@ def needed(config: Config, vocab_size: int) -> int:
 
 
 def reference_seconds(config: Config) -> float:
-    """Return the shortest of several steps of REFERENCE, in seconds, with the device and dtype of `config.train`.
+    """Time steps of the model REFERENCE with the device and dtype of `config.train`; return the least time in seconds.
 
     The minimum changes little if another program briefly keeps the machine busy. On a fast device, a larger model is
     timed too; its time, scaled down to the computation of REFERENCE, is returned if it is shorter.

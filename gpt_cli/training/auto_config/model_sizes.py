@@ -50,7 +50,10 @@ REFERENCE_COST = cost_of(REFERENCE.d_model, REFERENCE.num_blocks, REFERENCE_VOCA
 def shape_of(
     tokens: float, steps: float, vocabulary: int, overrides: Mapping[str, Any], most_parameters: float
 ) -> tuple[int, int]:
-    """Return (width, blocks) of the largest model for `tokens` of text, `steps` of REFERENCE and fixed `overrides`."""
+    """Return (width, blocks) of the largest useful model for `tokens` of text and the time of `steps` REFERENCE steps.
+
+    `overrides` are the model settings that the user has fixed; `most_parameters` limits the weights in matrix products.
+    """
     least = _TOKENS_PER_PARAMETER if steps <= NGRAMS_UP_TO else _WITHOUT_NGRAMS
     sizes = [(overrides.get("d_model", width), overrides.get("num_blocks", blocks)) for width, blocks in SIZES]
     best, inner = sizes[0], overrides.get("feed_forward_size")
@@ -69,7 +72,7 @@ def shape_of(
 
 
 def context_of(text: TextFigures, bytes_per_token: float, validation: float, width: int) -> int:
-    """Return a context length (power of two) by width and documents; `validation` tokens should fill a few windows."""
+    """Choose the context length, a power of two, for a model `width` and a text with `validation` validation tokens."""
     longest = 256 if width >= _LONG else 128
     while longest > 16 and validation < 4 * longest:
         longest //= 2

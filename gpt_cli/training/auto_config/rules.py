@@ -199,9 +199,9 @@ def choose_settings(
 
 
 def minutes_that_pay(text: TextFigures, budget: Budget, fixed: Mapping[str, Any]) -> tuple[int, str] | None:
-    """Return the fewest of _MINUTES, above `budget`, that allow a second model or larger ones, and the gain in words.
+    """Return the shortest time in minutes, above `budget`, that allows a second or larger model, and the gain in words.
 
-    Returns None if no minutes do, or for a text longer than those of note 0066. `budget` must be of seconds.
+    Returns None if no time in _MINUTES does, or if the text exceeds 500,000 bytes. `budget` must be in seconds.
     """
 
     def models(seconds: float) -> tuple[bool, bool]:
@@ -230,7 +230,7 @@ def _may_teach(text: TextFigures, settings: Mapping[str, Any]) -> bool:
 def _large_pays(
     text: TextFigures, budget: Budget, most_tokens: float, vocabulary: int, overrides: Mapping[str, Mapping[str, Any]]
 ) -> bool:
-    """Return whether two _LARGE models have time for `most_tokens`; False for long texts or if `overrides` set size."""
+    """Return whether two models of size _LARGE have time for `most_tokens`; False if `overrides` set the size."""
     fixed = {*overrides["model"], *overrides["train"]} & _FIXES_SIZE
     if budget.steps is not None or fixed or text.num_bytes not in _MEASURED:
         return False
@@ -309,7 +309,7 @@ def _ngrams(text: TextFigures, tokenizer: Mapping[str, Any]) -> int:
 
 
 def _form(ngrams: int | None, attention: str | None) -> Mapping[str, Any]:
-    """Return the activation of blocks and, without n-gram embeddings, norm and qk_norm (off with latent attention)."""
+    """Return block settings: activation and, without n-gram embeddings, norm and qk_norm (off for latent attention)."""
     if ngrams:
         return _BESIDE_NGRAMS
     return _ALONE if attention != "latent" else {**_ALONE, "qk_norm": False}

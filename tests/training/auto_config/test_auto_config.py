@@ -1,13 +1,21 @@
-"""The time of a reference step, by which a budget is measured."""
+"""The look at the text and at the device, before the rules choose settings."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from threading import Event
+from typing import Any
+
 import pytest
 from support.accelerator import Accelerator
+from support.helpers import CORPUS_TEXT
 from support.simulated_graph import give_graphs
 
+from gpt_cli.common.host import NOBODY
 from gpt_cli.config import Config
+from gpt_cli.text.load import read_data
 from gpt_cli.training.auto_config import auto_config
+from gpt_cli.training.auto_config.text_statistics import TextFigures
 
 
 def test_a_device_that_records_steps_is_timed_as_it_will_train(
@@ -23,3 +31,20 @@ def test_a_device_that_records_steps_is_timed_as_it_will_train(
     assert graphs[-1].num_replays == 2 + 1  # twice to try the record, and the step that is timed
     assert auto_config.reference_seconds(Config().changed(train={"device": "sim", "graph": "off"})) > 0
     assert graphs[-1].num_replays == 2 + 1
+
+
+def test_a_device_starts_while_the_text_is_measured(
+    accelerator: Accelerator, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The text is measured only once the device has computed, which a thread lets it do."""
+    computed, measure = Event(), auto_config._figures
+    accelerator.listeners.append(lambda op, *_: computed.set() if "mm" in str(op) else None)
+
+    def measure_later(*words: Any) -> TextFigures:
+        assert computed.wait(60)
+        return measure(*words)
+
+    monkeypatch.setattr(auto_config, "_figures", measure_later)
+    Path("a.txt").write_text(CORPUS_TEXT, encoding="utf-8")
+    config = Config().changed(data={"source": "a.txt"}, train={"device": "sim", "max_steps": 10})
+    assert auto_config.choose_config(config, read_data(config.data, NOBODY), NOBODY).num_steps == 10
