@@ -114,7 +114,7 @@ class Decoder:
             row.append(token)
 
     def caches_by_reach(self) -> dict[int, Cache]:
-        """Return a cache for each reach; caches of the same reach have the same number of slots and the same `base`."""
+        """Return a cache for each `reach` (tokens that a token sees); all caches of a `reach` have equal slots."""
         return {layer.cache.reach: layer.cache for layer in self.layers}
 
     def make_room(self) -> None:
@@ -123,7 +123,7 @@ class Decoder:
             layer.cache.make_room(self.end)
 
     def _refill(self, full: list[int], ids: Sequence[int]) -> Tensor:
-        """Rerun the `full` rows on their last context_length // 2 tokens, others as usual; return logits [B, V]."""
+        """Rerun rows `full` on their last context_length // 2 tokens, other rows on the last; return logits [B, V]."""
         half = max(1, self.config.context_length // 2)
         logits = torch.empty(len(ids), len(self.token_embedding), device=self.device, dtype=self.plain_dtype)
         for number in full:
@@ -140,14 +140,14 @@ class Decoder:
         return self.positions is not None and max(map(len, self.tokens)) >= self.config.context_length
 
     def recent_ids(self, T: int, rows: Sequence[int] | None = None) -> Tensor:
-        """Return the last n + T ids of `rows` (None: all), padded in front: [R, n + T]; n-grams need the first n."""
+        """Return the last n + T ids of `rows` (None: all): [R, n + T], padded in front; the first n are for n-grams."""
         num_before = 0 if self.ngrams is None else self.config.ngram_embedding or 0
         padding = [len(self.token_embedding) - 1] * (num_before + T)
         rows = range(len(self.tokens)) if rows is None else rows
         return torch.tensor([(padding + self.tokens[row][-len(padding) :])[-len(padding) :] for row in rows])
 
     def embed(self, ids: Tensor, positions: Tensor) -> Tensor:
-        """Compute embeddings [R, T, D] of the last T of ids [R, n + T] of `recent_ids`, at positions [R, T]."""
+        """Embed the last T of `ids` [R, n + T] at `positions` [R, T]: [R, T, D]; the first n are for n-grams."""
         num_before = ids.shape[1] - positions.shape[1]
         x = self.token_embedding[ids[:, num_before:]].to(self.plain_dtype)
         if self.ngrams is not None:

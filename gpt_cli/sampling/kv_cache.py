@@ -26,7 +26,7 @@ _NEW_SLOTS = 256  # for tokens after a prompt, before there are more
 
 @dataclass(frozen=True)
 class DecodeStep:
-    """A decoding step of R rows: the last T tokens of each, in cache slots `start` to `end`, and what they may see.
+    """A decoding step that runs the last T tokens of each of R sequences, in cache slots `start` to `end` - 1.
 
     Slot 0 has the longest prompt's first token. `starts` are the slots where the rows' windows start, after padding. If
     T > 1, tokens attend to no slot before `start`. `rotation` [2, R, 1, T, size] has RoPE's cosines and sines.
@@ -55,7 +55,7 @@ class DecodeStep:
         return like.new_zeros(hidden.shape).masked_fill(hidden, -torch.inf)[:, None]
 
     def visible_slots(self, cache: Cache) -> slice | None:
-        """Return the slots these tokens attend to, counted from the cache's `base`; None if the cache lacks some."""
+        """Return the slots that the tokens may attend to, counted from `cache.base`; None if the cache lacks some."""
         num_tokens, end = self.end - self.start, self.end - cache.base
         if num_tokens > cache.reach:
             return None
@@ -196,7 +196,7 @@ class KeyValueCache(Cache):
 
 
 class LatentCache(Cache):
-    """Cache of latent attention, with only the latent and the rotary key of each token: [B, slots, C + R].
+    """Cache of latent attention: only each token's latent (C numbers) and rotary key (R numbers), [B, slots, C + R].
 
     No keys or values are computed from cached latents. As (W_UQ q) · (W_UK c) = (W_UKᵀ W_UQ q) · c, each query is
     mapped to the width of the latent, and all heads attend to the latents; W_UV maps their weighted sum to the head's
@@ -218,7 +218,7 @@ class LatentCache(Cache):
         self.absorbed_values = products.batched([head.W_UV.weight for head in heads])
 
     def shape(self, num_rows: int, num_slots: int) -> tuple[int, ...]:
-        """Return the shape of `slots`: [B, slots, C + R]."""
+        """Return the shape of `slots`: [B, slots, latent size + size of the rotary key]."""
         return num_rows, num_slots, self.latent_size + self.rotary_size
 
     def mix(self, x: Tensor, step: DecodeStep) -> Tensor:

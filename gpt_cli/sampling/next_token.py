@@ -1,4 +1,4 @@
-"""Choose the next token: its probabilities, and draws of it on the host."""
+"""Compute the probabilities of the next token, and draw it; `HostDraws` draws on the CPU."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def draw_next(logits: Tensor, parameters: SamplingParameters, seen: Tensor, unif
 
 
 class NextTokens(NamedTuple):
-    """Tokens of all rows, and their log probabilities in nats under the model itself, before all SamplingParameters."""
+    """The drawn token of each row, and its log probability (nats) under the model itself, before SamplingParameters."""
 
     tokens: list[int]
     log_probabilities: list[float]
@@ -106,7 +106,7 @@ class Uniforms:
 
 
 class HostDraws:
-    """Draws on the host, from logits that the decoder computes step by step."""
+    """Draw tokens on the CPU, one per row and step, from logits that the decoder computes on its device."""
 
     def __init__(
         self,
@@ -134,6 +134,6 @@ class HostDraws:
 
 
 def to_next_tokens(drawn: Tensor, where: str) -> NextTokens:
-    """Read the result of `draw_next`; raise CheckpointError, naming `where`, if logits are not finite."""
+    """Convert the result of `draw_next` to lists; raise CheckpointError, naming `where`, if logits are not finite."""
     require_finite(drawn[2:], "logits", where)
     return NextTokens(drawn[0].long().tolist(), drawn[1].tolist())

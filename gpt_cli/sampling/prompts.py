@@ -21,9 +21,9 @@ def read_prompt(
 ) -> tuple[str, str]:
     """Read the prompt from `file`, `prompt` or piped `stdin`; return its text, and its source for error messages.
 
-    Hints show a prompt that the model of `header` can read. With `stdin` None, as in Python, `-` is a normal prompt.
-    One line break at the end of a file or of stdin is not part of the prompt. Raises DataError if a file or stdin has
-    no other text, unless the prompt `may_be_empty`, and UsageError if there is no prompt.
+    Error hints show a prompt that the model of `header` can read. Calls from Python give None as `stdin`; then `-` is a
+    normal prompt. One line break at the end of a file or of stdin is not part of the prompt. Raises DataError if a file
+    or stdin has no other text, unless the prompt `may_be_empty`, and UsageError if there is no prompt.
     """
     if file is not None:
         return _decoded(_content_of(file), str(file), header, may_be_empty=may_be_empty), "‹prompt_file›"
@@ -45,7 +45,7 @@ def read_prompt(
 def read_prompts(
     prompt: str | None, prompt_file: Path | None, header: Header, stdin: TextIO | None
 ) -> tuple[list[str], str]:
-    """Read prompts as `read_prompt` does, but one per line of `prompt_file`, without empty lines."""
+    """Read prompts as `read_prompt` does, but one per nonempty line of `prompt_file`; return them and their source."""
     text, source = read_prompt(prompt, prompt_file, header, stdin, may_be_empty=True)
     if prompt_file is None:
         return [text], source

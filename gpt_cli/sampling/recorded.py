@@ -101,7 +101,7 @@ class RecordedDraws:
 
     @torch.inference_mode()
     def begin(self, tokens: Sequence[int]) -> None:
-        """Start to draw on the device: launch the step after `tokens`, which the trial and the host agreed on."""
+        """Start to draw on the device: launch the step after `tokens`, which both `trial` and the host have drawn."""
         self._step += 1
         if self._decoder.is_full:
             self._recompute(tokens)
@@ -111,7 +111,7 @@ class RecordedDraws:
 
     @torch.inference_mode()
     def next(self) -> NextTokens:
-        """Launch the next step, and return the tokens of the step before; raise CheckpointError as `HostDraws.next`."""
+        """Launch the next step; return the previous step's tokens; raise CheckpointError if logits are not finite."""
         launched = self._pending
         if self._decoder.is_full:
             drawn = self._read(*launched)
@@ -150,7 +150,7 @@ class RecordedDraws:
         self._pending[1].record()
 
     def _send(self, slot: int) -> None:
-        """Send what the host knows: the last ids, where rows start, the slot of the next token."""
+        """Copy to the device: the last ids and the first slot of each row, the next token's slot, the step number."""
         numbers = torch.tensor([*self._decoder.starts, slot, self._step])
         self._numbers.copy_(to_device(torch.cat([self._decoder.recent_ids(1).flatten(), numbers]), self._device))
         self._refresh()
@@ -204,7 +204,7 @@ class RecordedDraws:
 def recorded_draws(host: HostDraws, num_tokens: int, warn: Notify) -> tuple[HostDraws | RecordedDraws, NextTokens]:
     """Draw a token of each row on the host and by a graph; return the object that draws from now on, and the tokens.
 
-    The graph goes on, for up to `num_tokens`, if it agrees and is faster; if it fails, `warn` receives the reason.
+    The graph takes over, for up to `num_tokens`, if it draws the same and is faster; if it fails, `warn` receives why.
     """
     recorded, outcome, device = None, None, host.decoder.device
     reason = "because it gives other numbers"
@@ -226,6 +226,6 @@ def recorded_draws(host: HostDraws, num_tokens: int, warn: Notify) -> tuple[Host
 
 
 def _agree(drawn: Tensor, expected: NextTokens, tolerance: float) -> bool:
-    """Return whether the result of `draw_next` has the expected tokens, and about their log probabilities."""
+    """Return whether a result of `draw_next` has the expected tokens, and log probabilities within `tolerance`."""
     differences = drawn[1] - torch.tensor(expected.log_probabilities, dtype=torch.float64)
     return drawn[0].tolist() == expected.tokens and bool((differences.abs() <= tolerance).all())

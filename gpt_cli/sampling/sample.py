@@ -89,7 +89,7 @@ class Samples(Result):
         return "\n---\n".join(sample.text for sample in self.samples)
 
     def _around(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the JSON fields before and after the samples; a sole prompt is a field here, not in each sample."""
+        """Return the JSON fields before and after the list of samples; the latter have the prompt if all share one."""
         off = {"without": self.without} if self.without else {}
         prompt = {"prompt": self.prompts[0]} if len(self.prompts) == 1 else {}
         return {"checkpoint": self.checkpoint, "step": self.step, "seed": self.seed}, {**off, **prompt}
@@ -302,7 +302,7 @@ def _pays(model: GPT, request: SampleRequest) -> bool:
 
 
 def _require_memory(field: str, number: int, each: int, about: str) -> None:
-    """Raise EnvironmentFailure if `about`, `number` x `each` bytes, exceeds memory; the hint sets a fitting `field`."""
+    """Raise EnvironmentFailure, naming `about`, if `number` x `each` bytes exceed memory; hint at a smaller `field`."""
     free = available_memory()
     fits = (free or 0) // each
     hint = f"‹{field}={fits}›" if fits else "give fewer prompts at once"

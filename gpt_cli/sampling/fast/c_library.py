@@ -36,7 +36,7 @@ _FEW_ROWS = 16  # up to which a product of ours beats widening a weight for torc
 
 
 def _fields(**types: str) -> list[tuple[str, type]]:
-    """Return the ctypes fields of a structure in token.c; each keyword is a C type, its value the field names."""
+    """Return ctypes fields by type (address, whole, number): address="weight bias" gives two, weight and bias."""
     c_types = {"address": ctypes.c_void_p, "whole": ctypes.c_int64, "number": ctypes.c_float}
     return [(name, c_types[kind]) for kind, names in types.items() for name in names.split()]
 

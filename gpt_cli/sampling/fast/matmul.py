@@ -63,7 +63,7 @@ def linear(weight: Tensor, bias: Tensor | None) -> Product:
 
 
 def one_row(weight: Tensor, bias: Tensor | None) -> Product:
-    """Return a function that computes a single row by torch.mv without oneDNN, and several rows by F.linear."""
+    """Return a function [N, in] -> [N, out] that multiplies one row by torch.mv without oneDNN, several by F.linear."""
 
     def product(x: Tensor) -> Tensor:
         if len(x) > 1:
@@ -128,7 +128,7 @@ def copied(weight: Tensor, dtype: torch.dtype | None = None) -> Tensor:
 class Products:
     """Make functions that multiply by fixed weights in `dtype`; with `int8`, weights are int8, and products bfloat16.
 
-    `num_rows` is the expected number of input rows. With `compiled`, inputs are float32, and weights may be bfloat16.
+    Inputs have about `num_rows` rows. With `compiled`, C code multiplies: inputs are float32, weights may be bfloat16.
     """
 
     def __init__(self, dtype: torch.dtype, *, int8: bool = False, num_rows: int = 1, compiled: bool = False):

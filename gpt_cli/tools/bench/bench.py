@@ -1,7 +1,7 @@
 """`gpt bench`: time variants of training and sampling in turns, so that a machine that slows down affects all alike.
 
-The roof (as in the roofline model) is the best rate that the benchmark measures: of products of large matrices and of
-the model's own sizes, of several ways to read memory, and of the variants. So no share of the roof exceeds 100 %.
+The roof (as in the roofline model) is the best rate that the benchmark measures, in matrix products, in reads of memory
+or in the variants themselves. So no variant exceeds 100 % of the roof.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def roof_variants(config: Config, device: torch.device) -> list[Variant]:
 def time_in_turns(
     runs: Sequence[Callable[[], object]], rounds: int, count: Callable[[int], object], of: Average = statistics.median
 ) -> list[float]:
-    """Time `runs` in turns, `rounds` times after a warm-up; return `of(times)` of each run; `count` gets 1 a run."""
+    """Time `runs` in turns, `rounds` times after a warm-up; return `of(seconds)` of each; call `count(1)` per run."""
     seconds: list[list[float]] = [[] for _ in runs]
     for number in range(rounds + 1):
         for run, times in zip(runs, seconds, strict=True):
@@ -192,10 +192,10 @@ def take_turns(
     host: Host,
     of: Average = statistics.median,
 ) -> tuple[list[Timing], dict[str, float]]:
-    """Time variants in turns, and compare the times `of` all rounds with the first variant and with `limits`.
+    """Time variants in turns; compare the rate of each with that of the first variant and with `limits`.
 
-    Returns the timings, and the limits, each raised to the rate of any variant that exceeded it. `host` gets a notice
-    of the task `what`, for users without a progress bar.
+    `of` reduces a variant's times to one. Returns the timings, and the limits, each raised to the rate of any variant
+    that exceeded it. `host` gets a notice of the task `what`, for users without a progress bar.
     """
     num_runs = len(variants) * (rounds + 1)
     host.notice(f"measuring {what}: {num_runs:,} runs")

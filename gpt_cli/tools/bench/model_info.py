@@ -81,8 +81,8 @@ def _cell(key: str, value: Any) -> str:
 def info(request: InfoRequest, target: tuple[Path, Path | Config], host: Host) -> Info:
     """Describe a config, or verify and describe a checkpoint; for a run, also say which checkpoints are intact.
 
-    If the request's `ranks` is N, also estimate what each of N processes that train together needs. Raises UsageError
-    if N processes cannot share the training, CheckpointError for a damaged checkpoint, DataError for a bad text.
+    `target` is the result of `request.find`. If `request.ranks` is N, also estimate what each of N processes that train
+    together needs. Raises UsageError for unfit `ranks`, CheckpointError for damage, DataError for a bad text.
     """
     path, chosen = target
     if isinstance(chosen, Config):

@@ -59,7 +59,7 @@ class Stats(Result):
         return counts | (vars(self.estimate) if self.estimate else {})
 
     def parts(self) -> list[Rows]:
-        """Return a table of the text's counts (bytes, characters, tokens) and of the estimates made from them."""
+        """Return a table of the counts (documents, bytes, ...), the most common characters, and the token estimate."""
         counts = {name: count for name, count in vars(self).items() if isinstance(count, int)}
         rows = [
             (name.replace("_", " "), f"{count:,}") for name, count in counts.items() if count or name != "bad_files"

@@ -1,1 +1,1 @@
-"""Web pages: the shell that all of them share, and the parts of each kind of page."""
+"""Web pages: the HTML frame `shell.html` that all pages share, and the HTML, CSS and scripts of each kind of page."""

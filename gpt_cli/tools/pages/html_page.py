@@ -18,12 +18,12 @@ _SHARED = ("words.js", "shell.js")
 
 @dataclass(frozen=True)
 class PageParts:
-    """Parts that a kind of page adds to the shell: `header.html` and `main.html` of its folder, and scripts, in order.
+    """What a kind of page adds to the frame `shell.html`: `header.html` and `main.html` of `folder`, and `scripts`.
 
-    Scripts are paths below `pages/`; the `page.css` of each of their folders comes with them. Each `words.js` adds the
-    page's texts, such as `title`, in two languages to the constant WORDS. The last script calls `start` with a function
-    that makes the page of its content. A marker such as {{attention_views/map.html}} in `main.html` includes that file.
-    The files of `worker`, also below `pages/`, are joined to one script, whose text is the constant WORKER.
+    Scripts are paths below `pages/`, in order; the `page.css` of each script's folder is added too. A `words.js` adds
+    the page's texts, such as `title`, in two languages to the constant WORDS. The last script calls `start` with a
+    function that shows the page's content. A marker such as {{attention_views/map.html}} in `main.html` includes that
+    file. The files of `worker`, also below `pages/`, are joined to one script, whose text is the constant WORKER.
     """
 
     folder: str
@@ -76,7 +76,7 @@ def hash_of_source(text: str) -> str:
 
 
 def _script(names: Sequence[str], first: str = "") -> str:
-    """Join `first` and the files `names` to one strict script, which shares no name with others."""
+    """Join `first` and the files `names` to one script in JavaScript's strict mode, whose names are all local."""
     return "(() => {\n'use strict';\n" + first + "\n".join(map(_part, names)) + "\n})();\n"
 
 

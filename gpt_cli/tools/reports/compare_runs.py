@@ -52,7 +52,7 @@ class Mean(NamedTuple):
     places: tuple[int, ...]  # of all of its runs among those that are compared, from 0
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields that `--json` prints."""
+        """Return the fields that `gpt report --json` and `gpt sweep --json` print."""
         return {name: value for name, value in self._asdict().items() if name != "places"}
 
 
@@ -126,7 +126,7 @@ def rows_of_means(means: Sequence[Mean], unit: str) -> Rows:
 
 
 def swept(groups: Sequence[RunGroup]) -> list[str]:
-    """Return the settings to draw the loss against; empty for more than _FEW settings, or fewer than three groups."""
+    """Return the names of the settings to draw the loss against; none for over 4 settings or fewer than 3 groups."""
     names = [*groups[0].mean.settings]
     return names if len(groups) > 2 and len(names) <= _FEW else []
 
@@ -174,7 +174,7 @@ def differing_settings(records: Sequence[RunRecord]) -> list[Row]:
 
 
 def rows(contents: Sequence[Mapping[str, Any]], text: Callable[[Any], str] = as_yaml) -> list[Row]:
-    """Return a row for each name in any of `contents`, the values of each run by name, in order of first appearance."""
+    """Return a table row for each name in `contents`, which maps names to values for each run; `text` formats them."""
     names = dict.fromkeys(name for content in contents for name in content)
     return [
         Row(name, tuple(text(content[name]) if name in content else None for content in contents)) for name in names

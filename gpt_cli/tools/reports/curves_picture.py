@@ -135,7 +135,7 @@ def _draw_line(axes: Axes, group: RunGroup, axis: str, quantity: str, **style: A
 
 
 def _draw_setting(axes: Axes, groups: Sequence[RunGroup], name: str, missing: set[str]) -> None:
-    """Draw losses of runs, and means ± error, by setting `name`; lines join means that differ in it alone."""
+    """Draw the losses of runs, and means ± error, against setting `name`; join means whose other settings are equal."""
     values = {as_yaml(group.mean.settings[name]): group.mean.settings[name] for group in groups}
     numeric = all(type(value) in (int, float) for value in values.values())
     ticks = {text: float(values[text]) if numeric else tick for tick, text in enumerate(values)}
@@ -209,7 +209,7 @@ def _stroke(group: RunGroup) -> dict[str, Any]:
 def _name_groups(
     figure: Figure, groups: Sequence[RunGroup], fonts: Sequence[str], missing: set[str], notice: Notify
 ) -> None:
-    """Name one group in the title, several in a legend, in `fonts`, which lack `missing`; call it after other text."""
+    """Name one group in the title, or several in a legend, in `fonts`; call this last: it translates earlier text."""
     words, spoken = translate(figure, notice)
     remark_on_missing(missing, notice)
     family = [*fonts, *words]

@@ -191,7 +191,7 @@ def _read(path: Path, shipped: Mapping[str, Config]) -> RunRecord:
 
 
 def _metrics(run: RunFiles, notes: list[str]) -> tuple[dict[str, np.ndarray], float | None]:
-    """Return the figures of all logged lines, and the file's time of change, None without a file; add to `notes`."""
+    """Return the figures of all lines of metrics, and when the file changed (None: no file); add faults to `notes`."""
     columns = {name: array("d") for name in FIGURES}
     num_bad, newest = 0, dict.fromkeys(AXES, 0.0)
     changed_at = run.metrics.stat().st_mtime if run.metrics.exists() else None
@@ -219,7 +219,7 @@ def _curved(value: float) -> float:
 
 
 def _header(run: RunFiles, notes: list[str]) -> Header | None:
-    """Return the header of the last step's readable checkpoint, else of the best one; None if none can be read."""
+    """Return the header of the latest readable checkpoint, else of the best one, else None; add errors to `notes`."""
     for path in (*reversed(run.steps().values()), run.best):
         try:
             if path.exists():

@@ -232,7 +232,7 @@ class Removed(Result):
 
 
 def removed(run: str | Path) -> str:
-    """Return the line about a removed run; the run's directory may remain, with files that no run wrote."""
+    """Return the line that says that a run was removed; its directory may remain, with files that no run wrote."""
     return f"removed the run in {visible(run)}" if os.path.exists(run) else f"removed {visible(run)}"
 
 

@@ -88,7 +88,7 @@ class Swept(TableOfRuns):
         return [rows_of_means(self.means, self.unit)] if repeated(self.means) else []
 
     def failure(self) -> GptError | None:
-        """Return an error that names failed runs, its class by the first exit code; None if none or on a signal."""
+        """Return an error of the first failure's class that names failed runs; None without failures or on a signal."""
         if not self.failed or self.signal is not None:
             return None
         names, code = ", ".join(visible(point.path.name) for point, _ in self.failed), self.failed[0][1]
@@ -182,7 +182,7 @@ def _write_page(result: Swept, host: Host) -> None:
 
 
 def _shares(jobs: int, configs: Sequence[Config], host: Host) -> list[dict[str, str]]:
-    """Return the environment variables of each job, from `share_machine`; raise the errors of `share_machine`."""
+    """Return the environment variables of each of `jobs` simultaneous trainings; raise errors of `share_machine`."""
     if jobs == 1:
         return [{}]
     gpus, hides = 0, None
