@@ -31,7 +31,7 @@ class ArrayFile:
     hint: str | None = None
 
     def to_bytes(self, about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
-        """Return the content of a file with this metadata and these arrays; equal input gives equal bytes."""
+        """Return the bytes of a file that holds the metadata `about` and `arrays`; equal input gives equal bytes."""
         # safetensors writes others in a wrong order
         arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         # one entry, because safetensors writes several in any order
@@ -69,5 +69,5 @@ def _digest(
 
 
 def canonical_json(content: Any, separators: tuple[str, str] = _SEPARATORS) -> str:
-    """Return the one JSON text of equal contents: keys in order, no spaces."""
+    """Return `content` as JSON with sorted keys, so that equal contents give equal texts; by default without spaces."""
     return json.dumps(content, ensure_ascii=False, sort_keys=True, separators=separators, allow_nan=False)

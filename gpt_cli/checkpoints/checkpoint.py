@@ -69,7 +69,7 @@ class Checkpoint:
 
 
 def on_cpu(checkpoint: Checkpoint) -> Checkpoint:
-    """Return a checkpoint with its tensors in main memory: copies of those on a device, and the others themselves."""
+    """Return the checkpoint with all tensors on the CPU; copy only tensors that are on another device."""
     weights, moments = (
         {name: _plain(tensor) for name, tensor in tensors.items()}
         for tensors in (checkpoint.weights, checkpoint.optimizer_state)

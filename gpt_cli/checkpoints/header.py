@@ -236,7 +236,7 @@ class Progress:
 
     @property
     def model_step(self) -> int:
-        """The step at which the current model began: 0, or the last step of the teacher that the run trained before."""
+        """The step at which the current model began: 0, or the last step of the teacher model trained before it."""
         return self.teachers[-1] if self.teachers else 0
 
     @property

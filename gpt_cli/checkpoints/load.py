@@ -38,10 +38,10 @@ def load(
     *,
     as_stored: bool = False,
 ) -> Loaded:
-    """Load a model from a run directory or a file to the CPU; `select.first_usable` chooses the file and warns.
+    """Load a model to the CPU from a checkpoint file, or from a run directory as `select.first_usable` chooses.
 
-    `expected` is the header that the caller has already checked; a model that differs from it is refused. Weights
-    become float32, unless `as_stored`. Raises CheckpointError.
+    `warn` receives a line for each damaged file that is skipped. `expected` is a header that the caller has already
+    checked; a different model is refused. Weights become float32, unless `as_stored`. Raises CheckpointError.
     """
 
     def use(file: Path) -> Loaded:
@@ -56,7 +56,7 @@ def load(
 def load_for(
     host: Host, path: Path | None, checkpoint: str | None, expected: Header | None = None, *, as_stored: bool = False
 ) -> Loaded:
-    """Load a model for a command; if `host` has loaded one, return a copy, because the command may change it."""
+    """Load a model for a command; if `host` holds a loaded model, return a copy, which the command may change."""
     if host.loaded is None:
         reuse_memory()
         return load(path, checkpoint, host.warn, expected, as_stored=as_stored)

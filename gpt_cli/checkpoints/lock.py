@@ -69,7 +69,7 @@ def is_held(directory: Path) -> bool:
 
 
 def _lock(descriptor: int) -> None:
-    """Lock an open file; raise BlockingIOError if another process holds the lock longer than `is_held` ever does."""
+    """Lock an open file; try for about 0.1 s, then raise BlockingIOError if another process still holds the lock."""
     for looks_left in reversed(range(_LOOKS)):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -33,7 +33,7 @@ class LoggedSample(NamedTuple):
 
 
 def read_log(path: Path, kind: type[GptError], *, hint: str | None = None) -> str:
-    """Return the text of metrics or samples, bad UTF-8 replaced; raise `kind`, or EnvironmentFailure if forbidden."""
+    """Return the text of a run's log file, bad UTF-8 replaced; raise `kind` or EnvironmentFailure if that fails."""
     return read_bytes(path, kind, most=_MOST, hint=hint).decode("utf-8", "replace")
 
 
@@ -101,7 +101,7 @@ def samples_of(content: str) -> tuple[LoggedSample, ...]:
 
 
 def without_later(content: str, step: int) -> str:
-    """Return the content of samples.txt, cut at the heading that follows the last sample of at most `step`."""
+    """Return the content of samples.txt without the samples of steps after `step`."""
     last = max((heading.end() for heading in _HEADING.finditer(content) if int(heading[1]) <= step), default=0)
     later = _HEADING.search(content, last)
     return content if later is None else content[: later.start()]

@@ -52,9 +52,9 @@ class RunDirectory(RunFiles):
     def require_space(self, checkpoint: int, best: int, num_checkpoints: int, snapshots: int = 0) -> None:
         """Raise EnvironmentFailure if the disk cannot hold the run with up to `num_checkpoints` checkpoints.
 
-        `checkpoint` and `best` are the bytes of one file, `snapshots` those of all attention snapshots to come. The
-        best checkpoint counts twice, because the old file stays until the new one is written. Present checkpoints and
-        temporary files count as free space.
+        `checkpoint` is the size of a checkpoint in bytes, `best` that of the best one, `snapshots` that of all future
+        attention snapshots. `best` counts twice, because the old file stays until the new file is written. Present
+        checkpoints and temporary files count as free space.
         """
         replaced_files = [path for path in (*self.steps().values(), self.best, *self.temporaries()) if path.exists()]
         disk = next(filter(Path.exists, (self.path, *self.path.absolute().parents)))  # a dry run makes no directory
@@ -123,10 +123,7 @@ class RunDirectory(RunFiles):
         write_durably(self.snapshot_file(step), [content])
 
     def end(self, stopped_by: str, step: int, **figures: Any) -> None:
-        """Write outcome.json: why the training ended, its last step, figures (null for NaN and infinity).
-
-        Raises EnvironmentFailure.
-        """
+        """Write outcome.json: why the training ended, its last step, and `figures`, with NaN and infinity as null."""
         infinite = {key for key, value in figures.items() if isinstance(value, float) and not math.isfinite(value)}
         finite = {key: None if key in infinite else value for key, value in figures.items()}
         content = {"stopped_by": stopped_by, "step": step} | finite

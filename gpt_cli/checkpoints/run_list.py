@@ -78,7 +78,7 @@ def is_run(directory: Path) -> bool:
 
 
 def find_runs(directory: Path) -> list[Path]:
-    """Return only `directory` if it is a run, else the runs in it, by name, then those one level below (as in sweeps).
+    """Return [directory] if it is a run; else the runs in it, then runs one level deeper (as in sweeps), each by name.
 
     Directories that the user may not enter are left out. Raises OSError if `directory` cannot be read.
     """
@@ -169,7 +169,7 @@ def _header(path: Path | None) -> Header | None:
 
 
 def _config(run: RunFiles, header: Header | None) -> Config:
-    """Return a run's config: that of `header`, ten times as fast to read, or config.yaml if newer or no header."""
+    """Return a run's config from `header`, which is fast, or from config.yaml if `header` is None or older."""
     path = run.config
     is_older = header and is_config(path, whole=True) and path.stat().st_mtime_ns <= header.path.stat().st_mtime_ns
     return header.config if header and is_older else read_run_config(path)

@@ -124,7 +124,10 @@ def foreign_file(run: Path, name: str | Path) -> UsageError:
 
 
 def named_run(name: str | Path) -> Path:
-    """Return NAME if it begins with . / ~, is a file, run or folder of runs, or runs/NAME is absent; else runs/NAME."""
+    """Return the path that the user means by `name`: runs/NAME, or NAME itself.
+
+    NAME itself wins if it begins with . / or ~, if it is a file, a run or a folder of runs, or if runs/NAME is missing.
+    """
     path = Path(os.path.expanduser(name))
     if str(name)[:1] in (".", "/", "~") or not os.path.lexists(below := RUNS / path):
         return path

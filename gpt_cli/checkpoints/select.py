@@ -25,10 +25,9 @@ Read = TypeVar("Read")
 
 
 def find_header(path: str | Path | None, checkpoint: str | None = None, host: Host | None = None) -> Header:
-    """Return the header of the named checkpoint; without `checkpoint`, of the run's first one that is not damaged.
+    """Return the header of the named checkpoint; without `checkpoint`, of the first undamaged checkpoint of the run.
 
-    If `host` has already loaded a model, return its header. Commands check layers, heads and names of a request against
-    the header before they load torch and the weights. Raises CheckpointError.
+    If `host` has already loaded a model, return the header of that model. Raises CheckpointError.
     """
     if host is not None and host.loaded is not None:
         return host.loaded.header

@@ -67,7 +67,7 @@ def config_with_text(header: Header, advice: str = NAME_ONE, *, stdin: bool = Fa
 
 
 def trusted_config(header: Header) -> Config:
-    """Return the config of a model's run; without one, only the checkpoint's model, tokenizer and LEARNING settings."""
+    """Return the config of the run that trained a model, or else the checkpoint's config without untrusted settings."""
     run = run_of_checkpoint(header.path)
     run_config = None if run is None or _of_transformers(run) or is_imported(run) else valid_config(run)
     return run_config or without_untrusted_settings(header.config)
@@ -105,9 +105,9 @@ def located(data: DataConfig, run: Path, notice: Notify) -> DataConfig:
 
 
 def prompts_like(text: str, english: str = "The") -> list[str]:
-    """Return prompts that resemble a text, best first: words (without letters, sums such as 38+), then characters.
+    """Return prompts that resemble a text, best first: its words, then its single characters.
 
-    In ASCII, `english` comes first. Words end without a space: byte-pair tokenizers put it before the next word.
+    For a text without letters, sums such as 38+ replace the words; for other ASCII texts, `english` comes first.
     """
     words, letters = _WORD.findall(text), list(filter(str.isalpha, text))
     if not letters and (sums := _SUM.findall(text)):
@@ -135,10 +135,7 @@ def readable_prompt(header: Header) -> str:
 
 
 def opening(header: Header) -> str:
-    """Return the first line that all early samples of a run share, cut to whole words; "" if they share none.
-
-    With a single sample, the result is its first line.
-    """
+    """Return the first line that all early samples of a run share, cut to whole words; "" if they share none."""
     samples = _samples(header)
     alike = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*samples, strict=False))
     shared = "".join(letters[0] for letters in alike)
@@ -170,7 +167,7 @@ def _of_transformers(run: RunFiles) -> bool:
 
 
 def _of_a_checkpoint(header: Header, advice: str) -> Config:
-    """Return what `config_with_text` returns for a checkpoint outside a run."""
+    """Return the safe config of a checkpoint outside a run; raise UsageError if gpt may not read its training text."""
     sources = _sources(header.config.data)
     if header.progress.imported or not all(source in ENTRIES for source in sources):
         raise no_text(header.where, advice)

@@ -1,4 +1,4 @@
-"""The table of the commands of `gpt`, with their help, examples and drivers, and their Python functions."""
+"""List the commands of `gpt` in a table, with help and examples, and find the Python function of a command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make commands from requests: fields become flags; a command calls its function and shows the result."""
+"""Make typer commands from request classes: fields become flags; a command calls its function and shows the result."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class Patient:
                 self._abandoned = not write_until(self._descriptor, content, self._clock())
 
     def _clock(self) -> Callable[[], bool]:
-        """Return a function that becomes true, to end a write, PATIENCE seconds after its first call since `hurry`."""
+        """Return a function that says whether a write must end: never before `hurry`, then after PATIENCE seconds."""
         late_at: float | None = None
 
         def is_late() -> bool:
@@ -175,7 +175,7 @@ class Console:
 
     @contextlib.contextmanager
     def counting(self, what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
-        """Yield a function that takes the amounts done and shows a bar on a terminal, otherwise a line now and then.
+        """Yield a function to call with each amount done; it shows a bar on a terminal, elsewhere a line now and then.
 
         The first call starts the clock. The bar appears after two seconds; its clock advances between calls too.
         """
@@ -192,7 +192,7 @@ class Console:
             progress.close()
 
     def host(self, writing: Callable[[], AbstractContextManager[None]] = nullcontext) -> Host:
-        """Return the Host by which tasks print to this console; `writing` surrounds the writing of a long file."""
+        """Return the Host through which tasks print here; tasks write a long file in the context `writing()`."""
         return Host(self.notice, self.warn, self.counting, importing_torch, writing, sys.stdin)
 
     def _line(self, text: str) -> None:

@@ -27,7 +27,7 @@ _TYPE = re.compile(r" <[^ ]+>$")  # typer adds the type that an argument has in 
 
 
 class TranslatedHelp(HelpFormatter):
-    """A click formatter that translates headings and paragraphs to the user's language; click itself wraps English."""
+    """A click help formatter that translates headings and paragraphs to the user's language and wraps translations."""
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
         """Write the usage, one line for each form of the command; " | " in `args` separates the forms of a group."""

@@ -20,7 +20,7 @@ _WITH_TOTAL = "{desc}{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{r
 
 
 class Meter:
-    """Base class of progress displays, of `total` units or, if None, of time alone; the first `count` starts the clock.
+    """Base class of progress displays: a `total` of None shows only the time. The first `count` starts the clock.
 
     Between counts a thread calls `beat`, because one amount may take minutes on a busy machine.
     """

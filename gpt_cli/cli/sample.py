@@ -122,7 +122,7 @@ def _open(request: SampleRequest, console: Console, host: Host) -> Answer:
 
 
 def in_session(request: SampleRequest) -> SampleRequest:
-    """Return the request of a session, bound to one run (default: the newest), with temperature 0 for greedy."""
+    """Return `request` for an interactive session: with one run (default: the newest), and temperature 0 for greedy."""
     fields = {name: getattr(request, name) for name in request.model_fields_set - {"greedy"}}
     greedy = {"temperature": 0.0} if request.greedy else {}
     return read_request(SampleRequest, {**fields, **greedy, "run": request.run or newest_run()})
@@ -188,10 +188,7 @@ def changed_by(request: SampleRequest, line: str) -> SampleRequest:
 
 
 def explained(request: SampleRequest, typed: str) -> list[str]:
-    """Return the lines that `/help temperature` prints: the present value, the meaning and the allowed values.
-
-    Raises UsageError for an unknown name.
-    """
+    """Return the lines that `/help NAME` prints: value, meaning, allowed values; raise UsageError for a wrong name."""
     name = _setting_name(typed)
     details = SampleRequest.model_json_schema()["properties"][name]
     allowed = [say(f"Allowed: {what}") for what in allowed_values(name, details) if what not in ("text", "null")]
@@ -211,7 +208,7 @@ def _typed(name: str) -> str:
 
 
 def _setting_name(typed: str, text: str = "") -> str:
-    """Return the setting `typed`, - read as _; else raise UsageError, with a hint from `text`, the rest of the line."""
+    """Return the setting that `typed` names; else raise UsageError, with a hint from `text`, the rest of the line."""
     if (name := typed.replace("-", "_")) not in SETTINGS:
         near = nearest(name, SETTINGS) or next((each for each in SETTINGS if each.startswith(name)), None)
         words = [word.replace("_", "-") for word in re.split(r"[\s=]+", text)]

@@ -52,7 +52,7 @@ class Signals:
         return requested
 
     def hear(self, number: int) -> None:
-        """Record the signal `number`, or end the process at once, as the class describes."""
+        """Record the signal `number`; for a stop signal before `saving` or a second one, end the process at once."""
         if number == signal.SIGUSR1:
             self._save_requested = True
             return

@@ -171,7 +171,7 @@ class _Line:
         return _did_you_mean(" ".join([*self._flags_for(words)] or again))
 
     def _flags_for(self, words: Sequence[str]) -> Iterator[str]:
-        """Yield a flag for each word that is a config, run or text; the others become one --prompt, if allowed."""
+        """Yield a flag for each word that is a config, run or text; all other words become one --prompt, if allowed."""
         from gpt_cli.checkpoints.training_text import is_imported
         from gpt_cli.config.load import shipped_configs
         from gpt_cli.text.datasets import ENTRIES

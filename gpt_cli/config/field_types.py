@@ -20,7 +20,7 @@ _ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 class UnreadableError(ValueError):
-    """Error for a value that cannot be read as the declared type; its text replaces the list of allowed values."""
+    """Error for a value that cannot be read as its type; users see its text, if any, in place of the allowed values."""
 
 
 def _read_whole(value: Any) -> Any:
@@ -98,7 +98,7 @@ def as_yaml(value: Any) -> str:
 
 
 class Fact(Enum):
-    """A mark in a setting's field metadata: FREE may change in a continued run, LEARNING may come from a stranger."""
+    """A mark on a setting: FREE settings may change in a resumed run, LEARNING settings may come from strangers."""
 
     FREE = "may change in a run that continues"
     LEARNING = "how a model learned, which may come from a stranger: no text, nothing that runs or connects, no machine"
@@ -156,7 +156,7 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     def changed(self, **values: Any) -> Self:
-        """Return a copy with other values, unchecked; a nested section's value is a mapping of its changed keys."""
+        """Return a copy with new, unchecked values; the value for a nested section is a mapping of its changed keys."""
         for name, value in values.items():
             if isinstance(section := getattr(self, name), Section):
                 values[name] = section.changed(**value)
@@ -167,7 +167,7 @@ class Section(BaseModel):
         return iter(())
 
     def key_uses(self) -> Iterable[tuple[str, bool, str]]:
-        """Return (key, whether it has an effect, what decides that) for each key that may have none."""
+        """Return (key, whether it has an effect, what decides this) for each key that may have no effect."""
         return ()
 
 

@@ -129,7 +129,11 @@ def build_config(
     *,
     to_choose: bool = False,
 ) -> Config:
-    """Build a Config from a parsed document, overridden by `--set` texts and flags; `to_choose` as in `validate`."""
+    """Build a Config from a parsed document, overridden by `--set` texts, then by flags; raise UsageError if invalid.
+
+    `flags` maps section.key to (request field, value). `where` names the document in errors. With `to_choose`, set keys
+    of model and train need not fit unset ones, because `auto_config` chooses these later.
+    """
     content = {section: {} if value is None else value for section, value in document.content.items()}
     train = content.get("train")
     # a file or a command that names both means both; a time in a command alone replaces the steps of a file

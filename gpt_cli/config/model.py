@@ -158,7 +158,7 @@ class ModelConfig(Section):
 
     @property
     def key_value_heads(self) -> int:
-        """Number of key-value heads: num_heads; with grouped_query by default its largest divisor up to a quarter."""
+        """Number of key-value heads: num_heads; in grouped_query num_key_value_heads, by default up to num_heads/4."""
         if self.attention != "grouped_query":
             return self.num_heads
         quarter = max(1, self.num_heads // 4)
@@ -184,9 +184,9 @@ class ModelConfig(Section):
 
     @property
     def evaluation_window(self) -> int:
-        """Tokens of an evaluation window: context_length, or fewer if a block would have over WEIGHTS_AT_ONCE weights.
+        """Number of tokens in an evaluation window: context_length, or fewer if the attention of a block is too large.
 
-        Attention weights count. A shortened window is the largest power of two that fits: 4,096 tokens for 16 heads.
+        The H * T * T attention weights of a block are at most WEIGHTS_AT_ONCE. A shorter window is a power of two.
         """
         return min(self.context_length, 1 << (isqrt(WEIGHTS_AT_ONCE // self.num_heads).bit_length() - 1))
 

@@ -28,7 +28,7 @@ _MISSING = "a value is missing"
 
 
 class Coerced(Generic[Value, Accepted]):
-    """A request field, such as Coerced[Path, str | Path], that holds a Path but takes a str too from Python callers."""
+    """A type of request fields: Coerced[Path, str | Path] holds a Path, and Python callers may pass a str as well."""
 
     if TYPE_CHECKING:
 
@@ -59,7 +59,7 @@ class Flag:
 
 
 class Request(Section):
-    """Base class of commands' arguments. A subclass's docstring is a command's help, a field's description a flag's."""
+    """Base class of command arguments: a subclass's docstring is a command's help, a field's description a flag's."""
 
     has_json: ClassVar[bool] = True  # whether the command has --json
     of_python: ClassVar[tuple[str, ...]] = ("progress",)  # the fields that are no flags

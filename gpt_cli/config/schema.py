@@ -300,7 +300,7 @@ class Config(Section):
         return self.train.batch_size * self.model.context_length
 
     def unused(self, *sources: Config | None) -> Iterator[str]:
-        """Yield a line for each key without effect, unless its value is the default or that in one of `sources`."""
+        """Yield a line for each key without effect, unless its value is the default or that of a source config."""
         for name in type(self).model_fields:
             here, there = getattr(self, name), [getattr(source, name) for source in (Config(), *sources) if source]
             for key, used, cause in here.key_uses():

@@ -114,7 +114,10 @@ def _scalar(event: Any) -> str | None:
 
 
 def _refusal(event: Any, depth: int, *, wants_key: bool, seen: int) -> str | None:
-    """Return why to refuse a YAML event at `depth`, after `seen` documents, or None; a key is due if `wants_key`."""
+    """Return why a YAML event at nesting `depth` is not allowed; None if it is allowed.
+
+    `seen` is the number of documents before the event; `wants_key` says that the event must be a key.
+    """
     if isinstance(event, yaml.DocumentStartEvent) and seen:
         return "a second document starts here, but a config is one document"
     if not isinstance(event, yaml.NodeEvent):

@@ -157,7 +157,7 @@ class Arguments:
         return meaning.is_import or (bool(self.fields[self._field(meaning)]) and "{}" in meaning.fields[-1][1])
 
     def _value(self, meaning: Meaning, value: str | None) -> str | None:
-        """Return the form of `value` that suits `meaning`, or None; without a value, "", or None for `gpt import`."""
+        """Return the form of `value` that `meaning` takes, or None; for no value, "", but None for `gpt import`."""
         if value is None:
             return None if meaning.is_import else ""
         return value_meant(value, partial(self._fits, meaning))
