@@ -49,8 +49,8 @@ def _hurry() -> None:
 def _leave(code: int) -> None:
     """Flush stdout and stderr, and end the process with exit code `code`, without Python's own cleanup.
 
-    After a KeyboardInterrupt inside eval(), the cleanup would end the process by a signal instead; while other
-    processes wait for this process, torch.distributed would abort it by SIGABRT.
+    The cleanup would lose the exit code: after a KeyboardInterrupt inside eval(), Python would end the process by a
+    signal; while other processes wait for this process, torch.distributed would abort it by SIGABRT.
     """
     import contextlib
 

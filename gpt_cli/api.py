@@ -1,4 +1,4 @@
-"""The commands of `gpt` as Python functions, whose keywords are the fields of the command's request. Needs no torch."""
+"""The commands of `gpt` as Python functions; the keywords of each are the fields of its Request. Needs no torch."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _NOT_THE_CALLER = ("gpt_cli", "contextlib", "_collections_abc")
 
 
 class Command(Generic[P, R]):
-    """A command as a Python function; only its first argument may be positional. `cli/` calls `answer` directly.
+    """A `gpt` command as a Python function; only its first argument may be positional. The command line calls `answer`.
 
     As a method of a model from `gpt_cli.load`, the command takes no keywords that name a run or a checkpoint.
     """
@@ -116,9 +116,9 @@ def command(
 ) -> Callable[[Callable[..., R]], Command[P, R]]:
     """Return a decorator that turns a function into a Command, whose arguments are the fields of `request`.
 
-    With `work`, written `module:function`, the Command runs that function by `done`, which explains `torch` and
-    `shares`. Without `work`, the Command calls the decorated function with the request, the inputs from `request.find`
-    and a Host.
+    With `work`, written `module:function`, the Command passes `work`, `torch` and `shares` to `done`, which calls that
+    function. Without `work`, the Command calls the decorated function. Either function receives the request, the inputs
+    from `request.find` and a Host.
     """
     assert isinstance(request, type)
     assert issubclass(request, Request)
@@ -133,7 +133,8 @@ def command(
 def done(work: str, request: Request, inputs: Any, host: Host, *, torch: bool = False, shares: bool = False) -> Any:
     """Import the function `work`, written `module:function`, call it with request, inputs and host; return its result.
 
-    `torch`: the import loads torch. `shares`: it loads torch, and the function runs inside `cpu_contention.sharing`.
+    `torch` means that the import loads torch. `shares` means the same, and that torch's waiting threads sleep while
+    other programs need the cores.
     """
     module, _, name = work.partition(":")
     with sharing() if shares else nullcontext():
@@ -148,7 +149,7 @@ def _meaning(name: str, field: Any) -> str:
 
 
 def _warned(line: str) -> None:
-    """Issue a warning that names the line of the user's code, however deep in the package the warning arises."""
+    """Issue the warning `line` as if from the user's code that called gpt_cli, however deep in gpt_cli it arises."""
     frame, level = sys._getframe(1), 2
     while frame.f_back and frame.f_globals["__name__"].partition(".")[0] in _NOT_THE_CALLER:
         frame, level = frame.f_back, level + 1

@@ -129,7 +129,7 @@ class AllSettings(Result):
         return key, json.dumps(details["default"]).strip('"'), _either(allowed), say(details["description"])
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Return the Markdown table that docs/settings.md and its Chinese twin contain."""
+        """Return all settings as a Markdown table, which docs/settings.md and its Chinese translation contain."""
         ((heading, *rows),) = self.parts()
         lines = [heading, ["---"] * len(heading), *((f"`{key}`", *cells) for key, *cells in rows)]
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -16,11 +16,11 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]
 
 
 class GptError(Exception):
-    """An error that a user can correct, printed as `error: where: sentence` and, where there is one, `hint: ...`.
+    """An error that a user can correct, printed as `error: where: sentence`, with a line `hint: ...` if it has a hint.
 
     `where` is the flag, the key, the file and line, or the object that the sentence is about; the sentence says what is
-    wrong and what would be right. A raised error may carry other errors, so that the user sees all problems at once;
-    each hint then names what it is `about`, by default `where`.
+    wrong and what would be right. A raised error may carry `others`, so that the user sees all problems at once. The
+    line of a hint that these errors do not share begins with `about`, by default `where`.
     """
 
     exit_code = EXIT_CODE_BUG
@@ -53,7 +53,7 @@ class GptError(Exception):
         return [inert(line).replace("\n", "\\n") for line in lines]  # commands in hints contain names as they are
 
     def _said(self, spell: Callable[[str], str], say: Callable[[str], str], labelled: Callable[[str], str]) -> str:
-        """Return `where: sentence`, or the sentence if it begins with `where`; `spell` maps marks, `say` translates."""
+        """Return `where: sentence`, or `sentence` if `where` begins it; `spell` rewrites ‹marks›, `say` translates."""
         where, sentence = spell(self.where), say(spell(self.sentence))
         return sentence if sentence.startswith(f"{where} ") else f"{labelled(where)}{sentence}"
 

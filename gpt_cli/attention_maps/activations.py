@@ -84,7 +84,7 @@ class Activations:
 def walk(model: GPT, x: Tensor, rotation: Tensor | None, first: int = 0) -> Iterator[Activations]:
     """Yield the activations of each block from layer `first` on; x [n, T, D] is the input of layer `first`.
 
-    Each block reads `resid_post` of the block before, with the caller's changes. `model.embed` gives x and rotation.
+    Each block reads the `resid_post` before it, which a caller may have replaced. `model.embed` gives x and rotation.
     """
     assert not model.training
     for block in model.blocks[first:]:

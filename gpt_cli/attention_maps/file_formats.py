@@ -52,7 +52,7 @@ def check_format(ending: str, stages: Sequence[str], file_dtype: str = "float32"
 
 
 def num_written(num_heads: int, num_tokens: int) -> int:
-    """Return how many tokens an HTML page lists per position as raised (lowered) most by a head; 0 for long texts."""
+    """Return how many tokens a page lists per head and position as raised (lowered) most; 0 for long texts."""
     return min(_TOP, _MOST_WRITTEN // (2 * num_heads * num_tokens))
 
 
@@ -99,5 +99,5 @@ def tokens_per_dot(num_tokens: int, num_layers: int, num_heads: int) -> int:
 
 
 def num_dots(num_tokens: int, num_layers: int, num_heads: int) -> int:
-    """Return an upper bound of the dots (pixels) in the area of one head's map: at most one dot for each weight."""
+    """Return an upper bound of the number of dots (pixels) in one head's map: at most one dot for each weight."""
     return min(num_tokens, most_dots(num_tokens, num_layers, num_heads)) ** 2

@@ -39,7 +39,7 @@ class AttentionDump:
 
     `stages` maps a name to [layers, heads, T, T] (weights, scores: rows are queries, columns keys) or [layers, heads,
     T, K] (all others; queries and keys of latent attention are wider than K). `predictions` has one entry for each of
-    the last tokens, if the model itself generated them.
+    the tokens at the end that the model itself generated.
     """
 
     tokens: tuple[str, ...]
@@ -124,7 +124,7 @@ def require_room_for_dump(
 ) -> None:
     """Raise EnvironmentFailure if memory or disk cannot hold the attention of a model that `command` is about to run.
 
-    The error's hint is `shorter`, or, for the command attn-dump, a single head if memory or disk can hold that head. If
+    The error's hint is `shorter`; for the command attn-dump, the hint is to use one head, if there is room for one. If
     `ending` is None, attention is drawn in the terminal; if `out` is None, no file is written.
     """
     count, numbers = len(layers) * len(heads), count_numbers(stages, num_tokens, model.config)
@@ -149,7 +149,7 @@ def require_room_for_dump(
 
 
 def _bytes_of_heads(model: GPT, num_heads: int, num_tokens: int) -> int:
-    """Estimate the peak bytes, without results, to score one layer's heads and find the tokens that the heads raise."""
+    """Estimate the peak bytes, results not counted, to score a layer's heads and find tokens that the heads raise."""
     V, sizes = model.vocab_size, model.config
     T = repeated_length(model)
     scoring = BYTES_PER_WEIGHT * num_heads * T**2 * min(num_repeats(model), sequences_at_once(sizes.num_heads, T))

@@ -93,9 +93,9 @@ def largest(weights: np.ndarray, each: int) -> np.ndarray:
 def _label_axes(
     axes: Axes, labels: Sequence[str], fonts: list[str], grid: tuple[int, int], cell: int, inches: float, each: int
 ) -> None:
-    """Write token labels at the left edge of every row and the foot of every column, as many as stay readable.
+    """Write token labels to the left of every row of maps and below every column, as many as stay readable.
 
-    `grid` is (rows, columns). Each cell is `cell` dots and about `inches` inches wide; a dot stands for `each` tokens.
+    `grid` is (rows, columns). A map and its gap are `cell` dots, about `inches` inches; a dot stands for `each` tokens.
     """
     num_tokens = len(labels)
     every = max(1, -(-num_tokens // max(1, int(inches / 0.11))))
@@ -128,5 +128,5 @@ def _labels(dump: AttentionDump, notice: Notify) -> tuple[list[str], list[str], 
 
 
 def _is_upright(label: str) -> bool:
-    """Return whether a label below a column needs no rotation: a single character, or Chinese, written downwards."""
+    """Return whether a label below a column needs no rotation: one character, or Chinese text written downwards."""
     return len(label) == 1 or all(ord(c) > 0x2E80 for c in label)

@@ -91,7 +91,7 @@ def read_snapshot(path: Path) -> Snapshot:
 def kept_steps(run: RunFiles) -> Steps:
     """Return the snapshots of a run; `read` skips snapshots with another prompt than the newest snapshot's.
 
-    Raises CheckpointError if the run has no snapshot, or if one is damaged or no snapshot.
+    Raises CheckpointError if the run has no snapshot, or if a snapshot file is invalid.
     """
     paths = list(run.snapshots().values())
     if not paths:

@@ -1,3 +1,3 @@
-"""What all other packages use: files, results, tables, languages, drawing, the machine. Imports nothing."""
+"""Code that all other packages use: files, results, tables, languages, drawing, the machine."""
 
 __version__ = "0.2.0"

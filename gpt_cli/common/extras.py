@@ -29,7 +29,7 @@ def is_installed(name: str) -> bool:
 
 
 def optional_library(name: str, extra: str, path: Path) -> Any:
-    """Import a library that reads files such as `path`; if missing, raise EnvironmentFailure that names `extra`."""
+    """Import a library that reads files such as `path`; if it is missing, raise EnvironmentFailure naming `extra`."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

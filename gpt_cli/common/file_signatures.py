@@ -40,7 +40,7 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def is_config(path: Path, *, whole: bool = False) -> bool:
-    """Return whether a file is a gpt config of any version; unless `whole`, a file cut off after the sizes counts."""
+    """Return whether a file is a gpt config of any version, or, unless `whole`, one cut off after the model sizes."""
     text = _content(path) or ""
     sections, keys = re.findall(r"^(\w+):", text, re.MULTILINE), re.findall(r"(\w+):", text)
     cut = not text.endswith("\n") or "train" not in sections

@@ -157,7 +157,7 @@ def temporaries(directory: Path, names: re.Pattern[str]) -> list[Path]:
 
 
 def _temporary(target: Path, part: str = "") -> Path:
-    """Return a new temporary path beside `target`, named target + `part`; remove older ones, unused for an hour."""
+    """Return a new temporary path for a file named `target` + `part`; remove its temporary files unused for an hour."""
     name = target.name + part
     only_copy = part == ".old" and not target.exists()  # which a power cut has left
     with contextlib.suppress(OSError):  # a directory may be one to write to and not to read, and a file another user's
@@ -168,7 +168,7 @@ def _temporary(target: Path, part: str = "") -> Path:
 
 
 def require_writable(directory: Path, meant: Path | None = None) -> None:
-    """Write, fsync and remove a probe file in `directory`. Raises EnvironmentFailure, about `meant` or `directory`."""
+    """Raise EnvironmentFailure, about `meant` or `directory`, if a probe file in `directory` cannot be written."""
     path = _temporary(directory / "probe")
     try:
         _create(path, [b"?"])

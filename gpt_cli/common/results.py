@@ -21,7 +21,7 @@ _MOST_PAGE = 8_000_000  # characters of a page in a notebook, which keeps them i
 
 
 class Screen(NamedTuple):
-    """Where a command shows its result: stdout, a terminal or a pipe, and stderr for lines about the result."""
+    """Where a command writes: its result to stdout (a terminal or a pipe), and lines about the result to stderr."""
 
     width: int  # columns
     is_terminal: bool
@@ -57,7 +57,7 @@ class Result:
         return [*super().__dir__(), *self.as_dict()]
 
     def key_figures(self) -> Mapping[str, Any]:
-        """Return what `repr` may show, name -> value: those of `as_dict` that the class names, else its fields."""
+        """Return the figures that `repr` may show, name -> value: those named in `_repr_keys`, else all fields."""
         if self._repr_keys:
             return {name: value for name, value in self.as_dict().items() if name in self._repr_keys}
         return {each.name: getattr(self, each.name) for each in fields(self) if each.repr}  # pyright: ignore[reportArgumentType]

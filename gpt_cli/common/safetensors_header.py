@@ -38,8 +38,8 @@ def read_header_bytes(file: BinaryIO, most: int) -> tuple[int, bytes]:
 def parse_header(content: bytes) -> tuple[Any, dict[str, TensorEntry]]:
     """Parse the safetensors header at the start of `content`; return its metadata and its tensors.
 
-    The metadata of a file that is no forgery map str to str; neither they nor the layout are checked. Raises one of the
-    errors in MALFORMED if the header is invalid.
+    The metadata should map str to str, but this function checks neither the metadata nor the layout of the tensors.
+    Raises one of the errors in MALFORMED if the header is invalid.
     """
     end = 8 + int.from_bytes(content[:8], "little")
     entries = strict_json(content[8:end].decode("utf-8"))
@@ -72,7 +72,7 @@ def header_bytes(
 ) -> bytes:
     """Return the header of a file with `tensors`, name -> (dtype, shape), in order.
 
-    It is padded to `num_bytes` or to a multiple of 8. Raises ValueError if it exceeds `num_bytes`.
+    The header is padded to `num_bytes` (None: a multiple of 8). Raises ValueError if it is longer than `num_bytes`.
     """
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     end = 0

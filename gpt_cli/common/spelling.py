@@ -22,7 +22,7 @@ _OF_A_TERMINAL = re.compile(r"\bstd(in|out)\b|(the|On a|no) terminal|Ctrl-C|‹o
 
 
 def as_flags(text: str, names: Mapping[str, str] | None = None, command: str = "") -> str:
-    """Replace marks such as ‹top_k=5› by flags; `names` gives a field another flag, or PATH if it follows `command`."""
+    """Replace marks such as ‹top_k=5› by flags; `names` maps fields to flags or to PATH, the argument of `command`."""
 
     def flag(mark: re.Match[str]) -> str:
         name, value = mark.groups()

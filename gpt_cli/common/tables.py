@@ -68,8 +68,8 @@ def narrow_table(rows: Sequence[tuple[str, ...]], width: int, spare: Sequence[st
     """Return rows as `table` does if `width` columns hold them; else put each row's last cell below the row, indented.
 
     If the rows are still too wide, first cells lose their middle. Columns titled in `spare`, then those in `dear`, are
-    dropped one by one until different first cells look different and are whole, or have room for 24 characters (12 once
-    all of `spare` are dropped).
+    dropped one by one until first cells are whole or have 24 columns (12 once all of `spare` are dropped), and
+    different first cells look different.
     """
     if max(map(cell_len, (whole := table(rows)).split("\n"))) <= width:
         return whole

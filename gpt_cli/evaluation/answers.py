@@ -35,10 +35,10 @@ def answer_costs(
     count: Callable[[int], object] = lambda _: None,
     where: str = "checkpoint",
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return, for each of E examples, the total nats of its answer tokens, and whether all are likeliest: [E] each.
+    """Return, for each of E examples, the total nats of its answer tokens, and whether greedy sampling gives them: [E].
 
-    Examples are not packed. If all are the likeliest, greedy sampling gives exactly the answers. `count` receives the
-    number of tokens done since its last call. Raises CheckpointError, naming `where`, if logits are not finite.
+    Examples are not packed. `count` receives the number of tokens done since its last call. Raises CheckpointError,
+    naming `where`, if logits are not finite.
     """
     lengths, device = examples.lengths, model.token_embedding.weight.device
     sums, exact = np.zeros(len(lengths)), np.zeros(len(lengths), bool)

@@ -60,7 +60,7 @@ NGRAM = 8  # tokens
 
 @dataclass(frozen=True)
 class Evaluation(Result):
-    """Losses of runs on the text `data`, or on their own if None; `per_token` may have one run's token losses."""
+    """Losses of runs on the text `data`, or on their own texts if None; `per_token` may have one run's token losses."""
 
     data: list[str] | None
     without: list[str]  # heads that were switched off
@@ -215,7 +215,7 @@ def evaluate(request: EvaluateRequest, target: ToEvaluate, host: Host) -> Evalua
 
 
 def _spaced(ids: Ids, target: ToEvaluate, request: EvaluateRequest) -> tuple[Sequence[Ids], Ids]:
-    """Return independent parts of a text, about --max-tokens in total, and one array: a first id, then predicted ids.
+    """Return independent parts of a text, about --max-tokens in total, and one array: the first id, then predicted ids.
 
     Runs with one tokenizer read the same parts, each as long as the longest window of all runs. Without --max-tokens,
     or if tokenizers differ, the whole text is the only part.

@@ -137,9 +137,9 @@ def byte_lengths(tokenizer: Tokenizer) -> np.ndarray:
 
 
 def byte_lengths_on(text: Corpus, ids: Ids, tokenizer: Tokenizer) -> np.ndarray:
-    """Return each token's number of bytes [V]; for a Hugging Face tokenizer, scaled so that `ids` sum to the text's.
+    """Return each token's number of bytes [V]; for a Hugging Face tokenizer, scaled so that `ids` sum to all of `text`.
 
-    Such a tokenizer may write lowercase, drop accents, or replace words by [UNK].
+    A Hugging Face tokenizer may write lowercase, drop accents, or replace words by [UNK].
     """
     lengths = byte_lengths(tokenizer)
     if tokenizer.kind != "kept":
@@ -208,7 +208,7 @@ class Stretches(Observations):
 
 
 def in_stretches(parts: Iterable[np.ndarray], ids: Ids, stretches: Sequence[Stretches]) -> Iterator[np.ndarray]:
-    """Yield `parts`, arrays of [N - 1] surprisals of ids [N] in total, unchanged, and add each to all `stretches`."""
+    """Yield `parts`, arrays with the surprisals of ids [N], [N - 1] in total, and add each array to all `stretches`."""
     end = 1
     for nats in parts:
         for one in stretches:
@@ -233,7 +233,7 @@ def standard_error(nats: np.ndarray, num_tokens: np.ndarray) -> float | None:
 
 
 def _deviations(nats: np.ndarray, num_tokens: np.ndarray) -> np.ndarray:
-    """Return the e of `standard_error` [N]: a window's nats minus its number of tokens times the mean loss."""
+    """Return each window's nats minus its number of tokens times the mean loss: [N], the e in `standard_error`."""
     return nats - nats.sum() / num_tokens.sum() * num_tokens
 
 

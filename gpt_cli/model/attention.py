@@ -109,7 +109,7 @@ class Attention(nn.Module):
 
 
 def concatenate_layers(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
-    """Return one weight [sum of outs, in] and one bias [sum of outs] that compute all `layers` in one product.
+    """Return one weight [all outputs, inputs] and one bias [all outputs] that compute all `layers` in one product.
 
     Gradients reach each layer. The bias is None if the layers have no biases.
     """

@@ -1,4 +1,4 @@
-"""A transformer block, as a config names it: attention and feed-forward, each with a norm and a residual connection."""
+"""A transformer block, built from a config: attention and feed-forward, each with a norm and a residual connection."""
 
 from __future__ import annotations
 

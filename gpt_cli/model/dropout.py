@@ -1,4 +1,4 @@
-"""Dropout whose masks are a function of (seed, step, sequence, block, site), so no random state is saved or shared.
+"""Dropout whose masks are a function of seed, step, sequence, block and tensor, so no random state is saved or shared.
 
 The masks come from a counter-based hash instead of a generator. They are the same on every device and for every split
 of a batch, and on a CPU they cost far less than torch's serial Bernoulli draws (note 0003 has the measurement).
@@ -23,7 +23,7 @@ _SITES = "weights", "attention", "feed_forward"
 
 
 class Keep(NamedTuple):
-    """The dropout masks of a block, one for each of three sites: True where an entry stays."""
+    """A block's dropout masks, for attention weights, attention output and feed-forward: True where an entry stays."""
 
     weights: Tensor | ToDraw  # [B, H, T, T], or what a kernel draws it from
     attention: Tensor  # [B, T, D]
@@ -65,9 +65,9 @@ class ToDraw(NamedTuple):
     rate: float
 
     def draw(self, shape: Sequence[int], num_heads: int, device: torch.device, *, by_kernel: bool = False) -> Keep:
-        """Draw the masks of the three dropout sites of a block whose input has shape [B, T, D].
+        """Draw the three dropout masks of a block whose input has shape [B, T, D].
 
-        With `by_kernel` and keys on the device, the kernel of the attention draws the mask of weights itself.
+        With `by_kernel` and keys on the device, leave the mask of attention weights for the attention kernel to draw.
         """
         B, T, _ = shape
         deferred = by_kernel and isinstance(self.keys, Tensor)

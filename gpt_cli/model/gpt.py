@@ -132,7 +132,7 @@ class GPT(nn.Module):
     def attention_weights(
         self, ids: Tensor, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
     ) -> Tensor:
-        """Compute attention weights of layers, in model order, and heads (None: all): ids [B, T] -> [L, B, H, T, T]."""
+        """Compute attention weights of given layers, in model order, and heads (None: all): ids -> [L, B, H, T, T]."""
         return torch.stack([stages.weights for stages in self.attention_stages(ids, layers, heads)])
 
     def take_weights(self, weights: Mapping[str, Tensor]) -> GPT:
@@ -157,16 +157,16 @@ class GPT(nn.Module):
         return self
 
     def use_kernel(self, kernel: Kernel | None) -> GPT:
-        """Let every block without a window compute attention with dropout by `kernel`; return the model."""
+        """Let every block without an attention window compute attention with dropout by `kernel`; return the model."""
         for block, window in zip(self.blocks, self.config.windows, strict=True):
             block.attention.kernel = kernel if window is None else None
         return self
 
     @contextmanager
     def shared_matrices(self, dtype: torch.dtype | None = None) -> Iterator[None]:
-        """Let all calls in the context share each block's matrices: cast to `dtype` if given, Wq, Wk, Wv concatenated.
+        """Cast each block's matrices to `dtype`, if given, and join Wq, Wk and Wv, once for all calls in the context.
 
-        Compiled blocks would cast them in each call. Gradients reach the parameters.
+        Otherwise, compiled blocks would cast the matrices in each call. Gradients reach the parameters.
         """
         with ExitStack() as stack:
             for block in self.blocks:
@@ -222,7 +222,7 @@ class GPT(nn.Module):
 
 
 def _drawing(block: Block) -> Callable[..., Tensor]:
-    """Return a variant of the block's `forward` that draws the masks of a ToDraw `keep`; torch.compile fuses both."""
+    """Return a function that draws the masks of a ToDraw `keep` and runs the block; torch.compile fuses both."""
 
     def forward(
         x: Tensor, rotation: Tensor | None, keep: Keep | ToDraw | None, document_mask: Tensor | None = None
@@ -235,7 +235,7 @@ def _drawing(block: Block) -> Callable[..., Tensor]:
 
 
 def _drawn(masks: ToDraw, block: Block, x: Tensor, document_mask: Tensor | None) -> Keep:
-    """Draw the masks of a block for its input [B, T, D], without that of the weights if a kernel draws it."""
+    """Draw a block's dropout masks for input x [B, T, D], except that of attention weights if a kernel draws it."""
     by_kernel = document_mask is None and block.attention.kernel is not None
     return masks.draw(x.shape, block.attention.num_heads, x.device, by_kernel=by_kernel)
 

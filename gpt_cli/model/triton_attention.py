@@ -1,4 +1,4 @@
-"""Causal attention with dropout on its weights in Triton, which never writes the weights: Dao 2023 (FlashAttention-2).
+"""Causal attention with dropout as Triton kernels, which never store attention weights: Dao 2023 (FlashAttention-2).
 
 `attend` in attention.py is the readable twin. Masks are those of dropout.py, bit for bit. Needs Triton.
 """
@@ -35,7 +35,7 @@ def _mix(words, half):
 
 @triton.jit
 def _kept(keys, first, least, head, rows, columns, H, T):
-    """Return where dropout keeps a weight: queries [BQ], keys [BK] -> bool [BQ, BK]."""
+    """Return where dropout keeps a head's attention weights, for rows (queries) [BQ] and columns (keys) [BK]: bool."""
     lanes = ((head % H) * T + rows[:, None]) * T + columns[None, :]
     words = (tl.load(first) + head // H) * ((H * T * T + 1) // 2) + (lanes >> 1)
     words = words.to(tl.uint32)
@@ -52,7 +52,7 @@ def _dot(a, b):
 
 @triton.jit
 def _tile(source, head, rows, T, D: tl.constexpr, PAD: tl.constexpr):
-    """Load rows of one head, [rows, PAD], with zeros beyond the text and the head size."""
+    """Load the given rows of one head, [rows, PAD], with zeros beyond the T tokens and the head size D."""
     size = tl.arange(0, PAD)
     at = head.to(tl.int64) * T * D + rows[:, None] * D + size[None, :]
     return tl.load(source + at, mask=(rows[:, None] < T) & (size[None, :] < D), other=0.0)
@@ -131,7 +131,7 @@ def _backward(
 
 
 def _launch(queries: Tensor, masks: tuple[Tensor, Tensor], rate: float) -> tuple[Any, list[Any], dict[str, int]]:
-    """Return the grid of both kernels, the arguments after their tensors, and their sizes."""
+    """Return the launch grid of both kernels, the arguments that follow the tensors, and the compile-time options."""
     B, H, T, D = queries.shape
     pad = max(16, triton.next_power_of_2(D))
     # the largest blocks that an H100 computes in its registers (note 0069)
@@ -177,7 +177,7 @@ def _backpropagate(run: Callable[..., Any], ctx: Any, *gradients: Any) -> tuple[
 
 
 class _EagerAttention(torch.autograd.Function):
-    """The kernels for blocks that are not compiled, where the first call of an operator imports torch's compiler."""
+    """The kernels as an autograd function for uncompiled blocks; a custom operator would import torch's compiler."""
 
     forward = staticmethod(_run)
     setup_context = staticmethod(_setup_context)

@@ -1,4 +1,4 @@
-"""Cache JSON data on disk, such as surveys (sizes and digests) of corpora, valid until one of their files changes."""
+"""Cache JSON data on disk, such as the survey (size and digest) of a corpus, valid until one of its files changes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def find_survey(looked: SourceWalk, how: Hashable) -> Survey | None:
-    """Return the cached survey of the files in the walk `looked`, read with options `how`; None if none is valid."""
+    """Return the valid cached survey of the files that `looked` lists, read with the options `how`, or None."""
     with contextlib.suppress(EnvironmentFailure, TypeError, KeyError, ValueError):
         if _is_worth_it(looked) and (stored := read_cached_json(_survey_path(looked, how))):
             survey = TypeAdapter(Survey).validate_python(stored["survey"])

@@ -103,7 +103,7 @@ class Template:
 
 
 def plain_template(pattern: str = PLAIN) -> Template:
-    """Return a template that writes a system turn as a line, a question in place of {prompt}, and then the answer."""
+    """Return a template that writes a system turn as a line, `pattern` with a question at {prompt}, and the answer."""
     before, _, after = pattern.partition(PROMPT)
     return Template(pattern, ("", before, ""), ("\n", after, ""))
 
@@ -144,7 +144,7 @@ def template_for(setting: str | None, tokenizer: Tokenizer, notice: Notify = ign
 
 
 def _has(tokenizer: Tokenizer, names: Sequence[str]) -> bool:
-    """Return whether the tokenizer encodes each of `names`, such as <|im_start|>, in a text as one added token."""
+    """Return whether the tokenizer encodes each string of `names`, such as <|im_start|>, as one added token."""
     if not isinstance(tokenizer, HuggingFaceTokenizer) or tokenizer.splits_special:
         return False
     return all(name in tokenizer.added for name in names)

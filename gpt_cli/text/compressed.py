@@ -100,9 +100,8 @@ def is_archive(path: Path) -> bool:
 def files_of(path: Path, file: BinaryIO) -> Iterator[tuple[Path, BinaryIO]]:
     """Yield (path, open file) for each file in an archive, except hidden ones, or once for a file that is no archive.
 
-    The path of a file in an archive begins with the archive's.
-
-    Raises DataError if the archive is damaged, is encrypted, has too many files, or expands further than text does.
+    The path of a file in an archive begins with the path of the archive. Raises DataError if the archive is damaged, is
+    encrypted, has too many files, or expands further than text does.
     """
     if not is_archive(path):
         yield path, file
@@ -137,7 +136,7 @@ def _zip_members(path: Path, file: BinaryIO) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 def _name_of(member: zipfile.ZipInfo) -> str:
-    """Return the decoded name of a file in a zip archive; old Chinese programs write unmarked names in GBK."""
+    """Return the name of a file in a zip archive, decoded as UTF-8, else as GBK, which old Chinese programs write."""
     if not member.flag_bits & 0x800:  # else it is UTF-8
         for encoding in ("utf-8", "gb18030"):
             with contextlib.suppress(UnicodeError):

@@ -104,7 +104,7 @@ def small(record: Any) -> Any:
 
 
 def _list_of(record: Mapping[str, Any]) -> str | None:
-    """Return the name of the messages field, or None; `mapping` requires `current_node`, and `chosen` holds a list."""
+    """Return the name of the messages field, or None; `mapping` needs `current_node` beside it, `chosen` is a list."""
     names = (key for key in _LISTS if key in record and (key != "mapping" or "current_node" in record))
     return next((key for key in names if key != "chosen" or isinstance(record[key], list)), None)
 
@@ -120,7 +120,7 @@ def conversation(
 
     Either form may have a `system` field. If `answered`, the conversation must end with an answer, otherwise with a
     question. With `remarks`, a final question without an answer is dropped and counted, not an error. Raises DataError
-    that names `where`.
+    for a record of another form; `where`, the place of the record in its file, is for the message.
     """
     name = _list_of(record)
     if name:

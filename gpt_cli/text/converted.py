@@ -74,7 +74,7 @@ def can_convert(path: Path) -> bool:
 
 
 def converted(path: Path, file: BinaryIO, remarks: Remarks) -> str:
-    """Return the text of a document; `remarks` counts left-out pictures, contents, included files and commands.
+    """Return the text of a document; count in `remarks` its pictures and other parts that are left out of the text.
 
     Raises DataError for a document that is damaged, too large, or without text, such as scanned pages.
     """

@@ -131,7 +131,7 @@ class Tally:
         self.documents: list[TextBlock] | None = []
 
     def add_all(self, blocks: Iterator[TextBlock], watch: Watch = lambda _: None) -> None:
-        """Count the documents of one file; if reading raises DataError, undo these counts and raise the error."""
+        """Count one file's documents; `watch` receives the bytes of each block. If reading fails, undo these counts."""
         before, num_before = self.__dict__ | {"_digest": self._digest.copy()}, len(self.documents or ())
         try:
             self._add_all(blocks, watch)

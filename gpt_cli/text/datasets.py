@@ -28,7 +28,7 @@ TIMEOUT = 15  # seconds without an answer
 
 @dataclass(frozen=True)
 class Dataset:
-    """A corpus of the catalogue; without a `url`, `to_documents` makes the text and no network is needed."""
+    """A corpus of the catalogue. `to_documents` makes documents from the download, or from b"" if there is no `url`."""
 
     name: str
     description: str
@@ -86,7 +86,7 @@ def fetch(entry: Dataset) -> bytes:
 
 
 def find(name: str) -> Dataset:
-    """Return the catalogue entry called `name`; raise UsageError that suggests the nearest name."""
+    """Return the catalogue entry called `name`; for an unknown name, raise UsageError that suggests the nearest one."""
     if name in ENTRIES:
         return ENTRIES[name]
     close = nearest(name, ENTRIES)
@@ -121,7 +121,7 @@ def list_corpora(request: Any, inputs: Any, host: Host) -> Corpora:
 
 @dataclass(frozen=True)
 class Fetched(Result):
-    """The paths of fetched corpora; one that needs no download has a path only if it was written to a directory."""
+    """The paths of fetched corpora; a corpus that needs no download has a path only if written to a directory."""
 
     paths: list[Path]
 
@@ -243,7 +243,7 @@ _POETRY = "https://raw.githubusercontent.com/chinese-poetry/chinese-poetry/99ebb
 def _poems(
     name: str, description: str, path: str, sha256: str, title: Callable[[dict[str, Any]], str], lines: str
 ) -> Dataset:
-    """Return the entry for a JSON list of poems or chapters; a document is `title(poem)`, then `poem[lines]`."""
+    """Return the catalogue entry for a JSON list of poems at `path`; a document is `title(poem)` and `poem[lines]`."""
 
     def to_documents(content: bytes) -> list[str]:
         return ["\n".join([title(poem), *poem[lines]]) + "\n" for poem in json.loads(content)]

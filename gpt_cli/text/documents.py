@@ -92,12 +92,12 @@ def in_blocks(documents: Iterable[str]) -> Iterator[TextBlock]:
 
 
 def decode_utf8(content: bytes, where: str) -> str:
-    """Return the text of UTF-8 bytes with or without a byte order mark; raise DataError as `decoded` does."""
+    """Return the text of UTF-8 bytes, without byte order mark; for other bytes, raise DataError that names `where`."""
     return "".join(block.text for block in decoded([content], where))
 
 
 def decoded(blocks: Iterable[bytes], where: str, unnamed: str = "name a text file") -> Iterator[TextBlock]:
-    """Decode a UTF-8 document, without byte order mark; the first of `blocks` must have 8,192 bytes or be the only one.
+    """Yield the text of a UTF-8 document without byte order mark; the first block has 8,192 bytes or is the only one.
 
     Raises DataError that names the format of a file that is not text, or its encoding, or the first byte that is not
     UTF-8 and its line. The error's hint is `unnamed` where renaming the file cannot help.
@@ -148,7 +148,7 @@ def format_of_binary(content: bytes) -> str | None:
 
 
 def bytes_counted(blocks: Iterable[TextBlock], count: Callable[[int], object]) -> Iterator[TextBlock]:
-    """Yield the blocks unchanged; `count` receives the bytes of each once the next one is wanted."""
+    """Yield the blocks unchanged; `count` receives a block's size in bytes when the caller asks for the next block."""
     for block in blocks:
         yield block
         count(len(block.content))
@@ -253,7 +253,7 @@ def _split(
 
 
 def part_of(blocks: Iterable[TextBlock], start: int, end: int) -> Iterator[TextBlock]:
-    """Yield the characters start..end-1 of a text; a document that crosses `start` begins there."""
+    """Yield the blocks of characters start..end-1 of a text; a document that crosses `start` begins at `start`."""
     position, begun = 0, False
     for block in blocks:
         if position >= end:
@@ -270,7 +270,7 @@ def split_document(text: str) -> Iterator[str]:
 
 
 def at_line(text: str, at: int) -> int | None:
-    """Return where a piece that begins at `at` ends: after its last newline, else at MAX_PIECE; None if all fits."""
+    """Return where the piece from `at` on ends: at its last newline, else at MAX_PIECE characters; None if all fits."""
     if len(text) - at <= MAX_PIECE:
         return None
     newline = text.rfind("\n", at, at + MAX_PIECE)
@@ -278,7 +278,7 @@ def at_line(text: str, at: int) -> int | None:
 
 
 def in_pieces(blocks: Iterable[TextBlock], cut: Callable[[str, int], int | None] = at_line) -> Iterator[TextBlock]:
-    """Yield documents in pieces, the units of tokenization; `cut` finds each end, whatever the block boundaries."""
+    """Yield documents in pieces (units of tokenization); `cut` finds each end, no matter where the blocks end."""
     text, starts = "", True
     for block in chain(blocks, [_END]):
         if block.starts:

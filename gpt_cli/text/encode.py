@@ -1,4 +1,4 @@
-"""Encode a corpus to token ids with all cores in bounded memory, and cache them by digests of text and tokenizer."""
+"""Encode a corpus to token ids on all cores in bounded memory; cache the ids by the digests of text and tokenizer."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def encode_parts(
     *,
     load: bool = True,
 ) -> EncodedText:
-    """Encode a training and a validation text; train a tokenizer if none is given. `encode` describes `load`.
+    """Encode a training and a validation text; train a tokenizer if none is given.
 
-    Raises DataError for too little text or a text that changes, EnvironmentFailure if the disk has too little space for
-    the ids of a large text.
+    Without `load`, the ids of a large text stay on disk. Raises DataError for too little text or a text that changes,
+    EnvironmentFailure if the disk has too little space for the ids of a large text.
     """
     tokenizer = tokenizer or learn_tokenizer(config.tokenizer, training, validation, host)
     notice = functools.cache(host.notice)  # a line that concerns both parts is said once
@@ -189,7 +189,7 @@ def sole_writer(directory: Path, notice: Notify) -> Iterator[None]:
 
 
 def _stored(directory: Path, load: bool, *, verified: bool = False) -> Ids | None:
-    """Return the cached ids of a directory, or None if missing or damaged; only ids that fit in memory are verified."""
+    """Return intact cached ids, or None; if they fit in memory, check them unless `verified`, read them if `load`."""
     if (tokens := open_tokens(directory)) is None or 4 * len(tokens) > IN_MEMORY:
         return tokens
     try:

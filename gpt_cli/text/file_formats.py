@@ -86,9 +86,9 @@ def has_remedy(error: GptError) -> bool:
 
 
 def holds_conversations(path: Path, how: Reading, *, named: bool) -> bool | None:
-    """Return whether a file's first record is a conversation; None for a file that does not say so.
+    """Return whether a file's first record is a conversation; None for a file that is empty, damaged or not text.
 
-    Such a file is empty, damaged, or not text. In an archive, the first file that says it decides.
+    In an archive, the first file that is none of these decides.
     """
     how = replace(how, conversations=True)
     with contextlib.suppress(GptError, OSError, ValueError, RecursionError), open_regular(path, DataError) as file:
@@ -182,7 +182,7 @@ def _records_in(
 
 
 def _rows_of(path: Path, file: BinaryIO, how: Reading, remarks: Remarks) -> Iterator[Record]:
-    """Yield the rows of a Parquet table with only text or conversation columns, after a sample with all columns."""
+    """Yield a Parquet table's rows with the columns to read; if a sample shows which, its rows have all columns."""
     growth, names = Growth(path, file), parquet_columns(path, file)
     if not how.conversations and how.text_field in names:
         yield from parquet_rows(path, file, growth, [how.text_field])

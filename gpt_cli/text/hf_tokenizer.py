@@ -76,7 +76,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def added(self) -> dict[str, dict[str, Any]]:
-        """The added tokens of both JSON files, which match in a text before all other tokens: text -> properties."""
+        """The added tokens of tokenizer.json and tokenizer_config.json, matched before others: text -> properties."""
         tokens = {token["content"]: dict(token) for token in self.content.get("added_tokens") or []}
         ids = {name: number for number, name in self.names.items()}
         for token, counts in _of_settings(self.settings):
@@ -183,7 +183,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def _cuts(self) -> tuple[re.Pattern[str] | None, bool]:
-        """A pattern that ends where a cut changes no ids (or None), and whether text after it loses its first space."""
+        """A pattern that ends where a cut changes no ids (or None); whether text after a cut loses its first space."""
         first, cutting = steps(self.content, "normalizer"), steps(self.content, "pre_tokenizer")
         replaced = {step["pattern"]["String"]: step["content"] for step in first if step["type"] == "Replace"}
         begins = [step["prepend"] for step in first if step["type"] == "Prepend"]

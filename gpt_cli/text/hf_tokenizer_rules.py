@@ -1,7 +1,7 @@
 """Check a tokenizer.json against an allowlist of features before the library loads it, and decode its tokens.
 
 An untrusted file could name a pattern that takes exponential time, a step that makes texts longer without bound, or an
-id that takes gigabytes. Every feature that is not listed here is refused by name, all in one error.
+id that takes gigabytes. gpt refuses all features that are not listed here, and names them in one error.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def problems(content: Mapping[str, Any]) -> list[str]:
 
 
 def require_merges(model: Mapping[str, Any]) -> None:
-    """Raise ValueError if a part or the result of a merge is not in the vocabulary, where the library would panic."""
+    """Raise ValueError if the vocabulary lacks a token that a merge joins or makes, where the library would panic."""
     vocabulary = model["vocab"]
     for merge in model.get("merges", ()):
         one, other = merge.split(" ") if isinstance(merge, str) else merge

@@ -234,7 +234,7 @@ def reading_of(sources: str | Sequence[str], config: DataConfig) -> Reading:
 
 
 def _is_of_conversations(file: SourceFile, how: Reading) -> bool | None:
-    """Return whether a source consists of conversations; None for a file that does not say so, as an empty one."""
+    """Return whether a source consists of conversations; None for a file that is empty, damaged or not text."""
     if file.status is None and file.name in (STDIN, *datasets.ENTRIES):
         return file.name != STDIN and datasets.ENTRIES[file.name].has_answers
     return holds_conversations(Path(file.name), how, named=file.named)
@@ -246,7 +246,7 @@ def read_split(config: DataConfig, host: Host = NOBODY) -> tuple[Corpus, Corpus]
 
 
 def split_of(corpus: SourceCorpus, config: DataConfig, host: Host = NOBODY) -> tuple[Corpus, Corpus]:
-    """Return (training, validation) corpora: two parts of `corpus`, or `corpus` and that of data.validation_source."""
+    """Return (training, validation): two parts of `corpus`, or `corpus` and the corpus that validation_source names."""
     if config.validation_source is None:
         if corpus.how.conversations:
             return split_conversations(corpus, config)

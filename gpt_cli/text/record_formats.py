@@ -68,7 +68,7 @@ def json_items(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Rec
     rest, at, closed = "", 0, False
 
     def more() -> bool:
-        """Drop the parsed text, and append over twice as much as is left, or all there is; return whether any came."""
+        """Drop parsed text, and append over twice as much as is left, or all there is; return whether text came."""
         nonlocal rest, at
         added = [rest[at:]]
         goal, num_characters, at = 2 * len(added[0]), 0, 0
@@ -122,8 +122,8 @@ def json_items(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Rec
 def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | None = None) -> Iterator[Record]:
     """Yield the rows below the header; if `delimiter` is None, choose one that gives the first rows equally many cells.
 
-    A row is a bad record if its number of cells differs from the header's, such as rows below a title. Raises DataError
-    for unclosed quotes and for repeated names.
+    A row is a bad record if its number of cells differs from the header's; a title above the table is taken for the
+    header. Raises DataError for unclosed quotes and for repeated names.
     """
     csv.field_size_limit(ROW_CHARACTERS)  # of the whole process; only this function reads csv
     lines, num_characters = lines_of(text, name, ROW_CHARACTERS), 0

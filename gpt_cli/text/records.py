@@ -243,7 +243,7 @@ def _likely_pair(names: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _rewriting(record: Record, path: Path, names: Mapping[str, str]) -> str | None:
-    """Return a command that renames question and answer to prompt and response; None for unknown names or formats."""
+    """Return a shell command that copies a file with question and answer renamed; None for unknown names or formats."""
     question, answer = _likely_pair(names)
     renamed, inputs = {question: "prompt", answer: "response"}, ("input", "输入", "context")
     if (more := [names[one] for one in inputs if one in names]) and question in ("指令", names.get("instruction")):
@@ -271,7 +271,7 @@ def _rewriting(record: Record, path: Path, names: Mapping[str, str]) -> str | No
 def header_command(path: Path, columns: Sequence[str], delimiter: str, *, has_names: bool) -> str | None:
     """Return a shell command that copies a table with the header `columns`, replacing its first row if `has_names`.
 
-    Names that cannot be typed become column1 and so on. Returns None if `_copying` does.
+    Names that cannot be typed become column1 and so on. Returns None for a missing file or an unsuitable path.
     """
     plain = (name if _is_plain(name.replace(delimiter, '"')) else f"column{at}" for at, name in enumerate(columns, 1))
     names = delimiter.join(plain).replace("\t", r"\t")
@@ -280,7 +280,7 @@ def header_command(path: Path, columns: Sequence[str], delimiter: str, *, has_na
 
 
 def _copying(path: Path, program: str, label: str) -> str | None:
-    """Return a command that pipes a file (or .gz) through `program` to STEM-`label`; None for unsuitable paths."""
+    """Return a shell command that pipes a file (or .gz) through `program` to STEM-`label`; None for unfit paths."""
     packed, name = path.suffix == ".gz", Path(path.name.removesuffix(".gz"))
     ending = ".jsonl" if name.suffix.lower() == ".json" else name.suffix
     known = ending.lower() in (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")

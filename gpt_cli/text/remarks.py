@@ -47,7 +47,7 @@ class Remarks:
     def note(self, sentence: str) -> None:
         """Record a sentence about the current source; if later sources repeat it, only the first source is named.
 
-        In a command of the sentence, `lines` replaces `OLD > NEW` by the paths of the source and a converted copy.
+        If the sentence contains a shell command, `lines` replaces its `OLD > NEW` by the paths of source and copy.
         """
         self._notes.setdefault(sentence, (self.name, self.path))
 
@@ -57,7 +57,7 @@ class Remarks:
         self._names[what] += [name] if len(self._names[what]) <= _MOST_NAMED else []
 
     def leave_out_record(self, error: DataError, others: Iterable[object]) -> None:
-        """With `skip_bad`, count a bad record; else raise `error`, and hint at skip_bad if `others` has a good one."""
+        """With `skip_bad`, count a bad record; else raise `error`, and hint at skip_bad if one of `others` is good."""
         if not self._skip_bad:
             if not error.hint and any(others):
                 error.hint = "‹data.skip_bad=true› leaves such records out"

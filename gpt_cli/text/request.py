@@ -47,7 +47,7 @@ class StatsRequest(Request):
     settings: Settings = EMPTY
 
     def find(self, host: Host) -> Config:
-        """Read a config file, or the defaults, overridden by settings and SOURCEs; raise UsageError for a wrong one."""
+        """Return a file's config, or the default, changed by settings and SOURCEs; raise UsageError if it is wrong."""
         flags = {"data.source": ("SOURCE", self.source[0] if len(self.source) == 1 else [*self.source] or None)}
         if self.config is None:
             return build_config(Document({}, {}), "‹settings›", self.settings, flags)
@@ -65,7 +65,7 @@ class PrepareRequest(StatsRequest):
     )
 
     def find(self, host: Host) -> Config:
-        """Read the config; raise UsageError for a wrong or missing one, EnvironmentFailure without a cache."""
+        """Read the config; raise UsageError if it is wrong or missing, EnvironmentFailure without a cache folder."""
         if self.config is None:
             sentence = "‹config› is missing; it says how the text becomes tokens, and what part of it validates"
             raise UsageError("gpt data prepare", sentence, hint="gpt data prepare my.txt --config tiny")

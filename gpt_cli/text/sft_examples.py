@@ -111,7 +111,7 @@ class Examples:
     def windows(self, num_tokens: int | None = None) -> list[tuple[int, int]]:
         """Return evenly spaced examples as (start, end) windows, about `num_tokens` tokens in all (None: all examples).
 
-        Inputs are ids[start:end], targets are one further. Each window is a single example, not packed.
+        Inputs are ids[start:end], targets are targets[start + 1:end + 1]. Each window is a single example, not packed.
         """
         number = len(self.lengths)
         if num_tokens is not None:
@@ -120,7 +120,7 @@ class Examples:
         return [(int(self.bounds[i]), int(self.bounds[i] + self.lengths[i])) for i in chosen]
 
     def packed(self, rows: Sequence[np.ndarray], length: int) -> Packed:
-        """Return a window of `length` tokens for each row, a list of example indices; pad the rest of the window."""
+        """Pack the examples of each row, an array of their indices, into a window of `length` tokens; pad the rest."""
         shape = len(rows), length
         packed = Packed(np.zeros(shape, np.int64), np.full(shape, IGNORED), np.zeros(shape, np.int64))
         for row, inputs, targets, positions in zip(rows, *packed, strict=True):

@@ -44,8 +44,8 @@ BY_NAME = {"simple": WORD_PATTERN, "gpt2": GPT2_PATTERN, "llama3": OLD_CL100K_PA
 
 
 def as_oniguruma(pattern: str) -> str:
-    """Return a pattern with {1,3} for {1,3}+, which the library `tokenizers` takes for a repetition of {1,3}.
+    """Return a pattern with {1,3} in place of {1,3}+, which the library `tokenizers` would read as a repetition.
 
-    In these patterns nothing follows the digits, so {1,3} and the possessive {1,3}+ match the same.
+    In the patterns of this module nothing follows the digits, so {1,3} and the possessive {1,3}+ match the same.
     """
     return pattern.replace("{1,3}+", "{1,3}")

@@ -50,9 +50,8 @@ class TokenShard:
 class TokensOnDisk:
     """The token ids of a text, stored in part files: a read-only sequence of uint16 or uint32 [tokens].
 
-    Every read raises DataError if a file has become shorter, EnvironmentFailure if the disk fails. All files stay open,
-    so that ids never change while they are in use, even if the directory is removed or written anew; nobody closes
-    them before the last user is gone.
+    Every read raises DataError if a file has become shorter, EnvironmentFailure if the disk fails. All files stay open
+    as long as this object exists, so that its ids never change, even if the directory is removed or written anew.
     """
 
     def __init__(self, directory: Path, parts: Sequence[TokenShard], dtype: np.dtype, about: dict[str, Any]):
@@ -266,8 +265,8 @@ def windows(ids: Ids, starts: np.ndarray, length: int) -> np.ndarray:
 def validation_windows(num_ids: int, context_length: int, eval_tokens: int | None = None) -> list[tuple[int, int]]:
     """Return windows of validation ids as (start, end): inputs are start..end-1, targets are start+1..end.
 
-    Without `eval_tokens`, the windows cover all ids without overlap, so that each id but the first is a target once;
-    with it, the windows are evenly spaced and cover about `eval_tokens` ids.
+    Without `eval_tokens`, the windows cover all ids without overlap, so that each id but the first is a target once.
+    With `eval_tokens`, the windows are evenly spaced and cover about that many ids.
     """
     starts: Sequence[int] = range(0, num_ids - 1, context_length)
     if eval_tokens is not None and eval_tokens < num_ids - 1:

@@ -66,7 +66,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def array(self, text: str) -> np.ndarray:
-        """Return the token ids of a text as unsigned integers [tokens]; raise DataError as `encode` does."""
+        """Return a text's token ids as unsigned integers [tokens]; raise DataError for a character without a token."""
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class Twin:
         return by_products(queries, keys, values, masks, scale) * self.scale_of_output
 
 
-def broken(*_: object) -> Tensor:
+def broken(*_: object, **__: object) -> Tensor:
     raise OSError("no compiler")  # whatever Triton raises
 
 
@@ -62,9 +62,9 @@ def install(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> Callab
             return timed(loss, loss_seconds) if function is cross_entropy else timed(function, compiled_seconds)
 
         def timed(function: Callable[..., Tensor], seconds: float) -> Callable[..., Tensor]:
-            def call(*arguments: object) -> Tensor:
+            def call(*arguments: object, **named: object) -> Tensor:
                 now[0] += seconds - 1
-                return function(*arguments)
+                return function(*arguments, **named)
 
             return call
 

@@ -1,6 +1,6 @@
 """Everything of matplotlib that this program uses: figures, figures as bytes of files, and fonts for their words.
 
-The words may be Chinese, and matplotlib's own font lacks them. Needs no torch.
+Words may be Chinese, and matplotlib's own font lacks Chinese characters. Needs no torch.
 """
 
 from __future__ import annotations

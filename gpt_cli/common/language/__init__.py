@@ -78,11 +78,10 @@ def chinese() -> Catalogue:
 
 @dataclass(frozen=True)
 class Message:
-    """An entry with placeholders: `{name}` is any text, `{name!t}` a text to translate, `{name!n}` one or more numbers.
+    """A catalogue entry with placeholders: `{name}` is any text, `{name!t}` a text to translate, `{name!n}` numbers.
 
-    `{name!l}` is a list of names, which Chinese separates by its own commas and in which it translates parentheses;
-    `{name!m}` is an amount, perhaps with k, M or G; `{s}` is the ending of a plural or nothing. The translation `said`
-    has plain `{name}`.
+    `{name!l}` is a list of names, whose commas and parentheses are translated; `{name!m}` is an amount, perhaps with k,
+    M or G; `{s}` is the ending of a plural or nothing. The translation `said` has plain `{name}`.
     """
 
     between: tuple[str, ...]  # what precedes, separates and follows the values

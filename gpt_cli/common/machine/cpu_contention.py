@@ -1,4 +1,4 @@
-"""Measure how much CPU other programs use, and let torch's threads sleep while they need it. Needs no torch.
+"""Measure how much CPU other programs use; let torch's waiting threads sleep while cores are scarce. Needs no torch.
 
 torch's threads synchronise after each product. On Linux they run under GNU OpenMP, which lets a waiting thread spin for
 about 3 ms before it sleeps. With a core for each thread, spinning is fastest. If another program needs a core, a
@@ -126,7 +126,7 @@ def _torch_threads() -> int | None:
 
 
 def _idle_team(num_threads: int) -> threading.Event | None:
-    """Start a team that, with torch's `num_threads`, gives this process one more OpenMP thread than cores.
+    """Start a team of idle threads: with torch's `num_threads`, this process then has more OpenMP threads than cores.
 
     Returns the event that ends the team; None without GNU OpenMP, if torch has more threads than cores, or if the
     system refuses the threads.

@@ -49,7 +49,7 @@ def choose_device(name: str) -> torch.device:
 
 @contextlib.contextmanager
 def starting(device: torch.device) -> Iterator[None]:
-    """Start a device in a thread beside the context: its memory and its products, which take half a second on CUDA."""
+    """Initialise a device in a thread beside the context, because this takes half a second on CUDA."""
     if device.type in ("cpu", "mps"):  # two threads at once may end the process on mps (pytorch #197805)
         yield
         return
@@ -130,7 +130,7 @@ def new_graph(device: torch.device) -> tuple[Graph, contextlib.AbstractContextMa
 
 
 def recording_failure(error: RuntimeError) -> str:
-    """Return the first line of the error that made a recording fail: the first in the chain that ends with `error`."""
+    """Return the first line of the error that made a recording fail: the earliest error in the chain behind `error`."""
     while isinstance(error.__context__, RuntimeError):
         error = error.__context__
     return shown((str(error) or type(error).__name__).splitlines()[0])
@@ -196,7 +196,7 @@ _TRIALS: dict[Ability, Callable[[torch.device], bool]] = {
 
 
 def float64_device(device: torch.device) -> torch.device:
-    """Return the device on which to sum in float64: `device` itself, or the CPU if `device` has no float64, as mps."""
+    """Return the device on which to sum in float64: `device`, or the CPU if `device`, such as mps, has no float64."""
     return device if supports(device, "float64") else CPU
 
 
@@ -222,7 +222,7 @@ def choose_dtype(name: str, device: torch.device, d_model: int, notice: Notify =
 
 
 def _is_fast(device: torch.device) -> bool:
-    """Return whether a device has instructions for bfloat16 products, as far as torch knows; some emulate them."""
+    """Return whether a device has bfloat16 instructions, as far as torch knows; other devices may emulate bfloat16."""
     if device.type == "cpu":
         return cpu_multiplies_bfloat16()
     ask = getattr(torch.get_device_module(device), "is_bf16_supported", None)
@@ -277,7 +277,7 @@ def product_dtype(name: str) -> torch.dtype:
 def autocast(device: torch.device, dtype: str, *, enabled: bool = True) -> contextlib.AbstractContextManager[object]:
     """Return a context that computes matrix products in `dtype`; weights stay float32.
 
-    If not `enabled`, contexts inside it share their casts of weights.
+    If not `enabled`, the context itself changes nothing; autocast contexts inside it share their casts of weights.
     """
     if dtype == "float32":
         return contextlib.nullcontext()
@@ -295,6 +295,6 @@ def restored_threads() -> Iterator[None]:
 
 
 def use_threads(number: int | None) -> None:
-    """Set the number of CPU threads that torch computes with; None leaves it to torch."""
+    """Set the number of CPU threads that torch computes with; None leaves the number to torch."""
     if number is not None:
         torch.set_num_threads(number)

@@ -30,7 +30,7 @@ def handling(numbers: Iterable[int], hear: Callable[[int, object], object]) -> I
 
 @contextlib.contextmanager
 def held_back(number: int) -> Iterator[None]:
-    """Block a signal in this thread in the context; a process started there also blocks the signal, until `dropped`."""
+    """Block a signal in this thread during the context; a child process inherits the block until it calls `dropped`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (number,))
     try:
         yield
@@ -40,14 +40,14 @@ def held_back(number: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def dropped(number: int) -> Iterator[None]:
-    """Discard a signal in the context, even a blocked one that is pending; it stays unblocked afterwards."""
+    """Unblock and discard a signal during the context, even a pending one; the signal stays unblocked afterwards."""
     with handling((number,), lambda *_: None):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (number,))
         yield
 
 
 def write_until(descriptor: int, content: bytes, is_late: Callable[[], bool]) -> bool:
-    """Write `content` as its reader takes it; return False if `is_late()` was true before the end. Raises OSError."""
+    """Write `content` as fast as its reader reads; return False if `is_late()` turns true first. Raises OSError."""
     while content:
         if select.select([], [descriptor], [], LOOK_EVERY)[1]:
             content = content[os.write(descriptor, content[: select.PIPE_BUF]) :]  # this much never waits

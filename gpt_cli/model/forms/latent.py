@@ -15,7 +15,7 @@ from gpt_cli.model.positions import rotate
 
 
 class LatentSizes(NamedTuple):
-    """Widths of the key-value latent, of the query latent (None: there is none) and of the part that RoPE rotates."""
+    """Widths of the key-value latent, of the query latent (None: none) and of what RoPE rotates in queries and keys."""
 
     latent_size: int
     query_latent_size: int | None = None

@@ -1,4 +1,4 @@
-"""The attention of a model to a prompt: of `gpt attn-dump`, with the tokens that the model adds, and by checkpoint."""
+"""Compute attention on a prompt and on tokens that the model generates (`gpt attn-dump`), or at each checkpoint."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ class AttentionResult(AttentionDump, Result):
         return self.drawing(width)[0]
 
     def as_coloured_text(self, width: int = WIDTH) -> str:
-        """Return the maps as text in colours, or in shades if the terminal has at most 16 colours."""
+        """Return the attention maps as text in colours, or in shades if the terminal has at most 16 colours."""
         return self.drawing(width, coloured=True)[0]
 
     def drawing(self, width: int, *, coloured: bool = False) -> tuple[str, int]:
-        """Return the maps as text of `width` columns, and how many tokens they show: as many last ones as fit."""
+        """Return the attention maps as text of `width` columns, and how many of the last tokens fit in the maps."""
         terminal = Console(
             file=io.StringIO(),
             force_terminal=coloured,
@@ -104,7 +104,7 @@ class AttentionResult(AttentionDump, Result):
         return capture.get().rstrip("\n"), num_shown
 
     def show(self, screen: Screen) -> None:
-        """Show the drawing, or write the arrays to stdout if `out` is -; show nothing if `out` is a file."""
+        """Show the attention maps, or write the arrays to stdout if `out` is -; show nothing if `out` is a file."""
         if self.out is None:
             drawing, num_shown = self.drawing(screen.width, coloured=screen.coloured)
             if num_shown < len(self.tokens):
@@ -122,7 +122,7 @@ class AttentionResult(AttentionDump, Result):
         return attention_page(dump).decode()
 
     def page_bytes(self) -> int:
-        """Estimate the size of the page in bytes."""
+        """Estimate the size in bytes of the page that `as_page` returns."""
         return page_bytes(len(self.layers) * len(self.heads), len(self.tokens))
 
     def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes:
@@ -241,8 +241,8 @@ def with_heads(
 def computed_steps(target: ToInspect, device: torch.device, host: Host) -> Steps:
     """Return the attention on a prompt at each checkpoint of a run, as `Steps`; losses are those of the prompt.
 
-    One model at a time is in memory. Raises CheckpointError for a run without checkpoints, DataError for a prompt of
-    one token or one that the model cannot encode.
+    One model at a time is in memory. Raises CheckpointError for a run without checkpoints, DataError for a prompt that
+    has one token or that the model cannot encode.
     """
     paths = step_files(target.header.run)
     newest = _snapshot(paths[-1], target, device, host)
@@ -258,7 +258,7 @@ def computed_steps(target: ToInspect, device: torch.device, host: Host) -> Steps
 
 
 def _snapshot(path: Path, target: ToInspect, device: torch.device, host: Host) -> Snapshot:
-    """Return the attention of one checkpoint on the prompt, in float32, with the scores of `gpt heads`."""
+    """Return one checkpoint's attention weights on the prompt in float32, loss, head scores and layer predictions."""
     loaded = load(path, None, host.warn)
     model, sizes, where = loaded.model.to(device), loaded.config.model, shown(path)
     text = encode_prompt_of(target, loaded, truncate=None, least=2)

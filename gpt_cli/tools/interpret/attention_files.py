@@ -34,7 +34,7 @@ def encode_dump(
     notice: Notify = ignored,
     count: Callable[[int], object] = lambda _: None,
 ) -> Iterator[bytes]:
-    """Yield a dump in the format of `ending`, one of FORMATS: json and csv row by row, other formats at once.
+    """Yield the bytes of a file of the format `ending`, such as .csv: JSON and CSV in pieces, other formats at once.
 
     `notice` receives what a picture leaves out, `count` the number of rows finished since its last call.
     """
@@ -69,7 +69,7 @@ def _safetensors(dump: AttentionDump) -> bytes:
 
 
 def _arrays(dump: AttentionDump) -> dict[str, np.ndarray]:
-    """Return a dump's arrays by name; head indices are `heads`, or `head_numbers` where `heads` are head outputs."""
+    """Return a dump's arrays by name; head indices are named `heads`, or `head_numbers` if `heads` are head outputs."""
     numbers = "head_numbers" if "heads" in dump.stages else "heads"
     arrays = dict(dump.stages) | {
         "token_ids": np.array(dump.token_ids),
@@ -147,13 +147,13 @@ def prompt_content(prompt: str) -> str:
 
 
 def scores_content(frames: Sequence[HeadScores]) -> dict[str, object]:
-    """Return the `scored_content` of head scores [frames, layers, heads, columns]; a frame is a training step."""
+    """Return the head scores of each frame, a training step, as page content: [frames, layers, heads, columns]."""
     numbers = np.stack([np.stack([scores.columns[name] for name in COLUMNS], axis=-1) for scores in frames])
     return scored_content(numbers)
 
 
 def scored_content(numbers: np.ndarray) -> dict[str, object]:
-    """Return head scores [..., columns] as page content, with column names and the least score for each head label."""
+    """Return head scores [..., columns] as page content, with column names and the score that each label requires."""
     roles = [(column, least) for column, _, least in ROLES]
     content = packed(numbers.astype("<f4").tobytes())
     return {"columns": COLUMNS, "roles": roles, "least_tokens": LEAST_TOKENS, "numbers": content}

@@ -38,7 +38,7 @@ class Figure:
 
     @classmethod
     def of_rows(cls, rows: Sequence[Row], name: str, *axes: str, key: str = "", **more: Any) -> Figure:
-        """Build a figure from rows of labels, `key` (else `name`) and perhaps `{name}_error`; `more` are fields."""
+        """Build a figure from rows with keys `axes` (labels), `key` or else `name` (value), maybe `{name}_error`."""
         coords = {axis: sorted({row[axis] for row in rows}) for axis in axes}
         both = np.full((2, *map(len, coords.values())), np.nan)
         for row in rows:
@@ -69,7 +69,7 @@ class Figure:
         return replace(self, values=change(self.values), error=error, coords=coords)
 
     def at(self, **places: Any) -> Figure:
-        """Select a label of an axis, dropping the axis, or a list of labels: `at(part="head", layer=[0, 1])`."""
+        """Select one label of an axis, which drops the axis, or a list of labels: `at(part="head", layer=[0, 1])`."""
         figure = self
         for axis, label in places.items():
             labels, number = [*figure.coords[axis]], figure.axes.index(axis)
@@ -127,7 +127,7 @@ def cells(figure: Figure, decimals: int = 2, *, with_error: bool = True) -> list
 
 
 def matrix(heading: str, down: Sequence[str], figure: Figure, fitting: int, decimals: int = 2) -> Rows:
-    """Return a figure [row, column] as a table: `down` names rows; `fitting` columns at most, evenly up to the last."""
+    """Return a figure [row, column] as a table: row names `down`, at most `fitting` evenly spaced columns."""
     across = names_along(figure.axes[1], figure.coords[figure.axes[1]])
     shown = spaced(len(across), fitting)
     rows = ((name, *(cell_at(figure, (row, column), decimals) for column in shown)) for row, name in enumerate(down))
@@ -169,14 +169,14 @@ def curve(figure: Figure, label: str, **style: Any) -> PlotLine:
 def named_curves(
     figure: Figure, title: str, named: Mapping[str, Mapping[str, Any]], limits: tuple[float, float]
 ) -> Curves:
-    """Return a panel with a line per place of a figure [step, place], labelled if in `named`; y is in `limits`."""
+    """Return a panel with a curve for each place of a figure [step, place]; `named` maps labelled places to styles."""
     others = [curve(figure.at(place=each), "") for each in figure.coords["place"] if each not in named]
     lines = [curve(figure.at(place=each), each, **style) for each, style in named.items()]
     return Curves(title, [*others, *lines], limits=limits)
 
 
 def farthest(figure: Figure, most: int, least: float = 0) -> list[str]:
-    """Return up to `most` labels of a figure's axis place, the largest |value| first, if it is not below `least`."""
+    """Return up to `most` labels of the axis `place`, the largest |value| first; leave out |values| below `least`."""
     others = tuple(n for n, axis in enumerate(figure.axes) if axis != "place")
     measured = np.where(np.isnan(figure.values), -np.inf, np.abs(figure.values))
     reach = measured.max(axis=others)

@@ -129,7 +129,7 @@ class Finding(Figures):
         return None if page is None else page.decode()
 
     def saved(self, host: Host, out: Path | None, *numbers: tuple[int, str]) -> Finding:
-        """Write the finding to `out`, if any, and return it; a notice names the file and `numbers` as (count, noun)."""
+        """Write the finding to `out`, if set, and return it; a notice has the path and counts such as (4, "head")."""
         if out is None:
             return self
         with host.working(f"writing {visible(out)}"):
@@ -222,13 +222,13 @@ def stack(findings: Sequence[Finding], about: Mapping[str, Any], lists: Mapping[
 
 
 def table_by_step(finding: Finding, headings: Iterable[str], cells_of: Callable[[Finding], Iterable[str]]) -> Rows:
-    """Return a table with a row for each training step, for at most MAX_ROWS evenly spaced steps."""
+    """Return a table with a row for each of at most MAX_ROWS evenly spaced steps; `cells_of` gives a step's cells."""
     steps = evenly(finding.stacked, MAX_ROWS)
     return [("step", *headings), *((str(at.about["step"]), *cells_of(at)) for at in steps)]
 
 
 def steps_shown(finding: Finding, noun: str) -> list[str]:
-    """Return a list of one legend line, how many of all steps (called `noun`) a table shows; [] if it shows all."""
+    """Return a list with a legend line on how many steps, called `noun`, a table shows; [] if the table shows all."""
     number = len(finding.stacked)
     return [] if number <= MAX_ROWS else [f"{MAX_ROWS} of {counted(number, noun)} are shown; --json and --out have all"]
 
@@ -257,7 +257,7 @@ def as_csv(rows: Sequence[Row]) -> bytes:
 
 
 def _flat(row: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (column, cell) of a row; columns of lists are named by key, entry number from 1, and key in the entry."""
+    """Yield (column, cell) pairs of a row; entries of lists, numbered from 1, have columns such as raises_1_token."""
     for key, value in row.items():
         parts = {str(n): part for n, part in enumerate(value, 1)} if isinstance(value, list) else value
         if isinstance(parts, Mapping):

@@ -72,7 +72,7 @@ class Film(Result):
 
 
 def film(request: AttentionRequest, target: ToInspect, host: Host) -> Film:
-    """Make the film of a run; write it to `request.out`, if set. Raises errors as `steps_of` and `make_film` do."""
+    """Make a film, a page of attention by training step, and write it to `request.out`, if set. Raises GptError."""
     writing = f"writing {visible(request.out)}" if request.out else "computing"
     with steps_of(target, request.device, host) as steps, host.working(writing):
         made = replace(make_film(steps, request.layers, request.heads), out=request.out and str(request.out))
@@ -86,7 +86,7 @@ def film(request: AttentionRequest, target: ToInspect, host: Host) -> Film:
 
 @contextlib.contextmanager
 def steps_of(target: ToInspect, device: str | None, host: Host) -> Iterator[Steps]:
-    """Yield the snapshots of a run or, with a prompt, its checkpoints; raises as `kept_steps` and `computed_steps`."""
+    """Yield a run's snapshots or, with a prompt, its attention by checkpoint; raises CheckpointError and DataError."""
     if target.prompt is None:
         yield kept_steps(target.header.run)
         return
@@ -124,9 +124,9 @@ def make_film(
 def read_frames(
     run: Steps, most_bytes: int, layers: str | None = None, heads: str | None = None, name: str | None = None
 ) -> Film:
-    """Return a film of as many snapshots with the newest one's prompt as fit in `most_bytes`, at least one.
+    """Return a film of evenly spaced snapshots with the newest snapshot's prompt, as many as fit in `most_bytes`.
 
-    `most_bytes` counts before compression. Raises errors as `make_film` does.
+    A film has one snapshot at least. `most_bytes` counts before compression. Raises UsageError and CheckpointError.
     """
     newest = run.newest
     num_layers, num_heads = newest.weights.shape[:2]
@@ -162,7 +162,7 @@ def frames_apart(
 
 
 def _curves(losses: Losses | None) -> dict[str, list[tuple[int, float]]]:
-    """Return the finite points of each curve, evenly thinned to at most _MOST_POINTS."""
+    """Return the finite points of each loss curve, evenly thinned to at most _MOST_POINTS."""
     curves = {}
     for name, points in (losses or {"loss": [], "validation_loss": []}).items():
         finite = [(step, loss) for step, loss in points if np.isfinite(loss)]
@@ -212,8 +212,8 @@ def history_of(
 ) -> Finding:
     """Stack the chosen heads' scores of all snapshots, read one at a time, since their attention weights are large.
 
-    The snapshots have one prompt. A step's loss, in nats per token, is that of its training batch or, if `losses` is
-    None, since checkpoints were read, that of the prompt. The validation loss is NaN where there was no evaluation.
+    The snapshots have one prompt. A step's loss, in nats per token, is that of its training batch or, if checkpoints
+    were read (`losses` is None), that of the prompt. The validation loss is NaN where there was no evaluation.
     """
     validation, view = dict(losses["validation_loss"] if losses else ()), HeadsView(sort, losses=losses)
     about, steps = {}, list[Finding]()

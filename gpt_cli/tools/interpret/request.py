@@ -141,7 +141,7 @@ def step_files(run: RunFiles) -> list[Path]:
 
 
 class PromptRequest(Request):
-    """Request of a report on a prompt, or on something else if there is none."""
+    """Base class of requests with an optional prompt."""
 
     prompt: Prompt = Field(default=None, kw_only=False)
     prompt_file: PromptFile = NONE
@@ -234,7 +234,7 @@ class AttentionRequest(PromptRequest):
             raise UsageError("‹json›", "‹json› and ‹out=-› cannot be combined; leave one of them out")
 
     def find(self, host: Host) -> ToInspect:
-        """Return the prompt and the heads; --over-training without a prompt reads snapshots instead.
+        """Return the heads to inspect and the prompt, which is None if --over-training reads snapshots.
 
         Raises UsageError for heads that the model does not have and for files that cannot be written.
         """
@@ -260,7 +260,7 @@ def require_report(out: Path, page: str | None = None) -> None:
 
 
 class ReadingRequest(PromptRequest):
-    """Request of a report on a prompt or a text."""
+    """Base class of requests for a report on a model that reads a prompt or a text."""
 
     data: Annotated[NamedPaths, Flag("SOURCE", offers="texts")] = Field(
         default=EMPTY,

@@ -41,7 +41,7 @@ class Text:
 
 
 def encode_prompt_of(target: ToInspect, loaded: Loaded, *, truncate: bool | None, least: int = 1) -> Text:
-    """Return the encoded prompt; raises DataError as `encode_prompt`, and for fewer than `least` tokens, 1 or 2."""
+    """Return the encoded prompt; DataError if it is too long, cannot be encoded, or has fewer than `least` tokens."""
     assert target.prompt is not None
     longest = loaded.config.model.context_length
     ids = encode_prompt(loaded.tokenizer, target.prompt, longest, source=target.source, truncate=truncate)

@@ -1,4 +1,4 @@
-"""`gpt compare`: two models on the same text, by tokens, or by stretches of equal size if their tokenizers differ."""
+"""`gpt compare`: compare two models on one text, by token, or by stretch of bytes if their tokenizers differ."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _on_tokens(both: Both, corpus: Corpus, request: CompareRequest, host: Host) 
 
 
 def _passage(loaded: Loaded, window: np.ndarray, seen: Window, offset: int, start: int, end: int) -> Row:
-    """Return tokens `start` + 1 to `end` of a window at `offset` in the text as a row: surprisals, text before."""
+    """Return a report row on a passage, tokens `start` + 1 to `end` of a window that begins at token `offset`."""
     say, ids = loaded.tokenizer.token_text, window.tolist()
     nats, apart = seen.nats[:, start:end], seen.divergence[start:end]
     before = loaded.tokenizer.decode(ids[max(0, start + 1 - PASSAGE) : start + 1])
@@ -158,9 +158,9 @@ def _passage(loaded: Loaded, window: np.ndarray, seen: Window, offset: int, star
 class Window:
     """Comparison of two models on N tokens: surprisals of both, and KL(first || second) of their predictions, in nats.
 
-    `attention` is half the sum of |a - b| over all attention rows of a head in both models, None unless they have the
-    same heads. `write_squares` are the sums of squares of b - a and of a, where a and b are what a head adds to the
-    residual stream of the first and the second model, None unless d_model is equal too.
+    `attention` is half the sum of |a - b| over the weights a and b of a head in both models, None if the numbers of
+    blocks or heads differ. `write_squares` are the sums of squares of b - a and of a, where a and b are what a head
+    adds to the residual stream of the first and the second model, None if blocks, heads or d_model differ.
     """
 
     nats: np.ndarray  # [2, N]
@@ -171,7 +171,7 @@ class Window:
 
 @torch.no_grad()
 def compare_window(models: Sequence[GPT], window: Tensor, wheres: Sequence[str]) -> Window:
-    """Compare models on ids [N] and the next ids, `window` [N + 1]; CheckpointError, at `wheres`, for NaN or inf."""
+    """Compare two models on the last N ids of `window` [N + 1]; raises CheckpointError, at `wheres`, for NaN or inf."""
     first, second = models
     ids, following = window[:-1], window[1:]
     heads = have_same_heads(first, second)
@@ -205,15 +205,15 @@ def compare_window(models: Sequence[GPT], window: Tensor, wheres: Sequence[str])
 
 
 def have_same_heads(first: GPT, second: GPT) -> bool:
-    """Return whether two models have the same number of blocks, and the same number of heads in each."""
+    """Return whether two models have equal numbers of blocks, and equal numbers of heads per block."""
     return all(getattr(first.config, key) == getattr(second.config, key) for key in ("num_blocks", "num_heads"))
 
 
 def head_changes(windows: Sequence[Window]) -> list[Row]:
-    """Return a row for each head on how much it differs between two models, the most different head first.
+    """Return a row for each head on how much it differs between models a and b, the most different head first.
 
     `attention_change` is the mean total variation distance of a head's attention rows, 0 to 1; `write_change` is
-    ||b - a|| / ||a|| of its outputs, None where a is zero or d_model differs. Standard errors are None for one window.
+    ||b - a|| / ||a|| of its outputs, None if the outputs of a are 0 or d_model differs. Errors are None for one window.
     """
     if not windows or windows[0].attention is None:
         return []
@@ -257,7 +257,7 @@ def most_apart(divergences: Sequence[np.ndarray], number: int, length: int = PAS
 
 
 def _on_stretches(both: Both, corpus: Corpus, request: CompareRequest, host: Host) -> dict[str, Any]:
-    """Compare models with different tokenizers on stretches of equal bytes; return losses and passages by name."""
+    """Compare models with different tokenizers on stretches of equally many bytes; return losses and passages."""
     corpus = beginning(corpus, request.max_tokens or HEADS_TOKENS)
     size = BYTES_PER_TOKEN * max(loaded.config.model.evaluation_window for loaded in both)
     paired, scores = list[Stretches](), list[Row]()
@@ -294,7 +294,7 @@ def _on_stretches(both: Both, corpus: Corpus, request: CompareRequest, host: Hos
 
 
 def weight_changes(first: GPT, second: GPT) -> list[Row]:
-    """Return a row with ||b - a|| / ||a|| for each part of the weights that has the same shapes in both models.
+    """Return a row with ||b - a|| / ||a|| for each part of the weights with equal shapes: a in `first`, b in `second`.
 
     `change` is None where a is zero and b is not; `layer` is None for embeddings and output, which are not in a block.
     """

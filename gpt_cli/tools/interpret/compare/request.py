@@ -22,7 +22,7 @@ OF_BLOCKS = ("attention", "feed-forward", "norms")  # parts of the weights, by l
 
 
 class ToCompare(NamedTuple):
-    """Two models to compare, as paths and checkpoint headers, and the settings with which the first reads text."""
+    """Two models to compare, as paths and checkpoint headers, and the first model's settings for reading text."""
 
     paths: tuple[Path, Path]
     headers: tuple[Header, Header]
@@ -63,7 +63,7 @@ class CompareRequest(Request):
     threads: Threads = None
 
     def find(self, host: Host) -> ToCompare:
-        """Return both models; raises UsageError unless two are named, CheckpointError for each that is missing."""
+        """Return the models to compare; raises UsageError unless `runs` has two, CheckpointError for missing ones."""
         if len(self.runs) != 2:
             sentence = f"gpt compare takes two runs, not {len(self.runs)}"
             hint = "gpt compare runs/a runs/b, or two files of a folder checkpoints/"

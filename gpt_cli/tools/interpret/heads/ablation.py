@@ -112,7 +112,7 @@ def _without(
 
 
 def _lacking(made: Activations, missing: Tensor) -> Tensor:
-    """Residual stream after the block of `made` if its attention output lacked `missing`: [n, B, T, D] each."""
+    """Residual stream after a block whose attention output lacks `missing`: [n, B, T, D] -> [n, B, T, D]."""
     if made.block.parallel:  # nothing in it reads what its heads write
         return made.resid_post - missing
     # taken from the stream, which stays in float32, and not from what attention adds to it

@@ -46,7 +46,7 @@ class Factors:
 
 @dataclass(frozen=True)
 class Direction:
-    """A singular direction of a head as scores of tokens [V]: what OV reads and writes, or the query and key of QK.
+    """A singular direction of a head, as token scores [V]: OV reads `first` and writes `second`; for QK, query and key.
 
     `first` and `second` change sign together, such that the entry of `first` with the largest magnitude is positive.
     """
@@ -141,8 +141,8 @@ def directions(
 ) -> Iterator[tuple[list[Direction], list[Direction]]]:
     """Yield, for each head, the strongest singular directions of OV, and those of QK, as scores of tokens.
 
-    What OV reads and QK compares is multiplied with the token embeddings; what OV writes becomes logits above their
-    mean. Both ignore the layers between. Raises CheckpointError, at `where`, for matrices that are not finite.
+    Dot products with token embeddings score what OV reads and QK compares; logits minus their mean score what OV
+    writes. Other layers are ignored. Raises CheckpointError, at `where`, for matrices that are not finite.
     """
     below = [block for block in model.blocks[:layer] if not block.pre_norm][::-1]
     factors = factors_of(model.blocks[layer], heads)
@@ -158,7 +158,7 @@ def directions(
 
 
 def _root(matrix: Tensor) -> Tensor:
-    """Return a square root R of matrix matrixᵀ: ||R X|| = ||matrixᵀ X|| for every X; [..., K, D] -> [..., K, K]."""
+    """Return R of the QR decomposition of matrixᵀ: ||R X|| = ||matrixᵀ X|| for every X; [..., K, D] -> [..., K, K]."""
     return torch.linalg.qr(matrix.mT, mode="r").R
 
 
@@ -176,7 +176,7 @@ def _through_block(block: Block, reader: Tensor) -> Tensor:
 
 
 def _singular(left: Tensor, right: Tensor, where: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Strongest singular vectors of left rightᵀ, both [D, K]: left ones [n, D], values [n], right ones [n, D]."""
+    """Return the strongest singular vectors of left rightᵀ, both [D, K]: left [n, D], n values, right [n, D]."""
     (basis, root), (other, of_other) = torch.linalg.qr(left), torch.linalg.qr(right)
     core = root @ of_other.mT
     require_finite(core, "matrices of heads", where)

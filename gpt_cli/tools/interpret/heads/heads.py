@@ -98,8 +98,8 @@ def heads(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
 def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
     """Find each head's max-activating passages at each checkpoint; write the finding to `request.out`, if set.
 
-    Each checkpoint also has the output norms at the peak tokens of the last checkpoint's passages. At most two are in
-    memory. Raises CheckpointError for a run without checkpoints of steps, DataError for a text that does not fit.
+    Each checkpoint also has the output norms at the peak tokens of the last checkpoint's passages. At most two models
+    are in memory. Raises CheckpointError for a run without checkpoints of steps, DataError for text that does not fit.
     """
     assert request.passages
     paths, layers, heads = step_files(target.header.run), target.layers, target.heads
@@ -145,7 +145,7 @@ def _ratio(values: Sequence[float], mean: float) -> float:
 def passages_of(
     passages: Passages, text: Text, tokenizer: Tokenizer, layers: Sequence[int], heads: Sequence[int]
 ) -> tuple[Figure, list[Row]]:
-    """Return a figure [layer, head] of the mean norm of what heads write, and a row of passages for each head."""
+    """Return a figure [layer, head] of mean output norms, and a row for each head with its passages."""
     rows = passages.rows(text.ids, tokenizer)
     sizes = np.array([row.pop("mean_size") for row in rows], float).reshape(len(layers), len(heads))
     return Figure("mean_size", {"layer": layers, "head": heads}, sizes), rows
@@ -221,7 +221,7 @@ def _joined(rows: Sequence[Row], more: Sequence[Row]) -> list[Row]:
 
 
 def _prompt(request: HeadsRequest, target: ToInspect, loaded: Loaded) -> Text:
-    """Return the encoded prompt; raises DataError if it is too long, or one token for a model that can read two."""
+    """Return the encoded prompt; raises DataError if it is too long, or has one token though the model can read two."""
     least = min(2, loaded.config.model.context_length)
     text = encode_prompt_of(target, loaded, truncate=request.truncate, least=least)
     if text.num_tokens < 2 and request.ablate:

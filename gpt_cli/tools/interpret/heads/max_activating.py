@@ -40,7 +40,7 @@ class Passage:
 
 
 class Passages:
-    """Collects each head's `most` strongest passages over all added windows; passages of one head do not overlap.
+    """Collects each head's `most` passages with the largest output norms; passages of one head do not overlap.
 
     A window's first token attends to itself alone and is never a peak. Memory does not grow with the text. `add` raises
     CheckpointError, at `where`, for outputs that are not finite. `values` [layers][heads][passages] are the output
@@ -119,7 +119,7 @@ class Passages:
 
 @torch.no_grad()
 def written_root(model: GPT, layer: int, heads: Sequence[int]) -> Tensor:
-    """Return R of the QR decomposition of each head's columns P of projection_layer: [heads, K, K] or smaller."""
+    """Return R of a QR of each head's columns P of projection_layer, [heads, K, K] or smaller: ||R h|| = ||P h||."""
     columns = head_columns(model.blocks[layer])[list(heads)]
     return torch.linalg.qr(columns.cpu(), mode="r").R.to(columns.device)  # not every device decomposes
 

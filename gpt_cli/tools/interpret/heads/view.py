@@ -101,7 +101,7 @@ class HeadsView(View):
         """Return a row for each head, or, for several steps, for each step and head.
 
         A passage has its text and peak. Columns layer_... repeat the figures of a head's layer; columns such as q_L0_H3
-        have composition scores with lower heads. By step, a row has output norms at the peaks of the last step.
+        have composition scores with lower heads. By step, passages have output norms at the last step's peaks.
         """
         if finding.stacked:
             rows = super().csv_rows(finding)
@@ -134,8 +134,8 @@ class HeadsView(View):
         """Return tables of heads, passages and circuits, with the peak token of each passage between `marks`.
 
         By step, a row names the strongest head for each kind of attention, or, with `sort`, has the scores of the heads
-        that are highest at the last step. For passages by step, it has the ratios of output norms at passages to the
-        mean norm, of the heads with the largest ratios at the last step; a table of their passages follows.
+        that are highest at the last step. For passages by step, a row has the ratio of a head's output norm at its
+        passages to the mean norm, for the heads with the largest ratios at the last step; a table of passages follows.
         """
         if finding.stacked:
             return self._by_step(finding, width, marks)
@@ -233,7 +233,7 @@ class HeadsView(View):
                 yield named_curves(figure, figure.title, styled, (-0.02, 1.02))  # a line at either end is whole
 
     def _loss_lines(self, finding: Finding) -> Iterator[PlotLine]:
-        """Yield lines of training loss (without metrics, of snapshots) and validation loss, or of the prompt's loss."""
+        """Yield curves by step: training and validation loss, or, for scores of checkpoints, the loss of the prompt."""
         steps, style = finding.coords["step"], {"marker": "o", "color": "#777777", "linewidth": 1}
         of_steps = [*zip(steps, finding["loss"].values.tolist(), strict=True)]
         lines = [("this prompt", of_steps, style)]

@@ -87,7 +87,7 @@ def _some(tokens: Iterable[str], columns: int) -> str:
 
 
 def heads_page(report: Mapping[str, Any]) -> bytes:
-    """Return a page of `report`, which `gpt heads --json` prints; of circuits, it shows each head's strongest partners.
+    """Return a page of `report`, which `gpt heads --json` prints; of the circuits, only each head's strongest partners.
 
     For a report with `steps`, the page has a frame for each, or for evenly spaced steps if there are too many passages.
     """
@@ -146,7 +146,7 @@ def _pair(value: float | None, first: Iterable[str], second: Iterable[str]) -> R
 
 
 def _partners(composition: Iterable[Row]) -> dict[tuple[int, int], Row]:
-    """Return each head's strongest partners in lower and higher layers, each as [kind, layer, head, score]."""
+    """Return the lower and higher heads with which each head composes most, each as [kind, layer, head, score]."""
     partners = dict[tuple[int, int], Row]()
     for pair in composition:  # the highest score first
         lower, higher = ((pair[f"{end}_layer"], pair[f"{end}_head"]) for end in ("from", "to"))

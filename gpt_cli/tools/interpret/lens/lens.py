@@ -180,7 +180,7 @@ def lens_figures(
 
 
 def _mean(name: str, layers: Sequence[int], windows: Sequence[np.ndarray]) -> Figure:
-    """Figure [layer] of a measure's mean over the tokens of `windows`, [L, N] each; one window has the error NaN."""
+    """Return a figure [layer] of a measure's mean over tokens of `windows`, [L, N] each; error NaN for one window."""
     sums = np.array([each.sum(axis=1) for each in windows], float).T.copy()  # [layers, windows]
     sizes = np.array([each.shape[1] for each in windows], float)
     means = [of_layer.sum() / sizes.sum() if sizes.sum() else np.nan for of_layer in sums]
@@ -193,7 +193,7 @@ def _mean(name: str, layers: Sequence[int], windows: Sequence[np.ndarray]) -> Fi
 def by_position(
     tokenizer: Tokenizer, ids: Sequence[int], layers: Sequence[int], seen: Seen, mapped: Sequence[Seen] = ()
 ) -> list[Row]:
-    """Return a row for each token of a prompt: each layer's next-token prediction; with `mapped`, tuned ones too."""
+    """Return a row for each token of a prompt: each layer's prediction, and, with `mapped`, the tuned lens's."""
     say = tokenizer.token_text
     rows = []
     for position, token in enumerate(ids):
@@ -217,6 +217,6 @@ def by_position(
 def lens_of_ids(
     model: GPT, tokenizer: Tokenizer, ids: Sequence[int], layers: Sequence[int], where: str = "checkpoint"
 ) -> list[Row]:
-    """Return a row of predictions for each of the ids [T], as in `gpt lens --json`; CheckpointError as in `look`."""
+    """Return a row of predictions for each of the ids [T], as in `gpt lens --json`; CheckpointError for NaN or inf."""
     token_ids = torch.tensor([*ids], device=model.token_embedding.weight.device)
     return by_position(tokenizer, ids, layers, look(model, token_ids, token_ids[1:], layers, where))

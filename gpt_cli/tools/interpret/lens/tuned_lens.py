@@ -86,7 +86,7 @@ def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host:
     """Return the maps that a run stores for a model's weights; without any, train maps and store them, if possible.
 
     If the training text of the run cannot be read, maps are trained on the first nine tenths of --data. Raises
-    UsageError if there is neither text, and DataError, CheckpointError and EnvironmentFailure.
+    UsageError if neither text can be read, and DataError, CheckpointError and EnvironmentFailure.
     """
     run, identity = run_of_checkpoint(loaded.path), identity_of(loaded)
     path = None if run is None else run.maps_file(loaded.step)
@@ -243,7 +243,7 @@ def maps_bytes(tuned: Tuned, identity: str) -> bytes:
 
 
 def _keep(tuned: Tuned, run: RunFiles, path: Path, identity: str, host: Host) -> Tuned:
-    """Write maps to `path`, holding the run's lock; return `tuned` with `path`, or, on failure, warn and omit it."""
+    """Write maps to `path` under the run's lock; return `tuned` with `path`; on failure, warn and return `tuned`."""
     try:
         with sole_trainer(run.path, host.warn):
             make_directory(path.parent)

@@ -139,8 +139,8 @@ LENS = LensView()
 def lens_content(frames: Sequence[Sequence[Row]], lens: str = "") -> dict[str, object]:
     """Return the `positions` that `gpt lens --json` prints, one list for each frame, as page content.
 
-    `numbers` are [frames, 5, L, T], the 5 of _OF_PAGE; `tokens` [frames, L, T] are indices into `texts`. `lens` is the
-    prefix of the keys to read, such as tuned_.
+    `numbers` [frames, 5, L, T] hold the 5 quantities of _OF_PAGE; `tokens` [frames, L, T] index `texts`. `lens` is
+    the prefix of the keys to read, such as tuned_.
     """
     cells = [[row for each in positions for row in each["layers"]] for positions in frames]
     shape = len(frames), len(frames[0]), len(frames[0][0]["layers"])  # [frames, T, L]

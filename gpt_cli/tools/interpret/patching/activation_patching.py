@@ -1,4 +1,4 @@
-"""Effects of patches: the metric on a corrupt prompt with activations of a clean one, exactly and as an estimate.
+"""Measure how activations of a clean prompt, patched into a corrupt one, change a metric, exactly or by estimate.
 
 A change of the residual stream reaches only later positions and higher blocks. So the keys and values of earlier
 positions are those of the corrupt prompt, and in the last block only the last position has to be computed.
@@ -60,7 +60,7 @@ def measure_patches(
     request: PatchRequest,
     count: Callable[[int], object],
 ) -> PatchMeasurement:
-    """Measure the metric and the patches on each pair; raises CheckpointError for numbers that are not finite."""
+    """Measure the metric on both prompts of each pair and its change by each patch; CheckpointError for NaN or inf."""
     model, metrics, changes, estimates = loaded.model, list[list[float]](), list[np.ndarray](), list[np.ndarray]()
     for task in tasks:
         with torch.no_grad():
@@ -90,7 +90,7 @@ def record(model: GPT, ids: Tensor) -> Recorded:
 
 
 def metric(model: GPT, x: Tensor, task: Task) -> Tensor:
-    """Logit of `answer` minus logit of `against`, or log-probability of `answer` if None: x [N, D] -> float64 [N]."""
+    """Logit of `answer` minus that of `against`, if any, else log-probability of `answer`: x [N, D] -> float64 [N]."""
     if task.against is not None:
         # in float64, where the order of a sum does not show: a whole clean stream gives the clean metric
         seen, weights = (
@@ -208,9 +208,9 @@ def estimated(
     chosen: Sequence[Unit],
     positions: Positions,
 ) -> Tensor:
-    """Estimate `exact` to first order, (clean - corrupt) · gradient, by one backward pass on the corrupt prompt.
+    """Estimate the changes of the metric, [layers, units, positions], to first order: (clean - corrupt) · gradient.
 
-    Nanda 2023, "Attribution patching"; Syed et al. 2023.
+    One backward pass on the corrupt prompt gives all gradients. Nanda 2023, "Attribution patching"; Syed et al. 2023.
     """
     with torch.enable_grad():
         corrupt = record(model, task.corrupt)

@@ -143,7 +143,7 @@ def _likeliest(loaded: Loaded, both: Tensor, pair: Pair) -> tuple[int, int]:
 
 
 def _next_token(tokenizer: Tokenizer, pair: Pair, key: str, host: Host) -> int:
-    """Return the id of a pair's answer or against (`key`); DataError unless both prompts make it the same one token."""
+    """Return the id of a pair's `key`, answer or against; DataError unless it is the same one token after both."""
     text, source, token_ids = getattr(pair, key), pair.named(key), set[int]()
     for prompt in (pair.clean, pair.corrupt):
         token = _added(tokenizer, prompt, text, source)
@@ -174,7 +174,7 @@ def _is_one_with_space(tokenizer: Tokenizer, prompt: str, text: str) -> bool:
 
 
 def _added(tokenizer: Tokenizer, prompt: str, text: str, source: str) -> int | list[int]:
-    """Return the one id that `text` appends to a prompt's ids, or else the list of ids from the first new one on."""
+    """Return the one id that `text` appends to a prompt's ids, or else the list of ids from the first new id on."""
     encode_text(tokenizer, text, source)  # so that an error counts characters from where the text begins
     before, after = encode_text(tokenizer, prompt, source), encode_text(tokenizer, prompt + text, source)
     if after[:-1] == before:
@@ -197,7 +197,7 @@ def _tell_metric(loaded: Loaded, target: ToPatch, tasks: Sequence[Task], host: H
 def _to_patch(
     loaded: Loaded, request: PatchRequest, target: ToPatch, tasks: Sequence[Task], host: Host
 ) -> tuple[list[Unit], list[int | None]]:
-    """Return units to patch in each layer, and positions: None (all at once), then 0, 1, ... if lengths are equal.
+    """Return units to patch in each layer, and positions: None (all), then 0, 1, ... if all prompts have one length.
 
     Raises UsageError if lengths differ and the residual stream is the only part: all positions together recover
     everything. Raises EnvironmentFailure if memory cannot hold the residual streams of all patches of one position.
@@ -253,7 +253,7 @@ def _describe(loaded: Loaded, request: PatchRequest, target: ToPatch, tasks: Seq
 def _patch_figures(
     measured: PatchMeasurement, target: ToPatch, chosen: Sequence[Unit], positions: Positions
 ) -> tuple[Figure, ...]:
-    """Return figures of both metrics, clean and corrupt, and of the share recovered, NaN for nearly equal metrics."""
+    """Return figures of the clean and the corrupt metric, and of the share recovered, NaN if the metrics are close."""
     if target.edge:
         coords: dict[str, Sequence[Any]] = {"input": INPUTS, "position": positions}
     else:

@@ -149,7 +149,7 @@ class PatchRequest(Request):
     )
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield a `Misfit` for `answer` without `clean` and the like, and for `exact=False` without `estimate`."""
+        """Yield a `Misfit` for a prompt or token without its counterpart, and for `exact=False` without `estimate`."""
         yield from super().misfits()
         for one, other in (("clean", "corrupt"), ("corrupt", "clean"), ("against", "answer"), ("answer", "clean")):
             if getattr(self, one) is not None and getattr(self, other) is None and not self.pairs:

@@ -108,7 +108,7 @@ class PatchView(View):
             yield f"correlation of estimates and exact shares: {about['correlation']:.4f}"
 
     def panels(self, finding: Finding) -> Iterator[Panel]:
-        """Yield a map for each part (for heads two: all at all positions, the strongest by position); by step, curves.
+        """Yield a map of each part, and of heads by position; by step, yield curves of the metrics and of each part.
 
         All maps have the same colour scale. If only estimates were computed, the maps show estimates.
         """
@@ -177,7 +177,7 @@ def label(finding: Finding, position: int | None, limit: int = LABEL) -> str:
 def strongest(
     rows: Sequence[Row], part: str, figure: str, together: int = STRONGEST, each: int = STRONGEST
 ) -> list[Row]:
-    """Return a part's rows with the largest |`figure`|: `together` of all positions at once, `each` of one position."""
+    """Return a part's rows of largest |`figure`|: `together` for all positions at once, `each` for one position."""
     of_part = sorted((row for row in rows if row["part"] == part), key=lambda row: -abs(row[figure]))
     placed = [row for row in of_part if row["position"] is not None and abs(row[figure]) >= LEAST]
     return [row for row in of_part if row["position"] is None][:together] + placed[:each]
@@ -189,7 +189,7 @@ def parts_by_step(finding: Finding) -> list[str]:
 
 
 def shares_by_unit(finding: Finding, kind: str) -> Figure:
-    """Shares of a part's layers or heads with all positions patched together: a figure [place] or [step, place].
+    """Return the share that each layer or head of a part recovers, all positions patched: [place] or [step, place].
 
     For the residual stream, the figure is of the last position, since all positions together recover everything.
     """
@@ -201,7 +201,7 @@ def shares_by_unit(finding: Finding, kind: str) -> Figure:
 
 
 def best_place(finding: Finding, kind: str) -> str:
-    """Return the name of a part's layer or head with the largest absolute share, and the share; a dash without any.
+    """Return the name of a part's layer or head with the largest absolute share, and the share; a dash if all are NaN.
 
     For the residual stream, return the first layer that recovers half, since the last layer always recovers all.
     """
@@ -255,7 +255,7 @@ def _number(text: str) -> int | None:
 def patch_page(report: dict[str, Any]) -> bytes:
     """Return a page, HTML in UTF-8, of `report`, which `gpt patch --json` prints for one pair or the means of several.
 
-    For a report with `steps`, the page has a frame for each step; all share `places` [n, 4]: part, layer, head,
+    For a report with `steps`, the page has a frame for each step; all frames share `places` [n, 4]: part, layer, head,
     position (or -1). `numbers` are [frames, n, 3]: share, its error and estimate, NaN where a row has none.
     """
     steps = report.get("steps") or [report]
