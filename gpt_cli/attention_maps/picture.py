@@ -10,12 +10,12 @@ from gpt_cli.attention_maps.file_formats import DOTS_PER_INCH, GAP, MOST_DOTS, c
 from gpt_cli.attention_maps.patterns import AttentionDump
 from gpt_cli.common.drawing.canvas import (
     Axes,
+    Figure,
     PowerNorm,
     as_file,
     find_fonts,
     font_manager,
     fonts_for,
-    new_figure,
     remark_on_missing,
 )
 from gpt_cli.common.drawing.draw_panels import write_origin
@@ -58,7 +58,7 @@ def draw(dump: AttentionDump, notice: Notify = ignored, *, kind: str = "png") ->
     width, height = max(num_columns * inches + margin + 0.9, 3.5), num_rows * inches + foot + 0.5
     # a dot for each weight where that is no wall of dots
     dpi = min(max(110, min(num_tokens / inches, DOTS_PER_INCH)), MOST_DOTS / max(width, height))
-    figure = new_figure(width, height, dpi)
+    figure = Figure(figsize=(width, height), dpi=dpi)
     axes = figure.add_axes((margin / width, foot / height, 1 - (margin + 0.9) / width, 1 - (foot + 0.5) / height))
     image = axes.imshow(
         grid, norm=PowerNorm(0.5, 0, 1), cmap="viridis", interpolation="none" if kind == "svg" else "nearest"

@@ -27,7 +27,7 @@ class Signals:
     """What the user's signals ask a training to do: to stop, or to save a checkpoint.
 
     USR1 asks for a checkpoint; INT, TERM, HUP and XCPU ask for the end. Until `saving` is set, these end the process
-    at once. From then on, `stop` returns the first of them, and a second one ends the process at once, unless it is
+    at once. From then on, `received` is the number of the first, and a second ends the process at once, unless it is
     XCPU or arrives within a second. Files are complete at any moment, and once `saved` is set, no step is lost. A
     process that ends at once prints a line, if `may_speak` allows that for the exit code, and calls `before_leaving`;
     if steps are lost, the line ends with `advice`.
@@ -41,10 +41,6 @@ class Signals:
     received: int | None = field(default=None, init=False)
     _received_at: float = field(default=0.0, init=False)
     _save_requested: bool = field(default=False, init=False)
-
-    def stop(self) -> int | None:
-        """Return the number of the signal that asked the training to stop; None if no signal did."""
-        return self.received
 
     def save_requested(self) -> bool:
         """Return whether USR1 has asked for a checkpoint since the last call of this method."""

@@ -50,11 +50,12 @@ def announce(prepared: Prepared, console: Console, *, of_sweep: bool = False) ->
     )
     console.notice(f"tokenizer   {prepared.config.tokenizer.kind}, vocabulary of {prepared.vocab_size:,}")
     if prepared.steps_left > 0:
+        epochs = prepared.epochs_left
         console.notice(
             f"estimate    {size(prepared.memory_bytes)} of memory, {size(prepared.disk_bytes)} of disk; "
             f"{duration(prepared.seconds_left)} for {counted(prepared.steps_left, 'step')} of "
             f"{prepared.config.tokens_per_step:,} tokens, "
-            f"{_ratio(prepared.epochs_left)} epochs, and the closing evaluation"
+            f"{epochs:{',.0f' if epochs >= 100 else '.3g'}} epochs, and the closing evaluation"
         )
     if prepared.step:
         console.notice(f"resuming {prepared.directory} at step {prepared.step:,}")
@@ -63,11 +64,6 @@ def announce(prepared: Prepared, console: Console, *, of_sweep: bool = False) ->
     if prepared.num_processes == 1 and settings.device != "cpu" and (count := num_accelerators()) > 1:
         together = 1 << count.bit_length() - 1  # the largest power of two
         console.notice(f"this machine has {count} GPUs, of which this uses one; --processes {together} uses {together}")
-
-
-def _ratio(number: float) -> str:
-    """Format a ratio with three significant digits; from 100 on, as a whole number with commas."""
-    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def show_progress(events: Iterator[TrainingEvent], prepared: Prepared, console: Console) -> Finished:

@@ -108,7 +108,8 @@ def train_and_show(
         signals = Signals(before_leaving=stack.close, advice=advice, may_speak=may_speak)
         # signals stay caught until everything is printed, because they may arrive again
         with listening(signals):
-            host = replace(console.host(), stop=signals.stop, save_requested=signals.save_requested, loggers=Followers)
+            host = replace(console.host(), save_requested=signals.save_requested, loggers=Followers)
+            host = replace(host, stop=lambda: signals.received)
             host = stack.enter_context(training_environment(plan.directory, host, ranks))
             outcome = setup(plan, host, ranks)
             if isinstance(outcome, Finished):

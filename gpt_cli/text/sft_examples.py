@@ -34,9 +34,6 @@ class ConversationCorpus(CorpusPart):
         share = (end - start) / of.num_documents  # about: all count as equally long
         self.num_characters, self.num_bytes = round(of.num_characters * share), round(of.num_bytes * share)
 
-    def __len__(self) -> int:
-        return self._end - self._start
-
     def conversations(self) -> Iterator[Conversation]:
         """Yield all conversations in order; raise DataError if the text has become unreadable."""
         return (read_conversation(block.text) for block in islice(self._of.blocks(), self._start, self._end))

@@ -25,9 +25,9 @@ pytestmark = pytest.mark.slow
 def heard(signals: Signals) -> int | None:
     """What was asked for, once the thread that hears had time to."""
     deadline = time.monotonic() + 10
-    while signals.stop() is None and time.monotonic() < deadline:
+    while signals.received is None and time.monotonic() < deadline:
         time.sleep(0.001)
-    return signals.stop()
+    return signals.received
 
 
 def saving() -> Signals:
@@ -40,7 +40,7 @@ def test_the_first_signal_is_remembered_and_handlers_are_put_back() -> None:
     before = signal.getsignal(signal.SIGTERM)
     signals = saving()
     with listening(signals):
-        assert signals.stop() is None
+        assert signals.received is None
         os.kill(os.getpid(), signal.SIGTERM)
         assert heard(signals) == signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) == before

@@ -41,7 +41,7 @@ with without_warnings():
 
 __all__ = [
     "Axes", "Figure", "Line2D", "LogFormatter", "MaxNLocator", "PowerNorm", "as_file", "cycler", "find_fonts",
-    "font_manager", "fonts_for", "new_figure", "rc_context", "remark_on_missing", "translate",
+    "font_manager", "fonts_for", "rc_context", "remark_on_missing", "translate",
 ]  # fmt: skip
 
 _LIKELY_CJK = re.compile(r"cjk|han|hei|song|ming|kai|fang|gothic|unicode|fallback|noto|yahei|pingfang", re.IGNORECASE)
@@ -50,11 +50,6 @@ _SIMPLIFIED = re.compile(r"cjk-|cjksc|sans-?(sc|cn|gb)|wqy|simhei|yahei|pingfang
 _OTHER_WEIGHT = re.compile(r"bold|black|light|thin|medium|heavy", re.IGNORECASE)
 _COMMON = set("注意力权重训练验证损失每步头层")  # a font that has them has our words
 _HINT = "(Debian: apt install fonts-noto-cjk)"
-
-
-def new_figure(width: float, height: float, dpi: float, *, constrained: bool = False) -> Figure:
-    """Return an empty figure of `width` x `height` inches at `dpi` dots per inch, perhaps with `constrained` layout."""
-    return Figure(figsize=(width, height), dpi=dpi, layout="constrained" if constrained else None)
 
 
 def as_file(figure: Figure, kind: str) -> bytes:

@@ -21,7 +21,6 @@ from gpt_cli.common.drawing.canvas import (
     find_fonts,
     font_manager,
     fonts_for,
-    new_figure,
     rc_context,
     remark_on_missing,
 )
@@ -61,7 +60,7 @@ def draw_panels(
     plain: dict[Any, Any] = {"axes.spines.top": False, "axes.spines.right": False}
     plain["axes.prop_cycle"] = cycler(color=COLOURS)
     with rc_context({"font.size": 7, "font.family": [*words, *fonts], **plain}):
-        figure = new_figure(width, height, 110)
+        figure = Figure(figsize=(width, height), dpi=110)
         figure.set_layout_engine("constrained", rect=(0, _FOOT / height, 1, 1 - (_FOOT + 0.1) / height))
         ratios: dict[str, Any] = {"width_ratios": widths, "height_ratios": heights}
         all_axes = figure.subplots(num_rows, beside, squeeze=False, sharex=beside == 1 and not maps, **ratios).flat

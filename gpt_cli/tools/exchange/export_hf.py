@@ -93,14 +93,8 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str = "The
     # generation begins where padding on the left ends, but training counts learned positions from the very first token
     padding_side = "left" if config.model.positions in ("rope", "none") else "right"
     template = chat_template(config, tokenizer)
-    card = model_card(
-        os.path.basename(os.path.realpath(out)),
-        config,
-        stock,
-        progress,
-        prompt=prompt,
-        end_pads=pad == tokenizer.end_of_text,
-    )
+    name = os.path.basename(os.path.realpath(out))
+    card = model_card(name, config, stock, progress, prompt=prompt, end_pads=pad == tokenizer.end_of_text)
     contents = (
         [card.encode("utf-8")],
         [json_bytes({**stock.config, **ends, **padding, "dtype": number_type, "gpt_cli": own_keys(config, tokenizer)})],
@@ -117,7 +111,7 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str = "The
 
 
 def write_export(out: Path, files: Mapping[str, Iterable[Buffer]], ours: Collection[str]) -> None:
-    """Write `files` as the directory `out`; if it has names beyond `ours`, replace the files in `ours` one by one."""
+    """Write `files` to `out` in place of an earlier export, whose file names are `ours`; files of other names stay."""
     if not out.is_dir() or set(os.listdir(out)) <= set(ours):
         write_directory(out, files)
     else:
@@ -128,10 +122,7 @@ def write_export(out: Path, files: Mapping[str, Iterable[Buffer]], ours: Collect
 def model_card(
     name: str, config: Config, fit: Fit, progress: Progress, *, prompt: str = "The", end_pads: bool = False
 ) -> str:
-    """Return the README.md of an export, with code that continues `prompt`.
-
-    With `end_pads`, the card calls end-of-text the padding token too.
-    """
+    """Return an export's README.md, with code that continues `prompt`; `end_pads` means that end-of-text pads too."""
     figures = {"Loss of the last step": progress.loss, "Lowest validation loss until then": progress.best_loss}
     losses = [f"{name}: {loss:.4f} nats/token.\n" for name, loss in figures.items() if loss is not None]
     num_steps, num_tokens = progress.step, progress.num_training_tokens
@@ -170,7 +161,7 @@ def model_card(
 
 
 def licences(config: Config) -> str:
-    """Return the licences of the training texts that are in the dataset catalogue; an empty text if none is."""
+    """Return the licences of the training texts that the dataset catalogue lists; an empty string if it lists none."""
     return "; ".join(f"`{entry.name}`: {entry.licence}" for entry in _catalogued(config))
 
 
@@ -179,7 +170,7 @@ def _catalogued(config: Config) -> list[Dataset]:
 
 
 def shareable(config: Config) -> Config:
-    """Return a copy of a config with only file names as paths of texts, since folder names are private."""
+    """Return a copy of a config that keeps only the file name of each text's path, since folder names are private."""
     data = config.data
     names = {
         key: [_name(source) for source in value] if isinstance(value, list) else value and _name(value)
@@ -223,7 +214,7 @@ def _is_copy(part: Part) -> bool:
 
 
 def _rows(part: Part, ours: Mapping[str, Tensor]) -> Tensor:
-    """Return the rows of a part; products are computed in float64 and rounded once, to float32."""
+    """Return the rows that `part` describes; products are computed in float64 and rounded once, to float32."""
     first, *others = (ours[name] for name in part.names)
     if _is_copy(part):
         return first

@@ -13,6 +13,7 @@ from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.checkpoints.select import first_usable
 from gpt_cli.checkpoints.training_text import opening, readable_prompt
 from gpt_cli.checkpoints.verify import read_verified
+from gpt_cli.common.drawing.token_labels import label_of
 from gpt_cli.common.files import write_durably
 from gpt_cli.common.host import Host
 from gpt_cli.common.machine.memory import reuse_memory
@@ -26,7 +27,7 @@ from gpt_cli.tools.exchange.model_page import ModelPage, first_prompt, model_pag
 from gpt_cli.tools.exchange.page_data import Kind
 from gpt_cli.tools.exchange.request import FILES, PAGES, ExportRequest
 from gpt_cli.tools.interpret.attention import with_heads
-from gpt_cli.tools.interpret.attention_files import attention_page, prompt_content
+from gpt_cli.tools.interpret.attention_files import attention_page
 from gpt_cli.tools.interpret.over_training import Film, make_film, tell_omissions
 from gpt_cli.tools.pages.html_page import HANDOUT, MODEL, build_page
 
@@ -63,8 +64,8 @@ class Exported(Result):
 def export(request: ExportRequest, checkpoint: tuple[Header, str | None], host: Host) -> Exported:
     """Export a checkpoint to `request.out` in the format of `request`, and return what was written.
 
-    `checkpoint` is its header and a prompt for pages, None for a default. Raises CheckpointError if the checkpoint is
-    damaged or the format cannot hold it, EnvironmentFailure if memory is short or a file cannot be written.
+    `checkpoint` holds the header, and the prompt with which pages open (None: a default). Raises CheckpointError if the
+    checkpoint is damaged or does not fit the format, EnvironmentFailure if memory is short or a file cannot be written.
     """
     out, title, class_name = request.out, request.title or "", None
     header, prompt = checkpoint
@@ -111,7 +112,7 @@ def export(request: ExportRequest, checkpoint: tuple[Header, str | None], host: 
 
 
 def _attention(stored: Checkpoint, prompt: str, out: Path, name: str, host: Host) -> AttentionDump:
-    """Return the attention of all heads to `prompt`, cut to the context length; `name` stands for the model's path."""
+    """Compute the attention of all heads on `prompt`, cut to the context length; the result calls the model `name`."""
     model, tokenizer, sizes = stored.build_model(), stored.tokenizer, stored.config.model
     ids = encode_prompt(tokenizer, prompt, sizes.context_length, source="‹prompt›", truncate=True)
     layers, heads = range(sizes.num_blocks), range(sizes.num_heads)
@@ -123,7 +124,7 @@ def _attention(stored: Checkpoint, prompt: str, out: Path, name: str, host: Host
 
 
 def write_file(out: Path, checkpoint: Checkpoint) -> None:
-    """Write weights, config and tokenizer as one checkpoint, without optimizer state, environment and folder names.
+    """Write a checkpoint to share: weights, config, tokenizer, without optimizer state, environment and folder names.
 
     Raises EnvironmentFailure if the file cannot be written.
     """
@@ -140,6 +141,6 @@ def write_handout(out: Path, model: ModelPage, dump: AttentionDump, film: Film |
     pages = {"model": build_page(MODEL, *model), "attention": attention_page(dump, title)}
     if film:
         pages["film"] = film.page
-    about = {"title": title, "prompt": prompt_content(prompt), "origin": origin, "pages": list(pages)}
+    about = {"title": title, "prompt": label_of(prompt, limit=80), "origin": origin, "pages": list(pages)}
     first = build_page(HANDOUT, {"handout": about})
     write_export(out, {"index.html": [first], **{f"{name}.html": [page] for name, page in pages.items()}}, PAGES)

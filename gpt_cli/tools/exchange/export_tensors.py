@@ -69,7 +69,7 @@ def projection_recipes(
 
 
 def attention_output(block: int) -> tuple[Part, ...]:
-    """Return the part that is the matrix after the heads of a block."""
+    """Return the output projection matrix of a block's attention, as the only part of a recipe."""
     return (Part((f"blocks.{block}.attention.projection_layer.weight",)),)
 
 

@@ -63,12 +63,12 @@ class Directory:
         return widened(self.read_stored(name, rows), self.tensors[name].dtype)
 
     def read_stored(self, name: str, rows: slice = ALL) -> np.ndarray:
-        """Return `rows` of a tensor in its stored dtype, as `read_numbers` does."""
+        """Return `rows` of a tensor in its stored dtype (bfloat16 as uint16); raise CheckpointError for NaN or inf."""
         return read_numbers(self.tensors[name], name, rows)
 
 
 def read_numbers(stored: HFTensor, name: str, rows: slice = ALL) -> np.ndarray:
-    """Return `rows` of a tensor in the numpy dtype of READABLE (uint16 for bfloat16); Q8_0 becomes float32.
+    """Return `rows` of a stored tensor as a numpy array: bfloat16 as uint16, Q8_0 as float32, other dtypes unchanged.
 
     Raises CheckpointError for NaN or infinity.
     """
@@ -153,7 +153,7 @@ def _download(path: Path) -> str | None:
 
 
 def read_json(path: Path, what: str, most: int) -> dict[str, Any]:
-    """Return the object in a JSON file of up to `most` bytes; for other files, called `what`, raise CheckpointError."""
+    """Return a JSON file's object; raise CheckpointError otherwise, or if the file (a `what`) exceeds `most` bytes."""
     content = read_bytes(path, CheckpointError, most=(what, most))
     try:
         value = strict_json(content.decode("utf-8"))

@@ -160,9 +160,9 @@ def _context_length(settings: Mapping[str, Any], requested: int | None) -> int:
 
 
 def _with_names_of_the_class(directory: Directory, family: Family) -> Directory:
-    """Return a directory with the family's tensor names, without constants and, for tied embeddings, the output layer.
+    """Return the directory with the tensor names of the family's class, without constants and a tied output layer.
 
-    Files of the class's base model lack the first word of each name. Raises CheckpointError if tied copies differ.
+    Files of the class's base model lack the first word of each name. Raises CheckpointError if the tied layer differs.
     """
     tensors: dict[str, HFTensor] = {}
     for name, stored in directory.tensors.items():
@@ -207,7 +207,7 @@ def _num_rows(directory: Directory, family: Family, largest: int) -> int:
 
 
 def _validated(settings: Mapping[str, Any], family: Family, where: str) -> ModelConfig:
-    """Return validated settings; raises CheckpointError that names the config.json keys of the invalid ones."""
+    """Return validated settings; raises CheckpointError that names the config.json key of each invalid setting."""
 
     def in_their_words(problem: GptError) -> CheckpointError:
         key = problem.where.rpartition(".")[2]
@@ -299,7 +299,7 @@ def read_steps(steps: Mapping[int, Path], context_length: int | None, host: Host
 
 
 def _place_of_step(directory: Path) -> re.Match[str] | None:
-    """Match the training step in the name of `directory`, for a link in the link's own name; None without a step."""
+    """Match the training step in the name of `directory`; a link counts by its own name. None without a step."""
     matches = list(_STEP.finditer(os.path.basename(os.path.abspath(directory))))
     named = [match for match in matches if match[1]]
     return (named or matches or [None])[-1]

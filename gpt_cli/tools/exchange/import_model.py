@@ -50,7 +50,10 @@ class Imported(Result):
 
 
 def adopt(request: ImportRequest, source: tuple[Path, Foreign, Mapping[int, Weights]], host: Host) -> Imported:
-    """Write the model `source` as a run; raises as `write_run`, and EnvironmentFailure if the run is being trained."""
+    """Write an imported model as a run and return its sizes; `source` is the result of `request.find`.
+
+    Raises UsageError if the run exists by now, EnvironmentFailure if it is being trained, and errors of `write_run`.
+    """
     out, foreign, steps = source
     for notice in foreign.notices:
         host.notice(notice)
@@ -65,7 +68,7 @@ def adopt(request: ImportRequest, source: tuple[Path, Foreign, Mapping[int, Weig
 def write_run(
     run: RunDirectory, foreign: Foreign, counting: Counting, steps: Mapping[int, Weights] | None = None
 ) -> int:
-    """Write the weights as a run's best checkpoint, without optimizer state; return the number of parameters.
+    """Write the weights of `foreign` as a run's best checkpoint, without optimizer state; return the parameter count.
 
     With `steps`, the run has a checkpoint for each step and no best checkpoint, since losses are unknown. An earlier
     run in the directory is replaced. Raises CheckpointError for weights that are not finite, EnvironmentFailure if a

@@ -21,7 +21,7 @@ _MAX_NAMED = 3
 
 
 class Rows(NamedTuple):
-    """Place of a gpt_cli weight times `factor`, a power of 2: rows `span` of tensor `source` or its transpose."""
+    """The rows `span` of tensor `source` (or its transpose) that hold a gpt_cli weight times `factor`, a power of 2."""
 
     source: str
     span: slice
@@ -48,12 +48,12 @@ class Weights:
         return widened(self.stored(name), self.kind(name))
 
     def kind(self, name: str) -> str:
-        """Return a weight's dtype, a key of READABLE: as in the file; F32 for zeros and for a factor other than 1."""
+        """Return the dtype in which `stored` returns a weight: that of the file, F32 for zeros and scaled weights."""
         rows = self.places.get(name)
         return "F32" if rows is None or rows.factor != 1 else self._directory.tensors[rows.source].dtype
 
     def stored(self, name: str) -> np.ndarray:
-        """Return a weight in its stored dtype, as `kind` does; raises CheckpointError for NaN or infinity."""
+        """Return a weight in the dtype that `kind` returns; raises CheckpointError for NaN or infinity."""
         if name in self.zeros:
             return np.zeros(self.zeros[name], np.float32)
         rows = self.places[name]
@@ -66,20 +66,20 @@ class Weights:
         self._read.cache_clear()
 
     def part(self, rows: Rows) -> np.ndarray:
-        """Return `rows` in float32, divided by `rows.factor`."""
+        """Return the weight at `rows` in float32: the numbers of the file, divided by `rows.factor`."""
         return widened(self._cut(rows), self._directory.tensors[rows.source].dtype) / np.float32(rows.factor)
 
     def _cut(self, rows: Rows) -> np.ndarray:
-        """Return `rows` in the dtype of the file."""
+        """Return the numbers at `rows` in the dtype of the file, without the division by `rows.factor`."""
         if rows.transposed:
             return self._read(rows.source).T[rows.span]
         return self._directory.read_stored(rows.source, rows.span)
 
 
 def weight_locations(recipes: Mapping[str, Recipe], directory: Directory) -> dict[str, Rows] | None:
-    """Return the tensor rows of each gpt_cli weight by name; None if the recipes cannot be inverted for these tensors.
+    """Map each gpt_cli weight to the tensor rows that hold it; None if `recipes` cannot be inverted for `directory`.
 
-    Impossible to invert: products, factors that round, and zeros or copies that training elsewhere made different.
+    Products and factors that round cannot be inverted, nor zeros or copies that another program has trained further.
     """
     locations: defaultdict[str, list[Rows]] = defaultdict(list)
     zeros = [name for name, recipe in recipes.items() if not recipe.parts]

@@ -37,11 +37,12 @@ class ModelPage(NamedTuple):
 def model_page(
     checkpoint: Checkpoint, wanted: Kind | None, name: str, *, title: str = "", prompt: str | None = None
 ) -> ModelPage:
-    """Build a model's page, which shows `name` as the run; `wanted` is the dtype of matrices, None chooses it by size.
+    """Return the JSON data and the weights of a web page that runs a model; the page shows `name` as the run's name.
 
-    The page opens with `prompt`, or, if None, with a short text that the model can encode. Raises CheckpointError for
-    weights that do not fit their config or a tokenizer that pages do not implement, UsageError for weights that float16
-    cannot hold, EnvironmentFailure for a page that is too large.
+    Matrices have the dtype `wanted`; None chooses float16 for a small page, else int8. The page opens with `prompt`,
+    or, if None, with a short text that the model can encode. Raises CheckpointError for weights that do not fit their
+    config or a tokenizer that pages do not implement, UsageError for weights that float16 cannot hold,
+    EnvironmentFailure for a page that is too large.
     """
     model = checkpoint.build_model()
     weights = dict(model.named_parameters())
@@ -89,7 +90,7 @@ def first_prompt(config: Config, tokenizer: Tokenizer, opening: str = "") -> str
 
 @torch.no_grad()
 def stored(page_layout: Layout, weights: Mapping[str, Tensor]) -> bytes:
-    """Encode the weights in the page's layout, little endian: float16, or int8 with scales; vectors in float32."""
+    """Return the weights as little-endian bytes in the page's layout: matrices float16 or int8, vectors float32."""
     content = bytearray(page_layout.num_bytes)
     for tensor in page_layout.tensors:
         for at, numbers in _arrays(tensor, weights[tensor["name"]]):
@@ -98,7 +99,7 @@ def stored(page_layout: Layout, weights: Mapping[str, Tensor]) -> bytes:
 
 
 def _arrays(tensor: Mapping[str, Any], weight: Tensor) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (position of the first byte, array) for each array of one tensor: its numbers, and the scales of int8."""
+    """Yield (byte position, array) for the numbers of `weight` and for int8 scales; `tensor` is its layout entry."""
     weight = weight.float()
     if tensor["kind"] == "int8":
         numbers, scales = to_int8(weight)

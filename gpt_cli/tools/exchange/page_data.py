@@ -192,7 +192,7 @@ def _unknown(step: Mapping[str, Any], types: Sequence[str] = ("NFC", "Replace", 
 
 
 def _cut(step: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a pre-tokenizer step that pages implement as page data; None for a step that does not split."""
+    """Convert a pre-tokenizer step of a type that pages implement to page data; None if the step does not split."""
     if step["type"] == "Metaspace":
         scheme = step.get("prepend_scheme", "always")
         return {"mark": step["replacement"], "scheme": scheme, "split": step.get("split", True)}

@@ -197,29 +197,24 @@ class ExportRequest(Request):
             fit(header.config.model, vocab_size)  # refuses
         elif self.format != "safetensors":
             from gpt_cli.sampling.prompts import encode_text, read_prompt
-            from gpt_cli.tools.exchange.page_data import (
-                chosen_layout,
-                page_context,
-                require_known_form,
-                tokenizer_content,
-            )
+            from gpt_cli.tools.exchange import page_data
 
             if prompt is not None:
                 prompt, _ = read_prompt(prompt, None, header, stdin=host.stdin)
                 encode_text(header.tokenizer, prompt, "‹prompt›")  # refuses
-            tokenizer, kind = tokenizer_content(header.tokenizer), cast("Kind | None", self.quantize)
-            page_layout, num_bytes = chosen_layout(header.shapes, tokenizer, kind)
-            require_known_form(header.config.model)
+            tokenizer, kind = page_data.tokenizer_content(header.tokenizer), cast("Kind | None", self.quantize)
+            page_layout, num_bytes = page_data.chosen_layout(header.shapes, tokenizer, kind)
+            page_data.require_known_form(header.config.model)
             host.notice(f"the page will have about {size(num_bytes)}, with weights in {page_layout.kind}")
             most = header.config.model.context_length
-            if (read := page_context(header.config.model)) < most:
+            if (read := page_data.page_context(header.config.model)) < most:
                 why = "since it holds the attention of every head"
                 host.notice(f"the page reads at most {read:,} tokens of a text, where the model reads {most:,}, {why}")
         return header, prompt
 
 
 def require_directory(out: Path, form: str, overwrite: bool = False) -> None:
-    """Raise UsageError unless `out` is new, empty or an export of format `form`; `overwrite`: even with other files."""
+    """Raise UsageError unless `out` is new, empty or a `form` export; `overwrite` permits files beside the export."""
     our_files = FILES if form == "hf" else PAGES
     replaced = Path(os.path.realpath(out))  # also for x/.., where there is no x
     if replaced.is_dir():

@@ -1,7 +1,4 @@
-"""Write tokenizer.json and tokenizer_config.json, which tokenizers and transformers read, and read such files.
-
-A directory has a tokenizer that `gpt export` wrote or a Hugging Face one. Needs no torch.
-"""
+"""Write and read tokenizer.json and tokenizer_config.json, the tokenizer files of transformers. Needs no torch."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ _STEPS_HINT = (
 
 
 def padding_id(tokenizer: Tokenizer) -> int:
-    """Return the padding id: of a Hugging Face pad_token, or the byte 0xFF, which UTF-8 never uses; else end-of-text.
+    """Return the id for padding: of a Hugging Face pad_token, or of the byte 0xFF, unused in UTF-8; else end-of-text.
 
     Data collators exclude padding from the loss, so a model that is padded with end-of-text never learns end-of-text.
     """
@@ -88,7 +85,7 @@ def pipeline(
 
 
 def chat_template(config: Config, tokenizer: Tokenizer) -> str | None:
-    """Return the Jinja template of a model trained on chats; None for other models or if the tokenizer has the same."""
+    """Return the Jinja template of a model trained on chats; None for others, or if the tokenizer already has it."""
     if config.data.loss is None:
         return None
     template = template_for(config.data.template, tokenizer)
@@ -228,7 +225,7 @@ def checked(
 ) -> HuggingFaceTokenizer:
     """Return the tokenizer that `text`, a tokenizer.json, describes; `names` has the token of each id.
 
-    Raises one CheckpointError for all features that gpt does not support, or for a file that the library cannot read.
+    Raises one CheckpointError for all unsupported features, or for a file that the library tokenizers cannot read.
     """
     tokenizer = HuggingFaceTokenizer(text, settings, end_of_text, max(names) + 1)
     try:
@@ -275,7 +272,7 @@ def _of_files(directory: Path, settings: Mapping[str, Any]) -> str:
 def _end_of_text(
     names: Mapping[int, str], configured: int | list[int] | None, settings: Mapping[str, Any], where: str
 ) -> int:
-    """Return the id of end-of-text: config.json's (`configured`), tokenizer `settings`' eos_token, or <|endoftext|>."""
+    """Return the id of end-of-text: `configured` in config.json, else eos_token of `settings`, else <|endoftext|>."""
     for number in configured if isinstance(configured, list) else [configured]:
         if type(number) is int and number in names:
             return number

@@ -83,9 +83,10 @@ class Explained(Result):
 
 
 def explain(request: ExplainRequest, target: tuple[str, str, Header] | None, host: Host) -> Explained:
-    """Explain what `request` names, and write the page to `request.out`, if set; `target` is from `request.find`.
+    """Compute the explanation that `request` asks for, and write it to `request.out`, if set.
 
-    Raises CheckpointError for a checkpoint that cannot be loaded, and the errors of `_head`.
+    `target` is the result of `request.find`. Raises CheckpointError for an unusable checkpoint, UsageError for a query
+    beyond the prompt, EnvironmentFailure if memory is short or the file cannot be written.
     """
     with host.working("computing"):
         explanation = _head(request, host, *target) if target else _study(request, host) if request.study else journey()

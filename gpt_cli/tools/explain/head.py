@@ -67,7 +67,7 @@ def explain_head(
 
 
 class HeadSteps:
-    """The steps of a head so far; `names` label all tokens, `places` are query positions, `rotary` is rope or None."""
+    """Collect the steps of a head; `names` label all tokens, `places` are query positions, `rotary` is rope or None."""
 
     def __init__(self, head: int, names: Sequence[str], places: Sequence[int], rotary: RotaryPositions | None):
         self.head, self.names, self.places, self.rotary = head, names, list(places), rotary

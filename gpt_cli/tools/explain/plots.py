@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpt_cli.common.drawing.canvas import Axes, Figure, as_file, fonts_for, new_figure, rc_context
+from gpt_cli.common.drawing.canvas import Axes, Figure, as_file, fonts_for, rc_context
 from gpt_cli.common.host import Notify
 from gpt_cli.common.language import say
 from gpt_cli.tools.explain.explanation import Explanation, Step, label_text, title_of
@@ -26,8 +26,8 @@ def plot(study: str, explanation: Explanation, language: str, *, kind: str, noti
 
 
 def _scaling(steps: Sequence[Step], language: str) -> Figure:
-    """Draw each measure against K, without and with division by √K; below, bars of other steps, one group per row."""
-    figure = new_figure(9.5, 3 * len(steps), 110, constrained=True)
+    """Draw the first step as curves over K, without and with division by √K, and the other steps as groups of bars."""
+    figure = Figure(figsize=(9.5, 3 * len(steps)), dpi=110, layout="constrained")
     both = [say("undivided", language), say("divided", language)]
     for part, step in zip(figure.subfigures(len(steps), 1, squeeze=False)[:, 0], steps, strict=True):
         part.suptitle(say(step.title or title_of(step.name), language), fontsize=8)
@@ -64,7 +64,7 @@ def _maps(steps: Sequence[Step], language: str) -> Figure:
     """Draw a heat map of each step, two side by side; a map's height grows with its number of rows."""
     pairs = [steps[first : first + 2] for first in range(0, len(steps), 2)]
     heights = [0.8 + 0.36 * max(len(step.rows) for step in pair) for pair in pairs]
-    figure = new_figure(11, 0.4 + sum(heights), 110, constrained=True)
+    figure = Figure(figsize=(11, 0.4 + sum(heights)), dpi=110, layout="constrained")
     places = figure.subplots(len(pairs), 2, height_ratios=heights, squeeze=False)
     for pair, row in zip(pairs, places, strict=True):
         for step, axes in zip(pair, row, strict=False):

@@ -44,7 +44,7 @@ class Table:
 
 
 def to_terminal(explanation: Explanation, language: str, width: int) -> str:
-    """Return plain text. A table wider than `width` is cut off, or continues below if its columns have names."""
+    """Return an explanation as text; a table over `width` is cut, or continues below if its columns have names."""
     lines = [say(explanation.title, language), *([explanation.source] if explanation.source else [])]
     for table in _tables(explanation, language):
         if table.part:
@@ -161,7 +161,7 @@ def _cut(table: Table) -> list[list[str]]:
 
 
 def _aligned(rows: Sequence[Sequence[str]], width: int, *, whole: bool) -> list[str]:
-    """Return lines of aligned columns, as many as fit in `width`; with `whole`, the other columns follow below."""
+    """Return a table's lines, with as many columns as fit in `width`; with `whole`, the other columns follow below."""
     label = min(_MAX_LABEL, max(cell_len(row[0]) for row in rows))
     # rows may have thousands of numbers: take no more than could fit
     columns = list(zip(*(row if whole else row[: width + 1] for row in rows), strict=True))[1:]

@@ -59,11 +59,7 @@ class ExplainRequest(Request):
         default=None, description="en or zh. Default: the language of help and errors."
     )
 
-    exclusive = (
-        ("prompt", "prompt_file"),
-        ("out", "form"),
-        ("example", "study", *_OF_HEAD, *_OF_MODEL),
-    )
+    exclusive = (("prompt", "prompt_file"), ("out", "form"), ("example", "study", *_OF_HEAD, *_OF_MODEL))
 
     def misfits(self) -> Iterator[Misfit]:
         """Yield an error (`Misfit`) for flags that exclude each other or have no effect on an example or a study."""

@@ -1,4 +1,4 @@
-"""Small studies of one idea each, with numbers that anyone can reproduce."""
+"""Studies of one idea each: division of scores, causal mask, dropout and padding, with reproducible numbers."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ SENTENCES = ((5, 2, 1, 0, 0), (1, 3, 1, 4, 0))
 
 @torch.no_grad()
 def scaling(loaded: Loaded | None) -> Explanation:
-    """Compare softmax with and without division: random and a trained model's scores by √K, Gaussian numbers by 100.
+    """Compare softmax of undivided and divided inputs: random scores and a model's scores by √K, normal numbers by 100.
 
-    Entropy is in nats; the gradient is the Frobenius norm of the Jacobian of softmax with respect to its scores.
+    The measures: entropy in nats, the largest weight, and the gradient (Frobenius norm of the Jacobian of softmax).
     """
     generator = torch.Generator().manual_seed(0)
     rows = []
@@ -70,7 +70,7 @@ def _facts(scores: Tensor) -> Tensor:
 
 
 def _measured(scores: Tensor, K: int) -> np.ndarray:
-    """Compute `_facts` without and with division by √K, in the order of _MEASURES: [rows, n] -> [rows, 6]."""
+    """Measure entropy, largest weight and gradient of softmax, undivided and divided by √K: [rows, n] -> [rows, 6]."""
     return torch.stack([_facts(scores), _facts(scores / K**0.5)], dim=-1).flatten(1).numpy()
 
 

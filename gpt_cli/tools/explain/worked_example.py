@@ -39,7 +39,7 @@ def step_of(part: str, name: str, formula: str, numbers: Tensor, *, title: str =
 
 @torch.no_grad()
 def journey() -> Explanation:
-    """Explain the example in all seven forms, each with its own seed; torch's global generator keeps its state."""
+    """Explain the example in all seven forms of attention; torch's global random generator keeps its state."""
     x = torch.tensor(EMBEDDINGS)
     steps = [step_of("inputs", "token_embedding", "x", x)]
     parameters: dict[str, Tensor] = {}
@@ -88,7 +88,7 @@ def _trainable(x: Tensor) -> StepsAndMatrices:
 
 
 def linear_head() -> Attention:
-    """Return the untrained head (seed 789) that forms c, d and e of the example share."""
+    """Return the example's untrained attention head (seed 789), which its forms c, d and e have in common."""
     torch.manual_seed(789)
     return Attention(3, 2)
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from gpt_cli.attention_maps.patterns import AttentionDump
 
 _FEW = 2**18  # this many numbers of two bytes still make a file below a megabyte
-_MAX_PROMPT = 80  # characters
 
 
 def encode_dump(
@@ -135,15 +134,10 @@ def weights_content(
         "heads": heads,
         "generated": [],
         "colours": STEPS,
-        "origin": origin and asdict(origin) | {"prompt": prompt_content(origin.prompt)},
+        "origin": origin and asdict(origin) | {"prompt": label_of(origin.prompt, limit=80)},
         "levels": np.iinfo(weights.dtype).max,
         "weights": packed(weights.tobytes()),
     }
-
-
-def prompt_content(prompt: str) -> str:
-    """Shorten a prompt to a title for a page, of at most _MAX_PROMPT characters."""
-    return label_of(prompt, limit=_MAX_PROMPT)
 
 
 def scores_content(frames: Sequence[HeadScores]) -> dict[str, object]:

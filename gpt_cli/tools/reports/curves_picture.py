@@ -14,7 +14,6 @@ from gpt_cli.common.drawing.canvas import (
     as_file,
     find_fonts,
     font_manager,
-    new_figure,
     rc_context,
     remark_on_missing,
     translate,
@@ -54,7 +53,8 @@ def draw_curves(records: Sequence[RunRecord], axis: str, kind: str, notice: Noti
     fonts, missing = find_fonts(set("".join(visible(group.label) for group in groups)))
     names, in_colour = swept(groups), min(len(groups), MOST_DRAWN + 1)
     with rc_context(_STYLE):
-        figure = new_figure(9.0, 7.6 + 0.18 * in_colour + (2.2 if names else 0), 130, constrained=True)
+        height = 7.6 + 0.18 * in_colour + (2.2 if names else 0)
+        figure = Figure(figsize=(9.0, height), dpi=130, layout="constrained")
         large, *rows = figure.add_gridspec(3 + bool(names), 1, height_ratios=[1.8, *([1.2] if names else []), 1, 1])
         if by_token(records):
             _draw_losses(figure.add_subplot(large), groups, axis)
@@ -79,7 +79,7 @@ def draw_losses_of(directory: Path, kind: str = "png") -> bytes | None:
 def draw_losses(record: RunRecord, kind: str = "png") -> bytes:
     """Return a picture of the training and the validation loss of one run by step."""
     with rc_context(_STYLE):
-        figure = new_figure(7.5, 4.2, 130, constrained=True)
+        figure = Figure(figsize=(7.5, 4.2), dpi=130, layout="constrained")
         groups = groups_of([record])
         fonts, missing = find_fonts(set(visible(record.name)))
         _draw_losses(figure.add_subplot(), groups, "step")

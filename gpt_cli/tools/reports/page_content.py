@@ -65,7 +65,7 @@ def report_page(
         "environment": _rows_content(rows([record.environment for record in records])),
         "corpus": _rows_content(rows([_corpus(record) for record in records])),
         "attention": _attention_content(records, dumps or {}),
-        "attentionCommand": f"gpt report {_typed(records[0])} --prompt TEXT --out report.html",
+        "attentionCommand": f"gpt report {quote(visible(records[0].path))} --prompt TEXT --out report.html",
         "colours": STEPS,
     }
     return build_page(REPORT, content)
@@ -128,11 +128,6 @@ def _rows_content(rows: Sequence[Row]) -> list[dict[str, Any]]:
     ]
 
 
-def _typed(record: RunRecord) -> str:
-    """Return the path of a run, quoted for a shell command."""
-    return quote(visible(record.path))
-
-
 def _shared_beginning(record: RunRecord) -> str:
     """Return `train.sample_prompt`, or else the beginning that all samples share, which contains their prompt."""
     if (prompt := record.config.get("train.sample_prompt")) is not None:
@@ -162,7 +157,7 @@ def _attention_content(records: Sequence[RunRecord], dumps: Mapping[str, Attenti
     most_bytes = _MOST_ATTENTION // len(records)
     for index, record in enumerate(records):
         run, weights, problem = RunFiles(record.path), None, ""
-        command = f"gpt attn-dump --run {_typed(record)} --over-training --out film.html"
+        command = f"gpt attn-dump --run {quote(visible(record.path))} --over-training --out film.html"
         if (dump := dumps.get(record.name)) is not None:
             command = ""
             if dump.weights.size <= 2 * most_bytes:

@@ -16,8 +16,8 @@ from gpt_cli.common.drawing.canvas import find_fonts, fonts_for, remark_on_missi
 
 DRAW = """
 import os, sys
-from gpt_cli.common.drawing.canvas import as_file, new_figure
-figure = new_figure(2, 2, 100)
+from gpt_cli.common.drawing.canvas import Figure, as_file
+figure = Figure(figsize=(2, 2), dpi=100)
 figure.text(0.5, 0.5, "a")
 sys.stdout.buffer.write(as_file(figure, "png"))
 import matplotlib

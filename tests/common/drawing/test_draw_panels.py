@@ -11,7 +11,7 @@ import pytest
 
 from gpt_cli.common.drawing import canvas
 from gpt_cli.common.drawing import draw_panels as drawing
-from gpt_cli.common.drawing.canvas import fonts_for, new_figure
+from gpt_cli.common.drawing.canvas import Figure, fonts_for
 from gpt_cli.common.drawing.draw_panels import BANDS, BARS, CELLS, GREY, draw_lines, draw_map, draw_panels
 from gpt_cli.common.drawing.file_types import PICTURES
 from gpt_cli.common.drawing.panels import Curves, HeatMap, PlotLine
@@ -51,14 +51,14 @@ def test_words_of_a_pdf_are_text_in_fonts_that_it_contains(prompt: str, kind: by
 def test_layers_grow_downwards_and_the_sides_of_a_map_have_names() -> None:
     svg = draw_panels(ORIGIN, [MAP, CURVE], kind="svg").decode()
     assert {f"<!-- {word} -->" in svg for word in ("layer", "head", BARS, ".10", "“a $text”")} == {True}
-    axes: Any = new_figure(2, 2, 50).subplots()
+    axes: Any = Figure(figsize=(2, 2), dpi=50).subplots()
     draw_map(axes.figure, axes, MAP, set(), "en")
     top, bottom = axes.transData.transform([(0, 0), (0, 1)])[:, 1]
     assert top > bottom
 
 
 def drawn(shown: Curves) -> Any:
-    axes: Any = new_figure(6, 2, 50).subplots()
+    axes: Any = Figure(figsize=(6, 2), dpi=50).subplots()
     draw_lines(axes, shown, "en")
     return axes
 

@@ -1,6 +1,6 @@
 """Read the config.json of a transformers model key by key, and report keys that nothing has read. Needs no torch.
 
-The keys of rope, of which versions 4 and 5 of transformers have different ones, are also written here.
+The module also writes the keys of rope, which differ between versions 4 and 5 of transformers.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class ConfigFields:
         return self.content.get(key, default)
 
     def number(self, key: str, default: float | None = None) -> float | None:
-        """Return a number, or `default` if absent or null; record a problem for other types, or if both are missing."""
+        """Return the number at `key`, else `default`; record a problem for another type, or if both are None."""
         value = self.get(key)
         if value is None and default is None:
             self.refuse(f"it has no {key}")
@@ -79,7 +79,7 @@ class ConfigFields:
         return default if value is None else value
 
     def whole(self, key: str, default: int | None = None, *, optional: bool = False) -> int | None:
-        """Return an integer, or `default` if absent; record a problem for other types, or None if not `optional`."""
+        """Return the integer at `key`, else `default`; record other types as problems, also None unless `optional`."""
         value = self.get(key, default)
         if value is None and not optional:
             self.refuse(f"it has no {key}")
@@ -96,7 +96,7 @@ class ConfigFields:
         return value if isinstance(value, bool) else default
 
     def choice(self, key: str, names: Mapping[str, str], default: str) -> str:
-        """Return `names[value]` for the value of `key`, `default` without one; record a problem if `names` lacks it."""
+        """Return `names[value]` for the value at `key` or `default`; record a value not in `names` as a problem."""
         name = self.get(key, default)
         if not isinstance(name, str) or name not in names:
             self.refuse(f"{key} is {brief(name)}, but gpt has {', '.join(names)}")
@@ -126,9 +126,9 @@ def _is_neutral(value: Any) -> bool:
 def read_rope(
     fields: ConfigFields, context_length: int | None, *, of_neox: bool = False
 ) -> tuple[dict[str, Any], float]:
-    """Return the gpt_cli rope settings of a config.json, and the fraction of each head that rope rotates.
+    """Return the gpt_cli rope settings of a transformers config.json, and the fraction of each head that rope rotates.
 
-    Version 4 has rope_theta and rope_scaling (GPT-NeoX: rotary_emb_base, rotary_pct), version 5 rope_parameters.
+    Version 5 has rope_parameters; version 4 has rope_theta and rope_scaling (GPT-NeoX: rotary_emb_base, rotary_pct).
     """
     parameters = fields.get("rope_parameters")
     held = fields.get("rope_scaling") or parameters or {}  # in this order, as version 5 reads both

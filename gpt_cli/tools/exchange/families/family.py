@@ -68,7 +68,7 @@ class Family(ABC):
 
     @abstractmethod
     def settings(self, fields: ConfigFields) -> dict[str, Any]:
-        """Return a config.json as gpt_cli model settings; record problems in `fields`."""
+        """Convert the config.json in `fields` to gpt_cli model settings; record problems in `fields`."""
 
     @abstractmethod
     def config(self, model: ModelConfig) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class Family(ABC):
     def linear(
         self, theirs: str, parts: tuple[Part, ...], num_in: int, num_out: int, has_bias: bool, *, biased: bool = True
     ) -> dict[str, Recipe]:
-        """Return the recipes of the linear layer `theirs`; if `biased`, with a bias (zeros unless `parts` have one)."""
+        """Return the recipes of the linear layer `theirs`: weight, and if `biased` a bias (zeros unless `has_bias`)."""
         shape = (num_in, num_out) if self.transposes else (num_out, num_in)
         recipes = {f"{theirs}.weight": Recipe(shape, parts, self.transposes)}
         if biased:
@@ -118,7 +118,7 @@ class Family(ABC):
         return True, True, True
 
     def absent(self, fields: ConfigFields) -> re.Pattern[str] | None:
-        """Return a pattern of names of biases that gpt_cli has, as zeros, and a config's model lacks; None for none."""
+        """Return a pattern of names of biases that are zeros in gpt_cli and missing in a config's model, or None."""
         return None
 
     def notes(self, model: ModelConfig) -> Iterator[str]:

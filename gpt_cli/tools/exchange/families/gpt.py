@@ -121,7 +121,7 @@ def _undivided(model: ModelConfig) -> float:
 
 
 def _windows(fields: ConfigFields, num_blocks: Any) -> list[int | None] | None:
-    """Return the repeating pattern of windows, from attention_layers or attention_types; None after a problem."""
+    """Return the blocks' attention windows as a repeating pattern; None after a problem, which `fields` records."""
     width = fields.whole("window_size", 256)
     types = fields.get("attention_types") or [[["global", "local"], 12]]
     kinds = fields.get("attention_layers")

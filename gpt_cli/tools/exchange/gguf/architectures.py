@@ -1,6 +1,6 @@
 """Architectures of llama.cpp: which gpt_cli models each of them computes, and how llama.cpp names the tensors.
 
-Each architecture is a transformers class with other names, so GGUF is made from that class's recipes. Needs no torch.
+Each architecture computes what a transformers class computes, so exports reuse the class's recipes. Needs no torch.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ROPE_FACTORS = "rope_freqs.weight"  # by which the frequencies of Llama 3 are di
 
 
 class Architecture(NamedTuple):
-    """An architecture of llama.cpp; `types` are the transformers model_types that it computes, the usual one first."""
+    """An architecture of llama.cpp; `types` are the transformers model_types that it computes, the usual type first."""
 
     name: str
     types: tuple[str, ...]
@@ -63,7 +63,7 @@ class Architecture(NamedTuple):
         return f"attention.layer_norm_{'rms_' if rms else ''}epsilon"
 
     def names(self, family: Family, blocks: Iterable[int | str]) -> dict[str, str]:
-        """Map the GGUF names of all tensors that a model with these `blocks` may have to transformers names."""
+        """Return the transformers name of each tensor that a model with these `blocks` can have, by GGUF name."""
         layers = {**self.attention, **dict(zip(family.norms, ("attn_norm", "ffn_norm"), strict=True))}
         layers |= {f"mlp.{theirs}": _FEED_FORWARD[ours] for theirs, ours in family.layers.items()}
         names = {
@@ -104,7 +104,7 @@ ARCHITECTURES = {one.name: one for one in _ALL}
 
 
 def architecture_of(model: ModelConfig, vocab_size: int) -> tuple[Architecture, Family, Fit]:
-    """Return the llama.cpp architecture that computes `model`, its transformers family, and the family's `Fit`.
+    """Return the llama.cpp architecture for `model`, and the equivalent transformers family with config and tensors.
 
     Raises UsageError that names every setting which the architecture lacks.
     """
@@ -156,7 +156,7 @@ def tensors_there(chosen: Architecture, family: Family, fitted: Fit, num_blocks:
 
 
 def rope_factors(config: Mapping[str, Any], turned: int) -> np.ndarray:
-    """Divisors of the rope frequencies of `turned` numbers, by a config.json's Llama 3 keys: float32 [turned / 2]."""
+    """Compute the divisor of each rope frequency by Llama 3's config.json keys, for `turned` numbers: [turned / 2]."""
     scaling, base = config["rope_scaling"], config["rope_theta"]
     factor, low, high = (scaling[key] for key in ("factor", "low_freq_factor", "high_freq_factor"))
     # turns of each pair within the original context

@@ -43,7 +43,7 @@ class GGUF(Directory):
     head_size: int
 
     def read_stored(self, name: str, rows: slice = ALL) -> np.ndarray:
-        """Return `rows` of a tensor as in transformers; raise CheckpointError for NaN or inf."""
+        """Return `rows` of a tensor, in the row order of transformers; raise CheckpointError for NaN or inf."""
         stored, order = self.there[name]
         if order == "transposed":
             return arranged(read_numbers(stored, name), order, 1)[rows]
@@ -121,7 +121,7 @@ def _config(
     theirs: Mapping[str, Any],
     where: str,
 ) -> dict[str, Any]:
-    """Build a config.json from the GGUF keys in `left`, which loses them, and from `theirs`, that of an export."""
+    """Build a config.json from GGUF keys, removed from `left`, and `theirs`, an export's config.json (may be empty)."""
 
     def taken(key: str, default: Any = None) -> Any:
         return left.pop(f"{architecture.name}.{key}", default)
@@ -177,7 +177,7 @@ def _head_size(config: Mapping[str, Any]) -> int:
 
 
 def _scaling(factors: np.ndarray, theirs: Mapping[str, Any], config: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the Llama 3 rope_scaling of `factors`: an export's (`theirs`) or published; else raise CheckpointError."""
+    """Find the rope_scaling behind `factors`: that of `theirs`, a config.json, or of Llama 3; else CheckpointError."""
     base, size = config.get("rope_theta"), _head_size(config)
     said = theirs.get("rope_scaling")
     for one in (*([said] if isinstance(said, dict) else []), *({**_LLAMA3, **factor} for factor in _PUBLISHED)):

@@ -39,7 +39,7 @@ _DIGIT = r"\p{N}"
 
 
 class _Cut(NamedTuple):
-    """How llama.cpp splits a text before merging, for one value of `tokenizer.ggml.pre`."""
+    """The rule by which llama.cpp splits a text before it merges bytes, for one value of `tokenizer.ggml.pre`."""
 
     patterns: tuple[str, ...]  # one after another
     whole: bool = False  # whether a word that is a token is that token, whatever its merges
@@ -69,7 +69,7 @@ _NEAREST = {
 
 
 def metadata_of(tokenizer: Tokenizer) -> tuple[dict[str, Any], list[str]]:
-    """Return the metadata with which llama.cpp encodes a text to the same ids as `gpt sample`, in writing order.
+    """Return the GGUF metadata with which llama.cpp encodes a text to the same ids as gpt, in the order of the file.
 
     Also returns sentences on how llama.cpp differs from gpt. The tokenizers of gpt_cli put no end-of-text before a
     text, so llama.cpp adds none. Raises UsageError for a tokenizer that GGUF cannot express.
@@ -134,9 +134,10 @@ def _keys(pre: str, tokens: list[str], types: list[int], pairs: list[str], token
 
 
 def _pre(patterns: tuple[str, ...], whole: bool | None) -> tuple[str, list[str]]:
-    """Return the `tokenizer.ggml.pre` for patterns, and notices; raise UsageError for patterns without one.
+    """Return the value of `tokenizer.ggml.pre` for these split patterns, and notices on how llama.cpp differs.
 
-    `whole` tells whether a word that is a token skips the merges; None if the merges form all tokens anyway.
+    `whole` tells whether a word that is a token skips the merges; None if the merges form all tokens anyway. Raises
+    UsageError for patterns that llama.cpp does not know.
     """
     alike = tuple(_SAME.get(pattern, pattern) for pattern in patterns)
     fitting = [name for name, cut in _CUTS.items() if tuple(map(as_oniguruma, cut.patterns)) == alike]
@@ -173,7 +174,7 @@ def _refused(what: str) -> UsageError:
 
 
 def tokenizer_from(keys: Mapping[str, Any], where: str, info: Mapping[str, Any]) -> Tokenizer:
-    """Return the tokenizer in a file's metadata: a gpt_cli tokenizer if `info` describes it, else a Hugging Face one.
+    """Return the tokenizer in GGUF metadata `keys`: a gpt_cli tokenizer if `info` matches it, else a Hugging Face one.
 
     `info` is the tokenizer's kind and pattern that `gpt export` stored. Raises CheckpointError for a tokenizer that gpt
     does not support, and for invalid metadata.

@@ -59,7 +59,8 @@ def ablate(
     heads = range(model.config.num_heads) if heads is None else heads
     device = model.token_embedding.weight.device
     lengths, num_variants = np.array([end - start for start, end in windows]), 1 if how == "layer" else len(heads)
-    at_once = _sequences_at_once(model, int(lengths.max()))
+    most = min(tokens_at_once(device, 2**11), LOGITS_AT_ONCE // model.vocab_size)
+    at_once = max(1, most // int(lengths.max()))  # a sequence counts once for each head that is ablated in it
     nats = np.zeros((num_models(how, layers, heads), len(windows)))  # the last row is the whole model's
     with autocast(device, dtype):
         means = None
@@ -82,12 +83,6 @@ def ablate(
 def num_models(how: str, layers: Sequence[int], heads: Sequence[int]) -> int:
     """Number of models that `ablate` measures: one without each head or layer, and the unchanged model."""
     return len(layers) * (1 if how == "layer" else len(heads)) + 1
-
-
-def _sequences_at_once(model: GPT, length: int) -> int:
-    """Number of sequences of `length` tokens per batch; a sequence counts once for each head that is ablated in it."""
-    num_tokens = min(tokens_at_once(model.token_embedding.weight.device, 2**11), LOGITS_AT_ONCE // model.vocab_size)
-    return max(1, num_tokens // length)
 
 
 def _without(
