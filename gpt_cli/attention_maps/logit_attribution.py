@@ -58,10 +58,10 @@ def head_writes(
     top: int = 5,
     count: Callable[[int], object] = lambda _: None,
 ) -> Writes:
-    """Return the `top` tokens whose logits the given heads raise and lower most at positions `queries` (None: all).
+    """Return, for each head and position, the `top` tokens whose logits the head raises most, and lowers most.
 
-    A vocabulary of fewer than `top` tokens gives all its tokens. At most LOGITS_AT_ONCE logits, of one head, are in
-    memory at a time. `count` receives the number of positions each time that a head is done.
+    `layers`, `heads` and positions `queries` choose a part; None means all. A small vocabulary gives fewer tokens. At
+    most LOGITS_AT_ONCE logits are in memory at a time. `count` receives the number of positions after each head.
     """
     assert not model.training
     queries = range(len(ids)) if queries is None else queries

@@ -53,7 +53,7 @@ def metrics_of(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | flo
 
 
 def last_metrics(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | float]]:
-    """Yield the numbers of each undamaged line in the last 16 KiB of metrics, newest first; nothing without a file."""
+    """Yield each undamaged line in the last 16 KiB of metrics, newest first; raise `kind` for an unreadable file."""
     if not path.exists():
         return
     with open_regular(path, kind) as file:

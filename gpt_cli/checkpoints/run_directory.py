@@ -130,7 +130,7 @@ class RunDirectory(RunFiles):
         write_durably(self.outcome, [json.dumps(content, allow_nan=False).encode() + b"\n"])
 
     def rewind(self, step: int) -> None:
-        """Remove samples, snapshots and lenses after `step`; also metrics and best checkpoint, if later or damaged."""
+        """Remove what is later than `step`: samples, snapshots, lens maps, lines of metrics, the best checkpoint."""
         if self.best.exists():
             try:
                 later = read_checkpoint(self.best).progress.step > step

@@ -39,7 +39,7 @@ def as_flags(text: str, names: Mapping[str, str] | None = None, command: str = "
 
 
 def as_keywords(text: str) -> str:
-    """Replace marks such as ‹top_k=5› by Python keywords; marks in a row become comma-separated keywords."""
+    """Write settings that a message marks, such as ‹top_k=5›, as Python arguments, top_k=5; join several by commas."""
 
     def keywords(marks: re.Match[str]) -> str:
         values: dict[str, list[str]] = {}

@@ -67,9 +67,9 @@ def cut(line: str, width: int) -> str:
 def narrow_table(rows: Sequence[tuple[str, ...]], width: int, spare: Sequence[str], dear: Sequence[str] = ()) -> str:
     """Return rows as `table` does if `width` columns hold them; else put each row's last cell below the row, indented.
 
-    If the rows are still too wide, first cells lose their middle. Columns titled in `spare`, then those in `dear`, are
-    dropped one by one until first cells are whole or have 24 columns (12 once all of `spare` are dropped), and
-    different first cells look different.
+    If the rows are still too wide, the columns that the first row titles as in `spare`, then those as in `dear`, are
+    left out one by one, and first cells lose their middle. This ends when first cells are whole or 24 characters wide
+    (12 once all of `spare` are left out), and different first cells look different.
     """
     if max(map(cell_len, (whole := table(rows)).split("\n"))) <= width:
         return whole

@@ -95,7 +95,7 @@ class FolderHeartbeats:
             return None
 
     def _open(self, name: str, flags: int) -> int | None:
-        """Return the descriptor of a file in the folder, which stays open; None if the file cannot be opened."""
+        """Open a file of the folder once and keep it open; return its descriptor, or None if it cannot be opened."""
         if name not in self._opened:
             with contextlib.suppress(OSError):
                 self._opened[name] = os.open(self.folder / name, flags | os.O_CLOEXEC, 0o600)

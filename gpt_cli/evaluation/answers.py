@@ -125,7 +125,7 @@ def _share(hits: np.ndarray) -> dict[str, Any] | None:
 
 
 def about_answers(name: str, about: dict[str, Any]) -> str:
-    """Format a line on a run's answers: examples, those left out, and shares of exact answers and right choices."""
+    """Sum up in a line how run `name` answers: examples, examples left out, shares of exact answers, right choices."""
     said = [f"{visible(name)}: {counted(about['examples'], 'example')}"]
     said += [f"{about['left_out']:,} left out, which its context cannot hold"] if about["left_out"] else []
     for key, what in (("exact_match", "exact answers"), ("choices", "right choices")):

@@ -95,7 +95,7 @@ def estimate(
 
 
 def gradients_waiting(num_micro_batches: int) -> int:
-    """Count the gradient sums set aside while micro-batches are added as in `tree_sum`: 2 -> 0, 4 -> 1, 8 -> 2."""
+    """Number of partial sums kept at once, beside the gradient, while `tree_sum` adds micro-batches: 4 -> 1, 8 -> 2."""
     levels = 0
     while num_micro_batches > 2 and num_micro_batches % 2 == 0:
         num_micro_batches //= 2

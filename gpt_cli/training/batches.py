@@ -76,7 +76,7 @@ class Batches:
         return windows
 
     def windows(self, numbers: Tensor) -> Sequences:
-        """Return inputs and targets, int64 [B, T] each, from the result of `numbers` on the device.
+        """Return inputs and targets, int64 [B, T] each; `numbers` is what the method `numbers` returned, on the device.
 
         Each target is the next token; with a teacher, some targets are drawn instead (`TaughtTargets`).
         """

@@ -145,7 +145,7 @@ def _evaluate(run: Run, watch: Watch, host: Host) -> Score:
 
 
 def _sample(run: Run, watch: Callable[[], object], host: Host) -> Sampled:
-    """Sample a continuation of the run's sample prompt; raise Diverged if logits are not finite."""
+    """Sample a continuation of the run's sample prompt, calling `watch` after each token; raise Diverged for NaN."""
     tokenizer, settings, validation = run.tokenizer, run.config.train, run.validation_ids
     prompt = sample_prompt(run.config, tokenizer, validation)
     ends = validation.template.end_id(tokenizer) if isinstance(validation, Examples) else None

@@ -23,7 +23,7 @@ from gpt_cli.text.tokenizers import Tokenizer
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
-    """Return the cross-entropy in nats: logits [B, T, V], targets [B, T] -> scalar; computed in float32 at least."""
+    """Return the mean (or sum) cross-entropy in nats of logits [B, T, V], targets [B, T], in float32 at least."""
     return F.cross_entropy(_in_full(logits).flatten(0, 1), targets.flatten(), reduction=reduction)
 
 

@@ -69,7 +69,7 @@ class Stats(Result):
 
 
 def stats(request: StatsRequest, config: Config, host: Host) -> Stats:
-    """Count a text; if the request names a config, also estimate the text's tokens. Raises DataError for a bad text."""
+    """Count documents, lines and characters of a text; estimate its tokens if the request names a config."""
     characters = Characters()
     corpus = read_data(config.data, host, watch=characters.add)
     for line in corpus.notices():

@@ -63,7 +63,7 @@ def page_context(model: ModelConfig) -> int:
 
 
 def layout(shapes: Mapping[str, Sequence[int]], kind: Kind) -> Layout:
-    """Return byte positions for tensors of these shapes; tensors of the optimizer state are left out."""
+    """Return where each weight lies in the bytes of a page, from shapes by name; matrices are stored as `kind`."""
     tensors, end = [], 0
     for name, shape in shapes.items():
         if name.startswith(OPTIMIZER_PREFIX):

@@ -148,7 +148,7 @@ def _split(x: Tensor) -> StepsAndMatrices:
 
 
 def _of_heads(part: str, x: Tensor, heads: list[Attention]) -> tuple[list[Step], Tensor, dict[str, Tensor]]:
-    """Return steps for each head and for the joined outputs, the joined outputs [T, H K], and the heads' matrices."""
+    """Return worked steps of all `heads` on x [T, D], titled `part`; the joined outputs [T, H K]; matrices by name."""
     steps: list[Step] = []
     outputs: list[Tensor] = []
     used: dict[str, Tensor] = {}

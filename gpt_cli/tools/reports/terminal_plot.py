@@ -209,7 +209,7 @@ class _Panel:
         return across, down
 
     def _row(self, dots: np.ndarray, signs: np.ndarray, owners: np.ndarray) -> Text:
-        """Return a canvas line as text: braille `dots` or other `signs`, coloured by the groups in `owners`."""
+        """Return a line of the plot: for each cell its braille dots, or its sign if set, in the colour of its curve."""
         characters = [
             chr(_BRAILLE + dot) if dot and sign == " " else sign
             for dot, sign in zip(dots.tolist(), signs.tolist(), strict=True)

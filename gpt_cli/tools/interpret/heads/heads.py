@@ -40,7 +40,7 @@ TOP = 5  # tokens that a head raises or lowers most, and those of a direction
 
 @restored_threads()
 def heads(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
-    """Measure the heads of a model and return the finding; write it to `request.out`, if set.
+    """Score how each head of a model attends on a text, and what its removal costs; write the finding to `request.out`.
 
     Raises CheckpointError, DataError, UsageError for a position that the prompt does not have, and EnvironmentFailure
     if memory is short.
