@@ -88,6 +88,15 @@ def test_a_signal_that_arrives_again_while_python_ends_changes_nothing() -> None
     assert subprocess.run([sys.executable, "-c", script]).returncode == 143
 
 
+def test_a_library_that_swallows_ctrl_c_in_its_import_does_not_keep_gpt_alive(here: Path) -> None:
+    Path("swallows.py").write_text(
+        "import os, signal\ntry: os.kill(os.getpid(), signal.SIGINT)\nexcept KeyboardInterrupt: pass\n"
+    )
+    script = "import gpt_cli.__main__ as entry\nentry.run = lambda _: __import__('swallows')\nentry.main()"
+    done = subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (130, "stopped\n")
+
+
 def test_ctrl_c_inside_eval_ends_with_the_same_code(here: Path) -> None:
     """Python remembers an interrupt that passed through eval(), and would end by the signal although it was caught."""
     script = (
