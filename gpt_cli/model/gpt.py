@@ -132,7 +132,7 @@ class GPT(nn.Module):
     def attention_weights(
         self, ids: Tensor, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
     ) -> Tensor:
-        """Compute attention weights of given layers, in model order, and heads (None: all): ids -> [L, B, H, T, T]."""
+        """Compute attention weights of layers, in model order, and heads (None: all): ids [B, T] -> [L, B, H, T, T]."""
         return torch.stack([stages.weights for stages in self.attention_stages(ids, layers, heads)])
 
     def take_weights(self, weights: Mapping[str, Tensor]) -> GPT:

@@ -35,7 +35,7 @@ def _mix(words, half):
 
 @triton.jit
 def _kept(keys, first, least, head, rows, columns, H, T):
-    """Return where dropout keeps a head's attention weights, for rows (queries) [BQ] and columns (keys) [BK]: bool."""
+    """Return where dropout keeps a head's weights, for rows (queries) [BQ] and columns (keys) [BK]: bool [BQ, BK]."""
     lanes = ((head % H) * T + rows[:, None]) * T + columns[None, :]
     words = (tl.load(first) + head // H) * ((H * T * T + 1) // 2) + (lanes >> 1)
     words = words.to(tl.uint32)

@@ -40,30 +40,33 @@ def choose_kernels(state: TrainingState, warn: Notify) -> None:
     """
     sizes, train, device = state.config.model, state.config.train, state.device
     shape = (train.sequences_at_once, sizes.num_heads, sizes.context_length, sizes.query_size)
-    compiled = train.compile == "on"
+    compiled, begins, packed = train.compile == "on", not state.progress.step, isinstance(state.batches, PackedBatches)
 
     def attention() -> _Trial[Kernel]:
         from gpt_cli.model.triton_attention import dropout_attention
 
-        times = compare_with_plain(dropout_attention, shape, train.dtype, device, sizes.dropout, compiled=compiled)
+        rival = compiled and begins  # the speed of a resumed run decides nothing
+        times = compare_with_plain(dropout_attention, shape, train.dtype, device, sizes.dropout, compiled=rival)
         return dropout_attention, *times
 
     def loss() -> _Trial[Callable[[Tensor, Tensor], Tensor]]:
         V, generator = state.model.vocab_size, torch.Generator().manual_seed(0)
         logits = torch.randn(shape[0], shape[2], V, generator=generator).to(device, product_dtype(train.dtype))
         targets = torch.randint(V, logits.shape[:2], generator=generator).to(device)
-        form = torch.compile(cross_entropy)
+        form = torch.compile(cross_entropy, fullgraph=True)  # raises where it would fall back to plain, unseen
         ways = [partial(way, targets=targets) for way in (cross_entropy, form)]
         return form, *_compare(ways, [logits], torch.ones((), device=device), train.dtype)
 
     fits = sizes.query_size == sizes.value_size and sizes.num_heads * sizes.context_length**2 < _MOST_WEIGHTS
+    fits = fits and not packed and None in sizes.windows
     has_kernel = bool(sizes.dropout) and fits and bool(find_spec("triton"))
     state.model.use_kernel(_choose(state, "attention", "triton", has_kernel, attention, warn))
-    # on an H100, the compiled loss took the memory of the logits in float32 once more (note 0004)
-    logits_bytes = 4 * shape[0] * shape[2] * state.model.vocab_size
-    free = free_memory(device) if compiled and device.type != "cpu" else None
-    has_room = free is None or free >= state.costs.training_bytes + logits_bytes
-    has_loss = compiled and has_room and not isinstance(state.batches, PackedBatches)
+    has_loss = compiled and not packed
+    if has_loss and begins and (free := free_memory(device)) is not None:
+        # on an H100, the compiled loss took the memory of the logits in float32 once more (note 0004)
+        logits_bytes = 4 * shape[0] * shape[2] * state.model.vocab_size
+        allocated = sum(tensor.nbytes for tensor in state.optimizer.changing())
+        has_loss = free >= state.costs.training_bytes - allocated + logits_bytes
     state.cross_entropy = _choose(state, "loss", "compiled", has_loss, loss, warn) or cross_entropy
 
 

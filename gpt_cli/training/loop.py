@@ -109,7 +109,7 @@ def train(run: Run, host: Host = NOBODY) -> Generator[TrainingEvent, None, None]
         if signal is None:
             try:
                 closing_evaluation = _closing_evaluation(run, watch, host)
-            except StopRequested as stopped:  # all is saved: nothing but this figure is lost
+            except StopRequested as stopped:  # all is saved, or written by a thread: only this figure is lost
                 signal = stopped.signal
         run.finish_writing()
         yield from run.new_events()

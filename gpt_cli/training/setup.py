@@ -79,11 +79,12 @@ def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] 
     if teachers := state.progress.teachers:
         teacher = read_checkpoint(directory.step_file(teachers[-1])).build_model().to(state.device)
         teach(state, teacher, teachers[-1], host)
-    run = Run(state, directory, text.tokenizer, text.validation_ids, saved=None if is_new else state.progress)
     # ranks that compile and ranks that do not would wait for each other in different places
     must_compile = ranks.size > 1 or (is_new and start.config.train.compile == "on")
     with fitting_device(config, ranks.size):
         step_seconds = time_steps(state, host, may_compile=is_new, must_compile=must_compile)
+    # only now, as a checkpoint without a further step keeps its record of kernels, even if one of them failed
+    run = Run(state, directory, text.tokenizer, text.validation_ids, saved=None if is_new else state.progress)
     if start.choice is not None and start.choice.seconds is not None:
         _keep_to(start.choice.seconds, step_seconds, state, host.notice)
     ranks.on_rank_zero(lambda: require_space(run))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,15 +15,18 @@ import pytest
 import torch
 from support.accelerator import Accelerator, on_cpu
 from support.attention import by_products
-from support.helpers import small_config
+from support.helpers import CORPUS_TEXT, small_config
 from support.simulated_graph import give_graphs
 from torch import Tensor
 
+from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.common.host import Host
 from gpt_cli.model.dropout import ToDraw
 from gpt_cli.training import kernel_trials
 from gpt_cli.training.cuda_graphs import record_step
 from gpt_cli.training.kernel_trials import choose_kernels
+from gpt_cli.training.loop import train_whole
+from gpt_cli.training.request import NewRun, Plan, Resume
 from gpt_cli.training.resume import environment
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import take_step
@@ -58,7 +63,7 @@ def install(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> Callab
     ) -> None:
         now = [0.0]
 
-        def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def compiled(function: Callable[..., Tensor], **_: bool) -> Callable[..., Tensor]:
             return timed(loss, loss_seconds) if function is cross_entropy else timed(function, compiled_seconds)
 
         def timed(function: Callable[..., Tensor], seconds: float) -> Callable[..., Tensor]:
@@ -135,14 +140,28 @@ def test_a_slow_or_wrong_kernel_is_not_used(
     [
         ["model.dropout=0"],
         ["model.attention=latent", "model.latent_size=4", "model.positions=rope", "model.rotary_size=4"],
+        ["model.attention_window=4"],
     ],
-    ids=["no dropout", "keys wider than values"],
+    ids=["no dropout", "keys wider than values", "a window in every block"],
 )
 def test_a_model_for_which_the_kernel_is_not_made_tries_none(install: Callable[..., None], settings: list[str]) -> None:
     twin = Twin()
     install(twin, 0.1)
     record(state_on("sim", *settings), pytest.fail)
     assert twin.num_calls == 0
+
+
+def test_a_run_that_continues_keeps_its_kernel_where_nothing_compiles(
+    install: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its trial compares results alone, so it needs no compiled attention."""
+    install(Twin(), 0.1)
+    monkeypatch.setattr(torch, "compile", broken)
+    state = state_on("sim")
+    state.config = state.config.changed(train={"compile": "on"})
+    state.progress = replace(state.progress, step=3, environment=environment(state.config) | {"attention": "triton"})
+    choose_kernels(state, pytest.fail)
+    assert kernels(state) == [True, True]
 
 
 def test_a_step_that_is_only_timed_waits_for_no_kernel(install: Callable[..., None]) -> None:
@@ -254,6 +273,7 @@ def test_a_compiled_loss_needs_room_for_the_logits_once_more(
     install(broken, 0.1, loss_seconds=0.1)
     state = state_on("sim", "train.compile=on")
     needed = state.costs.training_bytes + state.config.train.sequences_at_once * 16 * 257 * 4
+    needed -= sum(tensor.nbytes for tensor in state.optimizer.changing())  # is allocated
     for free, used in ((needed - 1, False), (needed, True)):
         monkeypatch.setattr(kernel_trials, "free_memory", lambda _, free=free: free)
         choose_kernels(state, pytest.fail)
@@ -271,3 +291,27 @@ def test_a_run_that_continues_keeps_its_compiled_loss_or_says_that_it_cannot(
     choose_kernels(state, warnings.append)
     assert warnings == [f"not bit-exact from here on: {line}" for line in warning]
     assert state.progress.environment == without | ({} if warning else {"loss": "compiled"})
+
+
+def test_a_stop_before_a_step_keeps_the_record_of_a_loss_that_fails(
+    accelerator: Accelerator, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the run would go on with the plain loss once all is well again, and say nothing."""
+    give_graphs(accelerator)
+    monkeypatch.setattr(kernel_trials, "_FASTER", 0.0)
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    Path("a.txt").write_text(CORPUS_TEXT, encoding="utf-8")
+    config = small_config("data.source=a.txt", "train.compile=on").changed(train={"device": "sim"})
+    plan, step_4 = NewRun(directory=Path("run"), config=config), Path("run/checkpoints/step-00000004.safetensors")
+
+    def record_after(plan: Plan, stop: Callable[[], int | None]) -> tuple[int, str | None, list[str]]:
+        warnings = list[str]()
+        list(train_whole(plan, Host(stop=stop, warn=warnings.append)))
+        newest = read_checkpoint(max(Path("run/checkpoints").glob("step-*")))
+        return newest.progress.step, newest.progress.environment.get("loss"), warnings
+
+    assert record_after(plan, lambda: signal.SIGINT if step_4.exists() else None) == (4, "compiled", [])
+    monkeypatch.setattr(torch, "compile", lambda function, **_: broken if function is cross_entropy else function)
+    resumed = Resume(directory=Path("run"), config=config, start=plan, by_run_config=False)
+    warning = "not bit-exact from here on: loss compiled -> plain"
+    assert record_after(resumed, lambda: signal.SIGINT) == (4, "compiled", [warning])

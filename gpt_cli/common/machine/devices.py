@@ -88,7 +88,7 @@ def to_device(numbers: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Return the number of free bytes in an accelerator's memory; None for a CPU, or if torch does not know it."""
+    """Return the bytes in an accelerator's memory that are free or reserved by torch for later; None if unknown."""
     if device.type == "cpu":
         return None
     module = torch.get_device_module(device)
@@ -97,7 +97,8 @@ def free_memory(device: torch.device) -> int | None:
     # torch 2.10 may know it for the devices of one module alone
     ask = getattr(torch.accelerator, "get_memory_info", None) or getattr(module, "mem_get_info", None)
     with contextlib.suppress(RuntimeError):
-        return ask(device)[0] if ask else None
+        unused = torch.accelerator.memory_reserved(device) - torch.accelerator.memory_allocated(device)
+        return ask(device)[0] + unused if ask else None
     return None
 
 
