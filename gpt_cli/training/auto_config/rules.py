@@ -44,8 +44,9 @@ _MOST_EPOCHS, _OF_CHARACTERS = 12.0, 5.0  # before a text is known by heart; of 
 # longer (note 0066)
 _TEACHING_PAYS, _MOST_TAUGHT_TOKENS = 2.5, 1_000_000
 _OF_TEACHER, _OF_TWO, _OF_TWO_OF_CHARACTERS = 0.5, 5, 4
-# where there is time for both to be of this size and read as often, with this weight decay (note 0066)
-_LARGE, _LARGE_DECAY = (256, 6), 1.0
+# where there is time for both to be of this size and read as often, with this weight decay, and of characters with this
+# dropout (note 0066)
+_LARGE, _LARGE_DECAY, _LARGE_DROPOUT = (256, 6), 1.0, 0.1
 _FIXES_SIZE = {"d_model", "num_blocks", "feed_forward_size", "ngram_embedding", "weight_decay", "teacher_share"}
 _MINUTES, _MEASURED = (3, 10, 30, 60), range(50_000, 500_001)  # to offer; bytes of the texts of note 0066
 _TWO_GAIN = "two models train, the first of which teaches the second: 1 to 6 % fewer bits per byte"
@@ -151,7 +152,9 @@ def choose_settings(
         **form,
         "bias": False,
         "ngram_embedding": ngrams,
-        "dropout": next(dropout for least, dropout in _DROPOUTS if epochs >= least),
+        "dropout": _LARGE_DROPOUT
+        if large and tokenizer["kind"] == "char"
+        else next(dropout for least, dropout in _DROPOUTS if epochs >= least),
     } | overrides["model"]
     often = _cadence(num_steps / 10)
     train = {

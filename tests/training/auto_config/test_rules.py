@@ -95,7 +95,7 @@ def test_a_small_text_is_not_learned_by_heart() -> None:
     short, long = chosen(english(60_000), 1200), chosen(english(60_000), 6000)
     assert short.config.train.max_time is None
     assert short.config.train.max_steps == long.config.train.max_steps == short.num_steps
-    assert (short.config.model.dropout, short.config.train.teacher_share) == (0.2, 0.1)
+    assert (short.config.model.dropout, short.config.train.teacher_share) == (0.1, 0.1)
     assert "probably learn the text by heart" in short.reasons[-1]
     whole = chosen(english(10_000_000), 60)
     assert whole.config.train.max_time == 60.0
