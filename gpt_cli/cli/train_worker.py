@@ -108,8 +108,9 @@ def train_and_show(
         signals = Signals(before_leaving=stack.close, advice=advice, may_speak=may_speak)
         # signals stay caught until everything is printed, because they may arrive again
         with listening(signals):
-            host = replace(console.host(), save_requested=signals.save_requested, loggers=Followers)
-            host = replace(host, stop=lambda: signals.received)
+            host = replace(
+                console.host(), stop=lambda: signals.received, save_requested=signals.save_requested, loggers=Followers
+            )
             host = stack.enter_context(training_environment(plan.directory, host, ranks))
             outcome = setup(plan, host, ranks)
             if isinstance(outcome, Finished):
