@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,16 +10,8 @@ import torch
 from gpt_cli.common.host import Notify, ignored
 from gpt_cli.common.machine.devices import supports
 from gpt_cli.sampling.decoder import Decoder
-from gpt_cli.sampling.next_token import HostDraws, SamplingParameters, Uniforms
+from gpt_cli.sampling.next_token import Draw, HostDraws, SamplingParameters, Uniforms
 from gpt_cli.sampling.recorded import TRIAL_TOKENS, RecordedDraws, recorded_draws
-
-
-@dataclass(frozen=True)
-class Draw:
-    """A drawn token, and its log-probability under the model itself, before temperature and other parameters."""
-
-    token: int
-    log_probability: float  # nats
 
 
 def generate(
@@ -56,10 +47,10 @@ def generate(
             draws, drawn = recorded_draws(draws, left, warn)
         else:
             drawn = draws.next()
-        ended = [was or token == end_of_text for was, token in zip(ended, drawn.tokens, strict=True)]
+        ended = [was or draw.token == end_of_text for was, draw in zip(ended, drawn, strict=True)]
         if all(ended):
             return
-        yield [None if end else Draw(token, p) for end, token, p in zip(ended, *drawn, strict=True)]
+        yield [None if end else draw for end, draw in zip(ended, drawn, strict=True)]
         ended = [end or done(number) for number, end in enumerate(ended)]
         if all(ended):
             return

@@ -81,11 +81,11 @@ def draw_next(logits: Tensor, parameters: SamplingParameters, seen: Tensor, unif
     return torch.stack([picked.double(), log_probabilities, *(each.double() for each in logits.aminmax(dim=-1))])
 
 
-class NextTokens(NamedTuple):
-    """The drawn token of each row, and its log probability (nats) under the model itself, before SamplingParameters."""
+class Draw(NamedTuple):
+    """A drawn token, and its log-probability under the model itself, before temperature and other parameters."""
 
-    tokens: list[int]
-    log_probabilities: list[float]
+    token: int
+    log_probability: float  # nats
 
 
 class Uniforms:
@@ -123,17 +123,20 @@ class HostDraws:
         for number, prompt in enumerate(rows):
             self.seen[number, list(prompt)] = True
 
-    def next(self) -> NextTokens:
+    def next(self) -> list[Draw]:
         """Draw the next token of each row; raise CheckpointError, naming `self.where`, if logits are not finite."""
         if self.step:
             self._logits = self.decoder.decode(self.tokens)
         uniform = self.uniforms.of_steps(self.step, self.step + 1)[:, 0]
-        drawn = to_next_tokens(draw_next(self._logits.cpu(), self.parameters, self.seen, uniform), self.where)
-        self.step, self.tokens = self.step + 1, drawn.tokens
+        drawn = to_draws(draw_next(self._logits.cpu(), self.parameters, self.seen, uniform), self.where)
+        self.step, self.tokens = self.step + 1, [draw.token for draw in drawn]
         return drawn
 
 
-def to_next_tokens(drawn: Tensor, where: str) -> NextTokens:
-    """Convert the result of `draw_next` to lists; raise CheckpointError, naming `where`, if logits are not finite."""
+def to_draws(drawn: Tensor, where: str) -> list[Draw]:
+    """Convert the result of `draw_next` to a Draw for each row.
+
+    Raises CheckpointError, naming `where`, if logits are not finite.
+    """
     require_finite(drawn[2:], "logits", where)
-    return NextTokens(drawn[0].long().tolist(), drawn[1].tolist())
+    return list(map(Draw, drawn[0].long().tolist(), drawn[1].tolist()))

@@ -12,7 +12,7 @@ from torch import Tensor
 from gpt_cli.common.host import Notify
 from gpt_cli.common.machine.devices import Graph, beside, new_graph, recording_failure, synchronize, to_device
 from gpt_cli.sampling.kv_cache import Cache, DecodeStep
-from gpt_cli.sampling.next_token import HostDraws, NextTokens, draw_next, to_next_tokens
+from gpt_cli.sampling.next_token import Draw, HostDraws, draw_next, to_draws
 
 TRIAL_TOKENS = 8  # a trial takes about as long as so many tokens
 # nats between log probabilities of sums in other orders
@@ -110,21 +110,21 @@ class RecordedDraws:
             self._decoder.append(tokens)
 
     @torch.inference_mode()
-    def next(self) -> NextTokens:
+    def next(self) -> list[Draw]:
         """Launch the next step; return the previous step's tokens; raise CheckpointError if logits are not finite."""
         launched = self._pending
         if self._decoder.is_full:
             drawn = self._read(*launched)
-            self._recompute(drawn.tokens)
+            self._recompute([draw.token for draw in drawn])
         else:
             self._launch()
             drawn = self._read(*launched)
-            self._decoder.append(drawn.tokens)
+            self._decoder.append([draw.token for draw in drawn])
         return drawn
 
-    def _read(self, drawn: Tensor, arrival: torch.Event) -> NextTokens:
+    def _read(self, drawn: Tensor, arrival: torch.Event) -> list[Draw]:
         arrival.synchronize()
-        return to_next_tokens(drawn, self._where)
+        return to_draws(drawn, self._where)
 
     def _recompute(self, tokens: Sequence[int]) -> None:
         """Run the step after `tokens` without the graph, as the decoder must recompute the windows of full rows."""
@@ -201,8 +201,8 @@ class RecordedDraws:
         self._recent.copy_(torch.cat([self._recent[:, 1:], tokens[:, None]], dim=1))
 
 
-def recorded_draws(host: HostDraws, num_tokens: int, warn: Notify) -> tuple[HostDraws | RecordedDraws, NextTokens]:
-    """Draw a token of each row on the host and by a graph; return the object that draws from now on, and the tokens.
+def recorded_draws(host: HostDraws, num_tokens: int, warn: Notify) -> tuple[HostDraws | RecordedDraws, list[Draw]]:
+    """Draw a token of each row on the host and by a graph; return the object that draws from now on, and the draws.
 
     The graph takes over, for up to `num_tokens`, if it draws the same and is faster; if it fails, `warn` receives why.
     """
@@ -221,11 +221,11 @@ def recorded_draws(host: HostDraws, num_tokens: int, warn: Notify) -> tuple[Host
         return host, expected
     if outcome[1] >= seconds:
         return host, expected
-    recorded.begin(expected.tokens)
+    recorded.begin(host.tokens)
     return recorded, expected
 
 
-def _agree(drawn: Tensor, expected: NextTokens, tolerance: float) -> bool:
+def _agree(drawn: Tensor, expected: Sequence[Draw], tolerance: float) -> bool:
     """Return whether a result of `draw_next` has the expected tokens, and log probabilities within `tolerance`."""
-    differences = drawn[1] - torch.tensor(expected.log_probabilities, dtype=torch.float64)
-    return drawn[0].tolist() == expected.tokens and bool((differences.abs() <= tolerance).all())
+    tokens, log_probabilities = torch.tensor(expected, dtype=torch.float64).T
+    return torch.equal(drawn[0], tokens) and bool(((drawn[1] - log_probabilities).abs() <= tolerance).all())

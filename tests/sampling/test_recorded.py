@@ -19,8 +19,8 @@ from gpt_cli.errors import CheckpointError
 from gpt_cli.model import GPT
 from gpt_cli.sampling import kv_cache
 from gpt_cli.sampling.decoder import Decoder
-from gpt_cli.sampling.generate import Draw, generate
-from gpt_cli.sampling.next_token import SamplingParameters
+from gpt_cli.sampling.generate import generate
+from gpt_cli.sampling.next_token import Draw, SamplingParameters
 from gpt_cli.sampling.recorded import TRIAL_TOKENS, RecordedStep
 
 SIZES = ModelConfig(context_length=16, d_model=16, num_heads=2, num_blocks=2, dropout=0.0)
