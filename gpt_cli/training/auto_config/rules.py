@@ -61,6 +61,7 @@ _SLOWER = 1.15  # the time of a step of the second
 _NGRAMS_BELOW = 1.5  # tables of n-grams pay below so many epochs
 _FEWEST_STEPS = 20
 PATIENCE = 3  # evaluations without a better loss, after which more steps than are useful end
+# periods of evaluations and saves, in steps: the one nearest to a tenth of the training
 _CADENCES = (10, 25, 50, 100, 250, 500, 1000, 2500)
 
 
@@ -104,7 +105,8 @@ def choose_settings(
     steps = budget.reference_steps
     tokenizer, why_tokenizer, bytes_per_token = _tokenizer(text, steps, overrides["tokenizer"])
     vocabulary = _num_tokens(text, tokenizer)
-    share = _share_to_train_on(fixed.get("data", {}))
+    data, fraction = fixed.get("data", {}), DataConfig.model_fields["validation_fraction"].default
+    share = 1.0 if data.get("validation_source") else 1 - data.get("validation_fraction", fraction)  # to train on
     tokens = max(1.0, share * (text.num_bytes / bytes_per_token + text.num_documents - 1))  # with end-of-text between
     width, blocks = shape_of(tokens, steps, vocabulary, overrides["model"], most_parameters)
     bounded = (width, blocks) != shape_of(tokens, steps, vocabulary, overrides["model"], math.inf)
@@ -156,7 +158,7 @@ def choose_settings(
         if large and tokenizer["kind"] == "char"
         else next(dropout for least, dropout in _DROPOUTS if epochs >= least),
     } | overrides["model"]
-    often = _cadence(num_steps / 10)
+    often = min(_CADENCES, key=lambda usual: abs(usual - num_steps / 10))
     train = {
         "batch_size": batch,
         "optimizer": "muon",
@@ -251,12 +253,6 @@ def _why_fewer(possible: int, *, memorised: bool) -> str:
     return f" instead of about {possible:,}, which would probably learn the text by heart"
 
 
-def _share_to_train_on(data: Mapping[str, Any]) -> float:
-    """Return the share of the text that is used for training, not for validation."""
-    fraction = DataConfig.model_fields["validation_fraction"].default
-    return 1.0 if data.get("validation_source") else 1 - data.get("validation_fraction", fraction)
-
-
 def _why_budget(budget: Budget) -> str:
     if budget.steps is not None:
         return f"budget    {counted(budget.steps, 'step')}, as requested; the speed of this machine does not matter"
@@ -323,11 +319,6 @@ def _regularisation(model: Mapping[str, Any], large: bool) -> str:
     if model["ngram_embedding"]:
         return f"{dropout} and n-grams of up to {model['ngram_embedding']} tokens"
     return dropout
-
-
-def _cadence(steps: float) -> int:
-    """Return the period of evaluations and saves, in steps: the element of _CADENCES nearest to `steps`."""
-    return min(_CADENCES, key=lambda usual: abs(usual - steps))
 
 
 def _few(number: float) -> str:
