@@ -8,7 +8,7 @@ from gpt_cli.model.attention import Attention, MultiHeadAttention
 from gpt_cli.model.block import Block, FeedForward
 from gpt_cli.model.forms.cross_attention import CrossAttention
 from gpt_cli.model.forms.grouped_query import GroupedQueryAttention
-from gpt_cli.model.forms.latent import LatentAttention, LatentSizes
+from gpt_cli.model.forms.latent import LatentAttention
 from gpt_cli.model.gpt import GPT
 
 __all__ = [
@@ -19,6 +19,5 @@ __all__ = [
     "FeedForward",
     "GroupedQueryAttention",
     "LatentAttention",
-    "LatentSizes",
     "MultiHeadAttention",
 ]

@@ -12,7 +12,7 @@ from gpt_cli.config.model import unknown_form
 from gpt_cli.model.attention import MultiHeadAttention, SelfAttention
 from gpt_cli.model.dropout import Dropout, Keep
 from gpt_cli.model.forms.grouped_query import GroupedQueryAttention
-from gpt_cli.model.forms.latent import LatentAttention, LatentSizes
+from gpt_cli.model.forms.latent import LatentAttention
 
 
 class FeedForward(nn.Module):
@@ -108,8 +108,8 @@ def make_attention(config: ModelConfig) -> SelfAttention:
     D, H, dropout = config.d_model, config.num_heads, config.dropout
     common: dict[str, Any] = {"bias": config.bias, "scaled": config.scale == "head", "head_size": config.value_size}
     if config.attention == "latent":
-        sizes = LatentSizes(config.key_value_latent, config.query_latent_size, config.rotated_size)
-        return LatentAttention(D, H, sizes, dropout, **common)
+        common |= {"query_latent_size": config.query_latent_size, "rotary_size": config.rotated_size}
+        return LatentAttention(D, H, config.key_value_latent, dropout, **common)
     common |= {"qkv_bias": config.qkv_bias, "norm_epsilon": config.epsilon if config.qk_norm else None}
     if config.attention == "multi_head":
         return MultiHeadAttention(D, H, dropout, **common)

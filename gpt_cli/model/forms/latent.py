@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -12,14 +12,6 @@ from torch import Tensor, nn
 from gpt_cli.model.attention import SelfAttention, score_scale
 from gpt_cli.model.dropout import Dropout
 from gpt_cli.model.positions import rotate
-
-
-class LatentSizes(NamedTuple):
-    """Widths of the key-value latent, of the query latent (None: none) and of what RoPE rotates in queries and keys."""
-
-    latent_size: int
-    query_latent_size: int | None = None
-    rotary_size: int = 0
 
 
 class LatentHead(nn.Module):
@@ -44,26 +36,29 @@ class LatentAttention(SelfAttention):
     rotates. The latent is c = W_DKV x [B, T, C]. In each head, the key is W_UK c concatenated with rope(W_KR x), which
     all heads share; the value is W_UV c; the query is W_UQ d concatenated with rope(W_QR d), where d = W_DQ x, or d = x
     if queries have no latent. Scores are divided by sqrt(K + R). The projection layer is W_O. Unlike the paper's
-    models, this class does not normalise the latents, so C = D and R = 0 give multi-head attention.
+    models, this class does not normalise the latents, so C = D and R = 0 give multi-head attention. C is `latent_size`,
+    R `rotary_size`, and the width of d `query_latent_size`.
     """
 
     def __init__(
         self,
         d_model: int,
         num_heads: int,
-        sizes: LatentSizes,
+        latent_size: int,
         dropout: float = 0.0,
         *,
+        query_latent_size: int | None = None,
+        rotary_size: int = 0,
         bias: bool = True,
         scaled: bool = True,
         head_size: int | None = None,
     ):
         super().__init__()
-        K, (C, query_latent, R) = head_size or d_model // num_heads, sizes
+        K, C, R = head_size or d_model // num_heads, latent_size, rotary_size
         self.W_DKV = nn.Linear(d_model, C, bias=False)
         self.W_KR = nn.Linear(d_model, R, bias=False) if R else None
-        self.W_DQ = nn.Linear(d_model, query_latent, bias=False) if query_latent else None
-        heads = (LatentHead(query_latent or d_model, C, R, K) for _ in range(num_heads))
+        self.W_DQ = nn.Linear(d_model, query_latent_size, bias=False) if query_latent_size else None
+        heads = (LatentHead(query_latent_size or d_model, C, R, K) for _ in range(num_heads))
         self.heads = cast("Sequence[LatentHead]", nn.ModuleList(heads))
         self.num_heads = num_heads
         self.projection_layer = nn.Linear(num_heads * K, d_model, bias=bias)

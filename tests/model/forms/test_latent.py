@@ -4,18 +4,17 @@ import pytest
 import torch
 from support.attention import close, draw
 
-from gpt_cli.model import LatentAttention, LatentSizes, MultiHeadAttention
+from gpt_cli.model import LatentAttention, MultiHeadAttention
 from gpt_cli.model.positions import RotaryPositions, rotate
 
 
-def latent(sizes: LatentSizes) -> LatentAttention:
+def latent(C: int, query_latent_size: int | None = None, R: int = 0) -> LatentAttention:
     torch.manual_seed(0)
-    return LatentAttention(24, 4, sizes).double()
+    return LatentAttention(24, 4, C, query_latent_size=query_latent_size, rotary_size=R).double()
 
 
 ROTATION = RotaryPositions(5, 4)(5).double()
-PLAIN = LatentSizes(10)
-BOTH = LatentSizes(30, query_latent_size=7, rotary_size=4)
+BOTH = 30, 7, 4
 
 
 def multi_head_of(ours: LatentAttention) -> MultiHeadAttention:
@@ -34,7 +33,7 @@ def multi_head_of(ours: LatentAttention) -> MultiHeadAttention:
 @pytest.mark.parametrize("query_latent_size", [None, 24])
 def test_full_rank_without_a_rotary_part_is_multi_head_attention(query_latent_size: int | None) -> None:
     """In values, and in the gradients of everything that both have: the input and the projection layer."""
-    ours = latent(LatentSizes(24, query_latent_size))
+    ours = latent(24, query_latent_size)
     plain = multi_head_of(ours)
     found = []
     for attention in (ours, plain):
@@ -50,7 +49,7 @@ def test_full_rank_without_a_rotary_part_is_multi_head_attention(query_latent_si
 
 def test_a_head_is_the_paper_s_equations() -> None:
     """DeepSeek-AI 2024, equations 9 to 18, with the names of their matrices."""
-    ours, h = latent(BOTH), draw(1, 5, 24)
+    ours, h = latent(*BOTH), draw(1, 5, 24)
     assert ours.W_DQ is not None
     assert ours.W_KR is not None
     head = ours.heads[2]
@@ -67,7 +66,7 @@ def test_a_head_is_the_paper_s_equations() -> None:
 
 
 def test_it_has_the_parameters_of_the_paper_by_name() -> None:
-    shapes = {name: tuple(parameter.shape) for name, parameter in latent(BOTH).named_parameters()}
+    shapes = {name: tuple(parameter.shape) for name, parameter in latent(*BOTH).named_parameters()}
     of_heads = {"W_UQ": (6, 7), "W_QR": (4, 7), "W_UK": (6, 30), "W_UV": (6, 30)}
     assert shapes == {
         "W_DKV.weight": (30, 24),
@@ -77,5 +76,5 @@ def test_it_has_the_parameters_of_the_paper_by_name() -> None:
         "projection_layer.weight": (24, 24),
         "projection_layer.bias": (24,),
     }
-    plain = {name.split(".")[-2] for name, _ in latent(PLAIN).named_parameters()}
+    plain = {name.split(".")[-2] for name, _ in latent(10).named_parameters()}
     assert plain == {"W_DKV", "W_UQ", "W_UK", "W_UV", "projection_layer"}
