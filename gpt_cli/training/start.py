@@ -98,18 +98,14 @@ def _other_run(directory: RunDirectory, config: Config) -> UsageError:
     for name in [*source_names(config.data.source), *source_names(config.data.validation_source)]:
         require_there(name)  # a mistyped text is the first mistake to mend
     sentence = "there is a run already; continue it with ‹resume=True› or replace it with ‹overwrite=True›"
-    run_config, source = valid_config(directory), config.data.source
-    other = run_config is not None and "source" in config.data.model_fields_set and run_config.data.source != source
-    hint = f"‹out={_free_directory(directory.path, source_names(source)[0])}› trains another run beside it"
-    return UsageError(shown(directory.path), sentence, hint=hint if other else directory.resume_command)
-
-
-def _free_directory(beside: Path, source: str) -> str:
-    """Return an unused path beside the directory `beside`, named after the text `source`."""
-    name = Path(source).stem.strip("*?-") or "run"
-    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
-    free = next(path for each in names if not os.path.exists(path := beside.parent / each))  # of a long name false
-    return visible(free)
+    run_config, source, hint = valid_config(directory), config.data.source, directory.resume_command
+    if run_config is not None and "source" in config.data.model_fields_set and run_config.data.source != source:
+        name = Path(source_names(source)[0]).stem.strip("*?-") or "run"
+        names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+        paths = (directory.path.parent / each for each in names)
+        free = next(path for path in paths if not os.path.exists(path))  # of a long name false
+        hint = f"‹out={visible(free)}› trains another run beside it"
+    return UsageError(shown(directory.path), sentence, hint=hint)
 
 
 def _knowing_its_best(directory: RunDirectory, continued: Checkpoint, warn: Notify) -> Checkpoint:
