@@ -9,11 +9,10 @@ from gpt_cli.common.machine.failures import is_lack_of_device_memory
 from gpt_cli.config import Config
 from gpt_cli.distributed.collectives import ALONE, Ranks
 from gpt_cli.errors import EnvironmentFailure, counted
-from gpt_cli.model.costs import estimate
 from gpt_cli.training.advice.sizes import narrower
-from gpt_cli.training.lora import num_trained
 from gpt_cli.training.prompts import watched_ids
 from gpt_cli.training.run import Run
+from gpt_cli.training.state import training_costs
 
 _BESIDE_WEIGHTS = 4000  # bytes of a small snapshot's scores, prompt and header, generously
 
@@ -29,19 +28,9 @@ def require_memory(config: Config, free: int | None, ranks: Ranks = ALONE, *, ma
         return
 
     def needs(num_sequences: int, width: int = config.model.d_model) -> int:
-        other = config.changed(model={"d_model": width})
-        costs = estimate(
-            other.model,
-            1,
-            micro_batch_size=num_sequences,
-            dtype=settings.dtype,
-            num_micro_batches=settings.batch_size // num_sequences,
-            device=settings.device,
-            num_trained=num_trained(other, 1),
-            num_ranks=ranks.size,
-        )
+        other = config.changed(model={"d_model": width}, train={"micro_batch_size": num_sequences})
         # the estimate is a tenth above what was measured
-        return ranks.local_size * costs.training_bytes * 4 // 5
+        return ranks.local_size * training_costs(other, 1, ranks.size).training_bytes * 4 // 5
 
     at_once = settings.sequences_at_once
     if (needed := needs(at_once)) <= free:

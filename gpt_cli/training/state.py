@@ -20,7 +20,7 @@ from gpt_cli.text.sft_examples import Examples
 from gpt_cli.text.token_files import Ids
 from gpt_cli.training.batches import Batches, PackedBatches, batches_of
 from gpt_cli.training.data_parallel import Replicated
-from gpt_cli.training.lora import trained_parameters
+from gpt_cli.training.lora import num_trained, trained_parameters
 from gpt_cli.training.optimizer import Optimizer, undivided
 from gpt_cli.training.resume import environment
 from gpt_cli.training.validation import cross_entropy
@@ -116,16 +116,7 @@ class TrainingState:
     @property
     def costs(self) -> CostEstimate:
         """The estimated costs of this training."""
-        settings = self.config.train
-        return estimate(
-            self.config.model,
-            self.model.vocab_size,
-            micro_batch_size=settings.sequences_at_once,
-            dtype=settings.dtype,
-            num_micro_batches=settings.num_micro_batches,
-            device=settings.device,
-            num_trained=self.num_trained,
-        )
+        return training_costs(self.config, self.model.vocab_size)
 
     @property
     def num_trained(self) -> int:
@@ -158,6 +149,21 @@ class TrainingState:
         All ranks get the seconds of the first rank, so that all make the same decisions.
         """
         return self.ranks.broadcast(time.perf_counter() - self.started)[0]
+
+
+def training_costs(config: Config, vocab_size: int, num_ranks: int = 1) -> CostEstimate:
+    """Estimate the costs of one of `num_ranks` processes that train with `config`; device and dtype must be chosen."""
+    settings = config.train
+    return estimate(
+        config.model,
+        vocab_size,
+        micro_batch_size=settings.sequences_at_once,
+        dtype=settings.dtype,
+        num_micro_batches=settings.num_micro_batches,
+        device=settings.device,
+        num_trained=num_trained(config, vocab_size),
+        num_ranks=num_ranks,
+    )
 
 
 def _new_model(config: Config, vocab_size: int, *number: int) -> GPT:
