@@ -58,9 +58,9 @@ class RunFiles:
         return f"gpt train --out {shlex.quote(str(self.path))} --resume"
 
     def intact(self) -> tuple[str, str | None]:
-        """Return error text, such as "the checkpoint of step 5 is intact", and a hint to resume (None: no run)."""
+        """Return error text, such as "the newest checkpoint is of step 5", and a hint to resume (None: no run)."""
         steps = list(self.steps())
-        clause = f"the checkpoint of step {steps[-1]:,} is intact" if steps else "nothing was saved yet"
+        clause = f"the newest checkpoint is of step {steps[-1]:,}" if steps else "nothing was saved yet"
         return clause, f"continue with {self.resume_command}" if self.exists() else None
 
     def exists(self) -> bool:

@@ -50,9 +50,10 @@ def announce(prepared: Prepared, console: Console, *, of_sweep: bool = False) ->
     )
     console.notice(f"tokenizer   {prepared.config.tokenizer.kind}, vocabulary of {prepared.vocab_size:,}")
     if prepared.steps_left > 0:
-        epochs = prepared.epochs_left
+        epochs, num_processes = prepared.epochs_left, prepared.num_processes
+        memory = (f"{num_processes} x " if num_processes > 1 else "") + size(prepared.memory_bytes)
         console.notice(
-            f"estimate    {size(prepared.memory_bytes)} of memory, {size(prepared.disk_bytes)} of disk; "
+            f"estimate    {memory} of memory, {size(prepared.disk_bytes)} of disk; "
             f"{duration(prepared.seconds_left)} for {counted(prepared.steps_left, 'step')} of "
             f"{prepared.config.tokens_per_step:,} tokens, "
             f"{epochs:{',.0f' if epochs >= 100 else '.3g'}} epochs, and the closing evaluation"

@@ -25,7 +25,7 @@ class ModelConfig(Section):
     dropout: Number = Field(
         default=0.1,
         ge=0,
-        lt=1,
+        le=0.99,  # a mask compares 16 bits, which cannot express shares near 1
         description="share of attention weights and of each residual branch that training sets to zero",
     )
     attention: Literal["multi_head", "grouped_query", "latent"] = Field(

@@ -46,7 +46,7 @@ class Prepared:
 
     @property
     def memory_bytes(self) -> int:
-        """The estimated memory of the training in bytes, including the targets that a teacher draws."""
+        """The estimated memory of each process in bytes, including the targets that a teacher draws."""
         taught = 0 if self.config.train.teacher_share is None else BYTES_PER_TOKEN * self.num_training_tokens
         return self.costs.training_bytes + taught
 

@@ -115,8 +115,8 @@ class TrainingState:
 
     @property
     def costs(self) -> CostEstimate:
-        """The estimated costs of this training."""
-        return training_costs(self.config, self.model.vocab_size)
+        """The estimated costs of each process of this training."""
+        return training_costs(self.config, self.model.vocab_size, self.ranks.size)
 
     @property
     def num_trained(self) -> int:

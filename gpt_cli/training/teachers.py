@@ -35,7 +35,7 @@ def model_ends(progress: Progress, settings: TrainConfig) -> bool:
     if share is None or progress.teachers or progress.step == 0:
         return False
     return (steps is not None and progress.step >= steps * share) or (
-        seconds is not None and progress.elapsed >= seconds * share
+        seconds is not None and seconds * share <= progress.elapsed < seconds
     )
 
 

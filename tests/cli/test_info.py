@@ -102,6 +102,11 @@ def test_processes_that_train_together_have_their_costs(smoke_run: Path, run: Ru
     assert json.loads(run("info", smoke_run, "--ranks", "1", "--json").out)["fitting_ranks"] == [1]
 
 
+def test_weights_that_are_not_trained_need_no_gradients(run: RunCommand) -> None:
+    memory = [json.loads(run("info", "smoke", *words, "--json").out) for words in ((), ("--set", "train.rank=2"))]
+    assert memory[0]["training_bytes"] - memory[1]["training_bytes"] > 2 * 4 * 59_072  # nor moments
+
+
 def test_numbers_of_processes_that_do_not_fit_are_refused(smoke_run: Path, run: RunCommand) -> None:
     sentence = "error: --ranks: 2 processes cannot share a batch of 8 sequences evenly, 8 at once; 1 process can\n"
     for path, hint in (("smoke", "hint: --set train.micro_batch_size=4\n"), (smoke_run, "")):

@@ -100,7 +100,7 @@ MISTAKES = {
     "train:\n  learning_rate: .inf": """
         error: c.yaml:2: train.learning_rate: ".inf" is not a number above 0 and at most 100""",
     "model:\n  dropout: 1": """
-        error: c.yaml:2: model.dropout: 1 is not a number of at least 0 and below 1""",
+        error: c.yaml:2: model.dropout: 1 is not a number from 0 to 0.99""",
     "model:\n  bias: maybe": """
         error: c.yaml:2: model.bias: "maybe" is neither true nor false""",
     "model:\n  norm: batch": """

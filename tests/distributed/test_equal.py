@@ -37,6 +37,7 @@ def trained(
     new_folder(folder, *EIGHT, *settings)
     ended = servers.gpt(folder, *START, "--json", *words, processes=processes, exits=0)
     assert ended.err.count("error") == 0, ended.err
+    assert (f"estimate    {processes} x " in ended.err) == (processes > 1)
     assert strays(folder / "run") == []
     return fingerprint(folder / "run"), json.loads((folder / "stdout").read_text())["validation_loss"]
 

@@ -131,7 +131,7 @@ from gpt_cli.distributed import failure_detector
 from gpt_cli.distributed.environment import RankEnvironment
 failure_detector.LOOK_EVERY, failure_detector.BEAT_EVERY = 0.02, 0.02
 folder, rank = sys.argv[1], int(sys.argv[2])
-intact = lambda: ("the checkpoint of step 40 is intact", "continue with gpt train --out r --resume")
+intact = lambda: ("the newest checkpoint is of step 40", "continue with gpt train --out r --resume")
 rank_env = RankEnvironment(rank, 3, rank, 3, "gpt", folder, launcher_pid=int(sys.argv[3]))
 heartbeats = failure_detector.FolderHeartbeats(Path(folder), rank, 3)
 watcher = failure_detector.FailureDetector(rank_env, heartbeats, intact)
@@ -155,7 +155,7 @@ def test_one_of_all_says_who_does_not_answer_and_all_end_though_their_main_threa
     assert [rank.returncode for rank in ranks] == [5, 5]
     assert sorted(said) == [
         "",
-        "error: process 2 of 3: it has not answered for 2 s (host a, pid 3); the checkpoint of step 40 is intact\n"
+        "error: process 2 of 3: it has not answered for 2 s (host a, pid 3); the newest checkpoint is of step 40\n"
         "hint: continue with gpt train --out r --resume\n",
     ]
 

@@ -68,7 +68,7 @@ def test_a_number_of_a_sweep_that_is_none_is_refused(
 
 
 def intact() -> tuple[str, str]:
-    return "the checkpoint of step 40 is intact", "continue with gpt train --out r --resume"
+    return "the newest checkpoint is of step 40", "continue with gpt train --out r --resume"
 
 
 def launched(folder: Path, script: str, size: int = 3) -> Workers:
@@ -116,7 +116,7 @@ def test_a_process_that_is_killed_is_named_with_what_is_left(tmp_path: Path) -> 
         ends_with(tmp_path, script)
     assert raised.value.lines() == [
         "error: process 2 of 3: SIGKILL ended it, as the system does where memory runs out; "
-        "the checkpoint of step 40 is intact",
+        "the newest checkpoint is of step 40",
         "hint: continue with gpt train --out r --resume",
     ]
 
@@ -148,14 +148,14 @@ if rank == 0: time.sleep(0.2); os._exit(5)
 time.sleep(60)"""
     with pytest.raises(EnvironmentFailure) as raised:
         ends_with(tmp_path, script)
-    assert "the processes lost contact with each other; the checkpoint of step 40 is intact" in str(raised.value)
+    assert "the processes lost contact with each other; the newest checkpoint is of step 40" in str(raised.value)
     assert (tmp_path / "said").read_text().startswith("-1 5\n")
 
 
 def test_a_folder_that_was_removed_before_they_met_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "meeting"
     folder.mkdir()
-    with pytest.raises(EnvironmentFailure, match="it was removed, and the processes meet there; the checkpoint of"):
+    with pytest.raises(EnvironmentFailure, match="it was removed, and the processes meet there; the newest checkpoint is of"):
         ends_with(folder, f"import shutil; rank == 1 and shutil.rmtree({str(folder)!r})\ntime.sleep(0.5)\nos._exit(5)")
 
 

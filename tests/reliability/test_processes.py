@@ -142,7 +142,7 @@ def test_the_death_of_a_rank_ends_all_with_what_is_intact(tmp_path: Path, rank: 
     assert code == 5
     assert lines == [
         f"error: process {rank} of 2: SIGKILL ended it, as the system does where memory runs out; "
-        f"the checkpoint of step {step} is intact",
+        f"the newest checkpoint is of step {step}",
         "hint: continue with gpt train --out run --resume",
     ]
 

@@ -51,6 +51,7 @@ def test_models_share_the_steps_and_the_rate_falls_for_each() -> None:
 def test_models_share_the_time() -> None:
     by_clock = settings(max_time=120.0, teacher_share=0.25)  # 30 seconds, and 90
     assert [model_ends(replace(START, step=5, elapsed=elapsed), by_clock) for elapsed in (29.9, 30.1)] == [False, True]
+    assert not model_ends(replace(START, step=5, elapsed=120.1), by_clock)  # nothing is left for another
     assert settings_of_model(replace(START, step=5), by_clock).max_time == 30.0
     second = replace(START, step=9, elapsed=110.0, teachers=(5,), model_elapsed=31.0)
     assert not model_ends(second, by_clock)

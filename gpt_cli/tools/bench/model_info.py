@@ -16,11 +16,12 @@ from gpt_cli.common.units import size
 from gpt_cli.config import Config
 from gpt_cli.distributed.launch import fitting_sizes, require_fitting
 from gpt_cli.errors import CheckpointError, UsageError, inert, visible
-from gpt_cli.model.costs import cache_bytes_by_attention, estimate
+from gpt_cli.model.costs import cache_bytes_by_attention
 from gpt_cli.text.encode import encode
 from gpt_cli.text.load import read_split
 from gpt_cli.text.train_tokenizer import learn_tokenizer
 from gpt_cli.tools.bench.request import InfoRequest
+from gpt_cli.training.state import training_costs
 
 
 @dataclass(frozen=True)
@@ -139,14 +140,10 @@ def _of_config(config: Config, host: Host, num_ranks: int | None) -> Info:
 
 
 def _info(config: Config, vocab_size: int, num_tokens: int, num_ranks: int | None, stored: dict[str, Any]) -> Info:
-    settings, device = config.train, choose_device("auto")
-    dtype = choose_dtype(settings.dtype, device, config.model.d_model)
-    step = {
-        "micro_batch_size": settings.sequences_at_once,
-        "num_micro_batches": settings.num_micro_batches,
-        "device": device.type,
-    }
-    costs, of_ranks = estimate(config.model, vocab_size, dtype=dtype, **step), dict[str, Any]()
+    device = choose_device("auto")
+    dtype = choose_dtype(config.train.dtype, device, config.model.d_model)
+    config = config.changed(train={"dtype": dtype, "device": device.type})
+    costs, of_ranks = training_costs(config, vocab_size), dict[str, Any]()
     model_costs = Costs(
         vocab_size=vocab_size,
         parameters=costs.parameters,
@@ -161,10 +158,10 @@ def _info(config: Config, vocab_size: int, num_tokens: int, num_ranks: int | Non
         cache_bytes_by_attention=cache_bytes_by_attention(config.model),
     )
     if num_ranks is not None:
-        of_rank = estimate(config.model, vocab_size, dtype=dtype, num_ranks=num_ranks, **step)
+        of_rank = training_costs(config, vocab_size, num_ranks)
         of_ranks = {
             "ranks": num_ranks,
-            "fitting_ranks": fitting_sizes(settings.num_micro_batches),
+            "fitting_ranks": fitting_sizes(config.train.num_micro_batches),
             "rank_training_bytes": of_rank.training_bytes,
             "first_rank_saving_bytes": of_rank.gathered_bytes,
             "bytes_sent_by_rank_per_step": of_rank.sent_bytes_per_step,
