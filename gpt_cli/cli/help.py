@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from collections import UserDict
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -64,22 +64,17 @@ class HelpContext(Context):
     formatter_class: Any = TranslatedHelp
 
 
-class Below(Mapping[str, Any]):
+class Below(UserDict[str, Any]):
     """A mapping from names to click commands of a group; each is built on first access, as building all takes long."""
 
     def __init__(self, group: str, make: Callable[[str], Any]):
-        self._group, self._make = group, cache(make)
+        super().__init__(dict.fromkeys(below(group)))
+        self._group, self._make = group, make
 
     def __getitem__(self, name: str) -> Any:
-        if name not in below(self._group):
-            raise KeyError(name)
-        return self._make(f"{self._group} {name}".lstrip())
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(below(self._group))
-
-    def __len__(self) -> int:
-        return len(below(self._group))
+        if self.data[name] is None:
+            self.data[name] = self._make(f"{self._group} {name}".lstrip())
+        return self.data[name]
 
 
 class CommandGroup(TyperGroup):
