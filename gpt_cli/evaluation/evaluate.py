@@ -36,7 +36,6 @@ from gpt_cli.evaluation.texts import (
     BYTES_PER_TOKEN,
     beginning,
     is_run_text,
-    joined,
     read_named_text,
     read_run_text,
     remark_on_shares,
@@ -53,6 +52,7 @@ from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encode import encode
 from gpt_cli.text.load import SourceCorpus
 from gpt_cli.text.sft_examples import ConversationCorpus
+from gpt_cli.text.sources import source_names
 from gpt_cli.text.token_files import Ids, chunks, validation_windows
 
 NGRAM = 8  # tokens
@@ -132,7 +132,7 @@ class _Measure:
         if request.max_tokens and not target.one_tokenizer:
             corpus = beginning(corpus, request.max_tokens)
         # which text, and the model that lacks its characters
-        of_several = f"{visible(name)}: {visible(joined(source))}"
+        of_several = f"{visible(name)}: {visible(', '.join(source_names(source)))}"
         with host.counting("tokenizing", corpus.num_bytes, "B") as count, blaming(of_several, instead_of="text"):
             ids = encode(corpus, tokenizer, count, host.notice)
         if len(ids) < 2:
@@ -322,6 +322,7 @@ def _summary(results: list[dict[str, Any]]) -> Rows:
             f"{result['bits_per_byte']:.4f}",
         )
         if with_text:
-            row = (*row, visible(joined(result["text"])) + ("" if result["same_text"] else " (changed)"))
+            changed = "" if result["same_text"] else " (changed)"
+            row = (*row, visible(", ".join(source_names(result["text"]))) + changed)
         rows.append(row)
     return rows

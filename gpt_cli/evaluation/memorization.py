@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from gpt_cli.text.tokenizers import code_points
+
 WINDOW = 2**20  # characters or tokens that are searched at once
 _BASE = 0x9E3779B97F4A7C15  # an odd number has an inverse modulo 2**64
 _INVERSE = pow(_BASE, -1, 2**64)
@@ -74,16 +76,11 @@ def _places_to_try(samples: Sequence[str], window: str, n: int) -> Sequence[int]
         return range(sum(map(len, samples)))
     numbers, hashes, first = [], [], 0
     for sample in samples:
-        hashes.append(_hashes(_codes(sample), n))
+        hashes.append(_hashes(code_points(sample), n))
         numbers.append(first + np.arange(len(hashes[-1])))
         first += len(sample)
-    wanted, window_hashes = np.concatenate(hashes), _hashes(_codes(window), n)
+    wanted, window_hashes = np.concatenate(hashes), _hashes(code_points(window), n)
     return np.concatenate(numbers)[np.isin(wanted, window_hashes[_where(window_hashes, wanted)])].tolist()
-
-
-def _codes(text: str) -> np.ndarray:
-    """Return the code points of a text: uint32 [characters]."""
-    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
 
 
 def _hashes(symbols: np.ndarray, n: int) -> np.ndarray:

@@ -81,7 +81,7 @@ def is_run_text(name: str, text: RunText, loaded: Loaded, host: Host) -> bool:
     """Return whether a text gives the token ids that the run was trained and evaluated on; warn if it does not."""
     if not (same := _gives_same_ids(text.training, text.validation, loaded, host)):
         sources = [*source_names(text.data.source), *source_names(text.data.validation_source)]
-        host.warn(f"{name}: {joined(sources)} has changed since this run was trained on it")
+        host.warn(f"{name}: {', '.join(sources)} has changed since this run was trained on it")
     return same
 
 
@@ -122,7 +122,7 @@ def remark_on_shares(shares: Iterable[tuple[str, float]], host: Host) -> None:
             of_part = names.setdefault("all" if share > 0.995 else f"about {share:.0%}", [])
             of_part += [] if visible(name) in of_part else [visible(name)]
     for part, learned in names.items():
-        sentence = f"{joined(learned)} learned from {part} of this text, so the loss is too low"
+        sentence = f"{', '.join(learned)} learned from {part} of this text, so the loss is too low"
         host.notice(f"{sentence}; without ‹data›, validation text is measured")
 
 
@@ -154,8 +154,3 @@ def _size(file: SourceFile) -> int:
         return file.status.st_size
     entry = ENTRIES.get(file.name)
     return sum(len(text.encode()) for text in read_entry(entry)) if entry and entry.is_here() else 0
-
-
-def joined(source: str | list[str]) -> str:
-    """Return the names of sources, joined by commas."""
-    return source if isinstance(source, str) else ", ".join(source)

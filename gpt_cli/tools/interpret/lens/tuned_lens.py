@@ -33,7 +33,7 @@ from gpt_cli.common.safetensors_header import MALFORMED
 from gpt_cli.common.units import size
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, GptError, counted, shown, visible
 from gpt_cli.evaluation.nll import LOGITS_AT_ONCE
-from gpt_cli.evaluation.texts import joined, read_named_text, read_run_text
+from gpt_cli.evaluation.texts import read_named_text, read_run_text
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.corpus import Corpus
@@ -106,7 +106,8 @@ def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host:
     steps = num_steps(loaded.model)
     numbers = sum(part.numel() for part in vars(Maps.identity(loaded.model)).values())
     require_available("lens", "the maps of all layers", 20 * numbers, available_memory(), hint="leave out ‹tuned›")
-    host.notice(f"training the maps of {counted(len(loaded.model.blocks) - 1, 'layer')} on {visible(joined(about))}")
+    text = visible(", ".join(source_names(about)))
+    host.notice(f"training the maps of {counted(len(loaded.model.blocks) - 1, 'layer')} on {text}")
     with host.counting("training maps", steps, "steps") as count:
         seed, where = loaded.config.train.seed, shown(loaded.path)
         maps = train_maps(loaded.model, ids[:end], seed, where, count, steps=steps)
