@@ -200,31 +200,23 @@ def _about_evaluation(event: Evaluated, progress: _TrainingPosition) -> str:
     return f"{event}, {change}"
 
 
-def _advise_at_the_end(finished: Finished, prepared: Prepared, console: Console) -> None:
-    """Print advice for the next run from this run's metrics, unless a signal stopped it or it had nothing to train."""
-    if console.quiet or finished.signal is not None or not prepared.steps_left:
-        return
-    summary, curve = finished.summary, Curve(prepared)
-    for line in read_lines(RunFiles(prepared.directory).metrics, summary["steps"] + 1):
-        curve.add(line)
-    resume = RunFiles(prepared.directory).resume_command
-    advise(curve.at_the_end(summary["validation_loss"], summary["stopped_by"], resume), console)
-
-
 def conclude(finished: Finished, prepared: Prepared, console: Console, *, as_json: bool) -> None:
-    """Print the result of a training on stdout, and on stderr which command to run next."""
-    summary = finished.summary
+    """Print the result of a training on stdout, and on stderr advice from its metrics and which command to run next."""
+    summary, files = finished.summary, RunFiles(prepared.directory)
     if finished.signal is not None:
         saved = f"step {summary['steps']:,} is saved" if summary["steps"] else "no step was done"
-        resume = RunFiles(prepared.directory).resume_command
         cause = "Ctrl-C" if finished.signal == signal.SIGINT else signal_name(finished.signal)
-        console.tell(f"stopped by {cause}; {saved}. To go on: {resume}")
+        console.tell(f"stopped by {cause}; {saved}. To go on: {files.resume_command}")
     elif summary["stopped_by"] == "patience":
         console.notice(
             f"stopped at step {summary['steps']:,}: no better validation loss for train.patience evaluations"
         )
     show_result(finished, console, as_json=as_json)
-    _advise_at_the_end(finished, prepared, console)
+    if finished.signal is None and prepared.steps_left and not console.quiet:
+        curve = Curve(prepared)
+        for line in read_lines(files.metrics, summary["steps"] + 1):
+            curve.add(line)
+        advise(curve.at_the_end(summary["validation_loss"], summary["stopped_by"], files.resume_command), console)
     if finished.signal is None and not as_json:
         run, prompt = shlex.quote(summary["run"]), shlex.quote(prepared.prompt)
         how = f"--prompt {prompt}" if prepared.config.data.loss is None else "--chat"
