@@ -122,10 +122,7 @@ def _invoke(words: Sequence[str], state: dict[str, Any]) -> int:
     except typer.Exit as done:
         return done.exit_code
     except NoArgsIsHelpError as error:
-        if words:
-            print(error.message)  # naming no command of a group asks for its help
-            return 0
-        print(_welcome())
+        print(error.message if words else _welcome())  # naming no command of a group asks for its help
         return 0
 
 

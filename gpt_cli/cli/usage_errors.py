@@ -150,9 +150,8 @@ class _Line:
         meant = f"--{half_width(word).lstrip('-')}"
         if position + 1 in positions:
             meant += f" {shlex.quote(self.words[position + 1])}"
-        return UsageError(
-            shown(word), f"a flag begins with two hyphens, and not with {shown(word[0])}", hint=_did_you_mean(meant)
-        )
+        sentence = f"a flag begins with two hyphens, and not with {shown(word[0])}"
+        return UsageError(shown(word), sentence, hint=f"did you mean {meant}?")
 
     def meaning(self, positions: Sequence[int]) -> str | None:
         """Suggest flags, quotes or no spaces around "=" for the unexpected words at `positions`; None if none fit."""
@@ -168,7 +167,8 @@ class _Line:
         if flag == "--set" and (setting := _without_spaces(self.words[before].removeprefix("--set="), words)):
             return f"write no spaces around the equals sign: --set {shlex.quote(setting)}"
         again = [f"{flag} {shlex.quote(word)}" for word in words] if getattr(option, "multiple", False) else []
-        return _did_you_mean(" ".join([*self._flags_for(words)] or again))
+        line = " ".join([*self._flags_for(words)] or again)
+        return f"did you mean {line}?" if line else None
 
     def _flags_for(self, words: Sequence[str]) -> Iterator[str]:
         """Yield a flag for each word that is a config, run or text; all other words become one --prompt, if allowed."""
@@ -212,10 +212,6 @@ def _without_spaces(setting: str, words: Sequence[str]) -> str | None:
 
 def _plain(flag: str) -> str:
     return flag.replace("_", "-")
-
-
-def _did_you_mean(line: str | None) -> str | None:
-    return f"did you mean {line}?" if line else None
 
 
 def _name(parameter: object) -> str:
