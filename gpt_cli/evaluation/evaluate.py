@@ -181,7 +181,7 @@ def evaluate(request: EvaluateRequest, target: ToEvaluate, host: Host) -> Evalua
         name = str(path or loaded.header.run.path)
         result = {"run": name, "checkpoint": str(loaded.path), "step": loaded.step}
         run_text = read_run_text(name, text, host) if not request.data or request.memorised else None
-        same = run_text is None or is_run_text(name, run_text, loaded, host)
+        same = run_text is None or is_run_text(name, text, run_text, loaded, host)
         if request.data:
             how = (text.text_field, text.skip_bad)
             if how not in corpora:
@@ -193,7 +193,7 @@ def evaluate(request: EvaluateRequest, target: ToEvaluate, host: Host) -> Evalua
         else:
             assert run_text
             corpus = run_text.validation
-            result |= {"text": run_text.validated_on, "same_text": same}
+            result |= {"text": text.validation_source or text.source, "same_text": same}
         if isinstance(corpus, ConversationCorpus):
             texts.append(corpus.of_conversations)
             measured.append(measure.answers(loaded, corpus))

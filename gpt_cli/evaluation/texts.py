@@ -58,29 +58,23 @@ def read_named_text(sources: Sequence[str], text: DataConfig, host: Host, *, ans
 class RunText(NamedTuple):
     """The text that a run was trained on, as it is now: its training part and its validation part."""
 
-    data: DataConfig
     training: Corpus
     validation: Corpus
-
-    @property
-    def validated_on(self) -> str | list[str]:
-        """The source or the sources of the validation text."""
-        return self.data.validation_source or self.data.source
 
 
 def read_run_text(name: str, data: DataConfig, host: Host) -> RunText:
     """Read the text that a run was trained on; raise DataError if the text cannot be read."""
     try:
-        return RunText(data, *read_split(located(data, named_run(name), host.notice), host))
+        return RunText(*read_split(located(data, named_run(name), host.notice), host))
     except DataError as error:
         hint = f"{name} was trained on it; name it where it is now, or another text, with ‹data=SOURCE›"
         raise DataError(error.where, error.sentence, hint=hint) from error
 
 
-def is_run_text(name: str, text: RunText, loaded: Loaded, host: Host) -> bool:
+def is_run_text(name: str, data: DataConfig, text: RunText, loaded: Loaded, host: Host) -> bool:
     """Return whether a text gives the token ids that the run was trained and evaluated on; warn if it does not."""
     if not (same := _gives_same_ids(text.training, text.validation, loaded, host)):
-        sources = [*source_names(text.data.source), *source_names(text.data.validation_source)]
+        sources = [*source_names(data.source), *source_names(data.validation_source)]
         host.warn(f"{name}: {', '.join(sources)} has changed since this run was trained on it")
     return same
 

@@ -86,8 +86,8 @@ def open_text(
     else:
         name, first = models[0]
         text = read_run_text(name, how, host)
-        is_run_text(name, text, first, host)
-        corpus, about = text.validation, text.validated_on
+        is_run_text(name, how, text, first, host)
+        corpus, about = text.validation, how.validation_source or how.source
     for name in (visible(each.header.run.path) for _, each in models if each.config.data.loss == "answers"):
         host.notice(
             f"{name} learned answers alone; gpt eval counts only those, and this counts all tokens that it reads"

@@ -124,13 +124,14 @@ def _training_text(
     """Return the run's training text, or else --data; also return the text's sources, and whether it is --data."""
     name = str(loaded.header.run.path)
     try:
-        text = read_run_text(name, config_with_text(target.header, _ADVICE).data, host)
+        data = config_with_text(target.header, _ADVICE).data
+        text = read_run_text(name, data, host)
     except GptError:
         if not request.data:
             raise
         assert target.text
         return read_named_text(request.data, target.text, host), [*request.data], True
-    return text.training, text.data.source, False
+    return text.training, data.source, False
 
 
 def num_steps(model: GPT) -> int:
