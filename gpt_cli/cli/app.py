@@ -16,7 +16,7 @@ from typer.main import get_command
 
 from gpt_cli.cli import completion
 from gpt_cli.cli.command_table import TABLE, below, function_of
-from gpt_cli.cli.console import abandon_stdout, prepare_streams, terminal_width, wrapped
+from gpt_cli.cli.console import prepare_streams, terminal_width, wrapped
 from gpt_cli.cli.help import Below, CommandGroup, Debug, HelpContext, ListsByDefault
 from gpt_cli.cli.usage_errors import (
     ClickUsageError,
@@ -95,8 +95,8 @@ def main(words: Sequence[str]) -> int:
         code = _invoke(words, state)
         sys.stdout.flush()
         return code
-    except BrokenPipeError:
-        abandon_stdout()  # whoever reads our output has closed it
+    except BrokenPipeError:  # whoever reads our output has closed it, and the flush at exit must not fail either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_CODE_STDOUT_CLOSED
     except Exception as error:
         if state["debug"]:

@@ -54,11 +54,6 @@ def prepare_streams() -> None:
     sys.stderr = Patient(sys.stderr)
 
 
-def abandon_stdout() -> None:
-    """Redirect stdout, whose reader is gone, to the null device, so that the flush at exit does not fail either."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 class Patient:
     """A stream whose writes wait for a slow reader (of a pipe); after `hurry`, each write waits at most one second.
 
