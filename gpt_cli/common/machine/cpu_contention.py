@@ -77,11 +77,11 @@ class Sharing:
         self._notice = notice
         self._by_others = 0.0  # cores, in the last half second
         self._team_ended: threading.Event | None = None
-        self._ended, self._remarked, self._lock = threading.Event(), False, threading.Lock()
+        self.ended, self._remarked, self._lock = threading.Event(), False, threading.Lock()
 
     def watch(self, before: Usage) -> None:
-        """Measure how busy the cores are every half second until `end()` is called; `before` is the first reading."""
-        while not self._ended.wait(WATCH_EVERY):
+        """Measure how busy the cores are every half second until `ended` is set; `before` is the first reading."""
+        while not self.ended.wait(WATCH_EVERY):
             if (after := read_usage()) is None:
                 break
             self._by_others = used_by_others(before, after)
@@ -91,10 +91,6 @@ class Sharing:
                 self.remark(self._notice)
         with self._lock:
             self._let_sleep(False)
-
-    def end(self) -> None:
-        """Make `watch` return."""
-        self._ended.set()
 
     def remark(self, notice: Callable[[str], object]) -> None:
         """Send `notice` a line if the machine is busy, but only once."""
@@ -108,7 +104,7 @@ class Sharing:
         """Let torch's waiting threads sleep or spin, by the last measurement; do nothing before torch is imported."""
         num_threads = _torch_threads()
         with self._lock:
-            if num_threads is not None and not self._ended.is_set():
+            if num_threads is not None and not self.ended.is_set():
                 was, self.busy = self.busy, is_busy(num_threads, cores(), self._by_others, was=self.busy)
                 if was != self.busy:
                     self._let_sleep(self.busy)
@@ -193,6 +189,6 @@ def sharing(notice: Callable[[str], object] | None = None) -> Iterator[Sharing]:
     try:
         yield shared
     finally:
-        shared.end()
+        shared.ended.set()
         if thread.ident is not None:
             thread.join()
