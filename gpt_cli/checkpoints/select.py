@@ -102,12 +102,18 @@ def find_checkpoints(path: str | Path | None, checkpoint: str | None = None) -> 
 
 def newest_run() -> Path:
     """Return the run under runs/ whose checkpoints changed last; raise CheckpointError if there is none."""
-    candidates = [RunFiles(path) for path in RUNS.iterdir()] if RUNS.is_dir() else []
-    runs = [run for run in candidates if run.best.exists() or run.steps()]
+    runs = [RunFiles(path) for path in RUNS.iterdir() if _is_trained(path)] if RUNS.is_dir() else []
     if not runs:
         hint = "gpt train --data my.txt trains one, or name one that is elsewhere"
         raise CheckpointError("runs/", "there is no trained model in this folder", hint=hint)
     return max(runs, key=lambda run: run.checkpoints.stat().st_mtime_ns).path
+
+
+def _is_trained(path: Path) -> bool:
+    """Return whether a directory contains checkpoints that the user may see."""
+    with suppress(OSError):
+        return RunFiles(path).best.exists() or bool(RunFiles(path).steps())
+    return False
 
 
 def near_run(path: Path, *, trained: bool = False, directories: bool = False) -> Path | None:
@@ -152,8 +158,8 @@ def _runs(directory: Path = RUNS, *, trained: bool = False) -> list[Path]:
     by_time = list[tuple[int, Path]]()
     with suppress(OSError):
         for path in find_runs(directory):
-            run = RunFiles(path)
-            if run.best.exists() or run.steps() or not trained:
+            if not trained or _is_trained(path):
+                run = RunFiles(path)
                 newest = run.checkpoints if run.checkpoints.exists() else path
                 by_time.append((newest.stat().st_mtime_ns, path))
     return [path for _, path in sorted(by_time, key=lambda one: -one[0])]

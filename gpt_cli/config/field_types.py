@@ -80,6 +80,13 @@ def _read_list(value: Any) -> Any:
     return list(dict.fromkeys(value)) if isinstance(value, list) and all(isinstance(v, str) for v in value) else value
 
 
+def _read_source(value: Any) -> Any:
+    """Return the name of a text unchanged; raise UnreadableError if it contains NUL, as no path does."""
+    if isinstance(value, str) and "\0" in value:
+        raise UnreadableError("contains a NUL character, which no file name has")
+    return value
+
+
 def _read_separator(value: Any) -> Any:
     """Replace escapes, such as a backslash and an n for a newline, by the characters they mean."""
     for character, escape in _ESCAPES.items() if isinstance(value, str) else ():
@@ -138,7 +145,8 @@ Windows = Annotated[
         {"type": "array", "items": {"type": ["integer", "null"]}, "minItems": 1, "maxItems": 1024},
     ),
 ]
-Source = Annotated[str, Field(min_length=1)]
+Source = Annotated[str, Field(min_length=1), BeforeValidator(_read_source)]
+Text = Annotated[str, Field(min_length=1)]
 Separator = Annotated[str, Field(min_length=1), BeforeValidator(_read_separator), PlainSerializer(_write_separator)]
 
 

@@ -25,6 +25,7 @@ from gpt_cli.config.field_types import (
     Size,
     Source,
     Switch,
+    Text,
     Whole,
     divisors,
 )
@@ -45,7 +46,7 @@ class DataConfig(Section):
         description="one source of text or a list: a file, directory, glob, - for stdin, "
         "or a name that `gpt data list` prints",
     )
-    text_field: Annotated[Source, LEARNING] = Field(
+    text_field: Annotated[Text, LEARNING] = Field(
         default="text", description="field of JSON, or column of tables, that contains the text"
     )
     separator: Annotated[Separator | None, LEARNING] = Field(
@@ -210,7 +211,7 @@ class TrainConfig(Section):
     sample_every: Annotated[Count | None, FREE, LEARNING] = Field(
         default=500, description="steps between samples of text; null means none"
     )
-    sample_prompt: Annotated[Source | None, FREE] = Field(
+    sample_prompt: Annotated[Text | None, FREE] = Field(
         default=None, description="text that samples continue; null: the beginning of a line of the validation text"
     )
     save_every: Annotated[Count, FREE, LEARNING] = Field(default=250, description="steps between checkpoints")
@@ -274,7 +275,7 @@ class TrainConfig(Section):
 class InspectConfig(Section):
     """Settings of attention snapshots for one text during training; the snapshots do not change the training."""
 
-    prompt: Annotated[Source | None, FREE] = Field(
+    prompt: Annotated[Text | None, FREE] = Field(
         default=None, description="text whose attention the run keeps snapshots of, of at least two tokens; null: none"
     )
     every: Annotated[Count, FREE] = Field(

@@ -16,7 +16,7 @@ from typing import IO, Any, BinaryIO
 
 from gpt_cli.common.extras import optional_library
 from gpt_cli.common.limits import ARCHIVE_FILES, EXPANSION, EXPANSION_FROM, ZSTD_WINDOW
-from gpt_cli.errors import DataError, shown, visible
+from gpt_cli.errors import DataError, GptError, shown, visible
 from gpt_cli.text.sources import HIDDEN
 
 # bytes; of twice as many, malloc would map the text anew, and decoding take twice as long (note 0049)
@@ -121,10 +121,14 @@ def files_of(path: Path, file: BinaryIO) -> Iterator[tuple[Path, BinaryIO]]:
                     held.write(block)
                 held.seek(0)
                 yield path.joinpath(*(visible(part).strip('"') for part in parts if part != "/")), held
-    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, NotImplementedError) as error:
+    except (GptError, MemoryError):
+        raise
+    except Exception as error:  # of many kinds, by what is damaged
+        if type(error) is RuntimeError:  # of zipfile, where a password is missing
+            raise DataError(shown(path), "its files are encrypted", hint="unpack it with its password") from error
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
         raise DataError(shown(path), f"the archive is damaged: {visible(str(error))}") from error
-    except RuntimeError as error:  # of zipfile, where a password is missing
-        raise DataError(shown(path), "its files are encrypted", hint="unpack it with its password") from error
 
 
 def _zip_members(path: Path, file: BinaryIO) -> Iterator[tuple[str, IO[bytes]]]:

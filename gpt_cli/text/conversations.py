@@ -243,7 +243,8 @@ def _text(record: Mapping[str, Any], key: str, where: str) -> str:
         raise DataError(where, f"{key} is missing")
     text = record[key]
     if isinstance(text, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in text):
-        text = "".join(_text(part, "text", where) for part in text)  # OpenAI's parts of a message
+        parts = [part.get("text") for part in text]  # OpenAI's parts of a message
+        text = "".join(parts) if all(isinstance(part, str) for part in parts) else None
     if type(text) in (int, float) and str(text) != "nan":  # of pandas, where no value is
         text = str(text)
     if not isinstance(text, str):

@@ -173,7 +173,7 @@ def rtf_in_unicode(content: bytes) -> bytes:
             with contextlib.suppress(LookupError):
                 state = state | {b"codec": codecs.lookup(_RTF_CODECS.get(number, f"cp{number}")).name}
         elif word in (b"f", b"deff", b"uc"):
-            state = state | {word: number}
+            state = state | {word: max(0, number)}
         elif word == b"plain":
             state = state | {b"f": state[b"deff"]}
         elif word in _RTF_CODECS:

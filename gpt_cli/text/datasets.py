@@ -185,11 +185,11 @@ def _download(entry: Dataset) -> bytes:
     except OverflowError:
         raise DataError(entry.name, f"the download is larger than {DOWNLOAD_BYTES:,} bytes") from None
     except OSError as error:  # all exceptions of requests are
-        raise EnvironmentFailure(
-            entry.name,
-            f"gpt downloads this text once, from {entry.url}, and the download failed: {_cause(error)}",
-            hint=f"use python-docs, which needs no network, or save that file as {entry.cached}",
-        ) from error
+        hint = "use python-docs, which needs no network"
+        with contextlib.suppress(EnvironmentFailure):  # where there is no folder for a cache
+            hint += f", or save that file as {entry.cached}"
+        sentence = f"gpt downloads this text once, from {entry.url}, and the download failed: {_cause(error)}"
+        raise EnvironmentFailure(entry.name, sentence, hint=hint) from error
     return content.getvalue()
 
 

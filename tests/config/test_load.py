@@ -99,6 +99,8 @@ MISTAKES = {
         error: c.yaml:2: train.log_every: an empty value is not a whole number from 1 to 2,147,483,647""",
     "train:\n  learning_rate: .inf": """
         error: c.yaml:2: train.learning_rate: ".inf" is not a number above 0 and at most 100""",
+    'data:\n  source: "b\\0*"': """
+        error: c.yaml:2: data.source: "b\\x00*" contains a NUL character, which no file name has""",
     "model:\n  dropout: 1": """
         error: c.yaml:2: model.dropout: 1 is not a number from 0 to 0.99""",
     "model:\n  bias: maybe": """

@@ -155,7 +155,9 @@ time.sleep(60)"""
 def test_a_folder_that_was_removed_before_they_met_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "meeting"
     folder.mkdir()
-    with pytest.raises(EnvironmentFailure, match="it was removed, and the processes meet there; the newest checkpoint is of"):
+    with pytest.raises(
+        EnvironmentFailure, match="it was removed, and the processes meet there; the newest checkpoint is of"
+    ):
         ends_with(folder, f"import shutil; rank == 1 and shutil.rmtree({str(folder)!r})\ntime.sleep(0.5)\nos._exit(5)")
 
 

@@ -139,6 +139,7 @@ def test_the_list_of_runs_leaves_out_those_that_are_closed(shared: Path, ask: As
         assert ask(command, exits=0).err == ""
         assert "smoke" in (shared / "stdout").read_text()
         assert "secret" not in (shared / "stdout").read_text()
+    assert ask("sample --prompt The --max-new-tokens 1", exits=0).err.startswith("runs/smoke")
 
 
 def test_a_part_that_a_report_lacks_is_said_once(shared: Path, ask: Ask) -> None:

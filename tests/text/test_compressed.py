@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -76,6 +77,29 @@ def test_paths_that_lead_out_of_an_archive_lead_nowhere(here: Path) -> None:
     (here / "a.zip").write_bytes(zipped({"../../up.txt": b"up", "/etc/abs.txt": b"abs"}))
     assert read("a.zip").documents == ("abs",)
     assert sorted(path.name for path in here.iterdir()) == ["a.zip"]
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_archive_is_named_or_left_out(here: Path, method: int) -> None:
+    with zipfile.ZipFile(here / "a.zip", "w", method) as archive:
+        archive.writestr("a.txt", bytes(range(256)) * 99)
+    content = bytearray((here / "a.zip").read_bytes())
+    content[45:65] = bytes(20)
+    (here / "a.zip").write_bytes(content)
+    refused("a.zip", "the archive is damaged: ")
+    (here / "b.txt").write_text("whole")
+    assert read(".", skip_bad=True).documents == ("whole",)
+
+
+def test_an_archive_whose_names_or_sizes_cannot_be_read_is_damaged(here: Path) -> None:
+    name = zipped({"é.txt": b"a"}).replace("é".encode(), b"\xff\xff")
+    (here / "a.zip").write_bytes(name)
+    refused("a.zip", "the archive is damaged: ")
+    header = tarfile.TarInfo("a.txt")
+    header.pax_headers = {"GNU.sparse.size": "x"}
+    with tarfile.open(here / "a.tar", "w", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(header)
+    refused("a.tar", "the archive is damaged: ")
 
 
 def test_encrypted_files_are_named(here: Path) -> None:

@@ -99,6 +99,7 @@ def test_the_last_examples_validate_and_none_is_cut(here: Path) -> None:
         ({"messages": "a"}, "messages is a list of objects"),
         ({**PAIR, "choices": ["4", "6"]}, "is none of its choices"),
         ({"prompt": "a", "response": "\ud800"}, "half a character"),
+        ({"prompt": "a", "response": [{"type": "text", "text": [{"type": "text", "text": "b"}]}]}, "is not a text"),
     ],
 )
 def test_a_line_that_is_no_question_with_an_answer_is_named(here: Path, record: Any, said: str) -> None:

@@ -247,6 +247,7 @@ CHINESE = rb"{\rtf1\ansi\ansicpg936\deff0{\fonttbl{\f0\fcharset0 Times;}{\f13\fc
         (rb"{\rtf1\ansi\ansicpg99999 caf\'e9}", "café"),
         ("{\\rtf1\\ansi 床é}".encode(), "床é"),
         ("{\\rtf1\\ansi\\ansicpg936 床前}".encode("gbk"), "床前"),
+        (rb"{\rtf1\ansi\uc-2\u228 Hello}", "äHello"),
         (rb"{\rtf1\ansi\uc2 \u24202\'b4\'b2\u21069\'c7\'b0 end}", "床前 end"),
         (rb"{\rtf1\ansi\u8220" + b'"quotes' + rb"\u8221" + b'" ' + rb"\u8211- dash}", "“quotes” – dash"),
         (rb"{\rtf1\ansi{\uc0\u26149}x\u-25255 ?\u123{\u92\'5c\i\u49 1}}", "春x鵙{\\1"),

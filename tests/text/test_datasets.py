@@ -66,13 +66,20 @@ def test_another_content_is_refused_and_not_kept(served: Served) -> None:
     assert not other.cached.exists()
 
 
-def test_without_an_answer_the_error_names_the_way_out(served: Served) -> None:
+def test_without_an_answer_the_error_names_the_way_out(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home(_: str) -> Path:
+        raise EnvironmentFailure("cache", "this user has no home directory")
+
     entry = replace(served[0], url="http://127.0.0.1:1/x")
     sentence = r"gpt downloads this text once, from .*, and the download failed: Connection refused"
     with pytest.raises(EnvironmentFailure, match=sentence) as raised:
         fetch(entry)
     assert raised.value.exit_code == 5
     assert raised.value.hint == f"use python-docs, which needs no network, or save that file as {entry.cached}"
+    monkeypatch.setattr(datasets, "cache_directory", no_home)
+    with pytest.raises(EnvironmentFailure, match=sentence) as raised:
+        fetch(entry)
+    assert raised.value.hint == "use python-docs, which needs no network"
 
 
 def test_a_server_that_hangs_is_left_after_the_timeout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
