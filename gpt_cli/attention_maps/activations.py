@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gpt_cli.common.machine.devices import to_device
-from gpt_cli.model import GPT, Block
-from gpt_cli.model.attention import causal_mask, join_heads
+from gpt_cli.config.model import unknown_form
+from gpt_cli.model import GPT, Block, GroupedQueryAttention, MultiHeadAttention
+from gpt_cli.model.attention import SelfAttention, causal_mask, join_heads
 
 
 class Activations:
@@ -91,6 +92,21 @@ def walk(model: GPT, x: Tensor, rotation: Tensor | None, first: int = 0) -> Iter
         made = Activations(block, x, rotation)
         yield made
         x = made.resid_post
+
+
+def projections_of(attention: SelfAttention, head: int, who: str) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
+    """Return Wq, Wk and Wv of a head; in grouped-query attention, Wk and Wv are those of the head's group.
+
+    Raises UsageError in the name of `who` for other forms.
+    """
+    # exactly these: a form derived from one of them may compute something else
+    if type(attention) is GroupedQueryAttention:
+        group = attention.group_of(head)
+        return attention.heads[head].Wq, group.Wk, group.Wv
+    if type(attention) is MultiHeadAttention:
+        parameters = attention.heads[head]
+        return parameters.Wq, parameters.Wk, parameters.Wv
+    raise unknown_form(who, type(attention).__name__)
 
 
 def head_columns(block: Block) -> Tensor:

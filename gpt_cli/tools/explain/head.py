@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gpt_cli.attention_maps.activations import projections_of
 from gpt_cli.common.drawing.token_labels import label_of
-from gpt_cli.config.model import unknown_form
-from gpt_cli.model import GPT, GroupedQueryAttention, LatentAttention, MultiHeadAttention
+from gpt_cli.model import GPT, LatentAttention
 from gpt_cli.model.attention import SelfAttention, Stages, causal_mask
 from gpt_cli.model.block import Block
 from gpt_cli.model.positions import RotaryPositions, rotate
@@ -120,10 +120,9 @@ def _add_projections(
 
     Returns the formulas of the scores and of their divisor, and the parameters used, by name.
     """
-    # exactly these: a form derived from one of them may compute something else
-    if type(attention) is LatentAttention:
+    if type(attention) is LatentAttention:  # exactly this: a form derived from it may compute something else
         return _add_latent_projections(steps, attention, x, source, rotation)
-    Wq, Wk, Wv = _matrices(attention, steps.head)
+    Wq, Wk, Wv = projections_of(attention, steps.head, "gpt explain")
     queries, keys = Wq(x), Wk(x)
     matrices = {"Wq": Wq, "Wk": Wk, "Wv": Wv}
     biases = {name.replace("W", "b"): layer.bias for name, layer in matrices.items() if layer.bias is not None}
@@ -145,17 +144,6 @@ def _add_projections(
         _add_rotated(steps, query, key, queries, keys, rotation)
     steps.of_all("values", f"v = Wv {source}{plus_v}", Wv(x))
     return product, "√K", parameters
-
-
-def _matrices(attention: SelfAttention, head: int) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
-    """Return Wq, Wk and Wv of a head; in grouped-query attention, Wk and Wv are those of the head's group."""
-    if type(attention) is GroupedQueryAttention:
-        group = attention.group_of(head)
-        return attention.heads[head].Wq, group.Wk, group.Wv
-    if type(attention) is not MultiHeadAttention:
-        raise unknown_form("gpt explain", type(attention).__name__)
-    parameters = attention.heads[head]
-    return parameters.Wq, parameters.Wk, parameters.Wv
 
 
 def _add_latent_projections(

@@ -14,12 +14,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gpt_cli.attention_maps.activations import head_columns
+from gpt_cli.attention_maps.activations import head_columns, projections_of
 from gpt_cli.attention_maps.logit_attribution import centred, through
 from gpt_cli.common.machine.devices import float64_device
-from gpt_cli.config.model import unknown_form
-from gpt_cli.model import GPT, Block, GroupedQueryAttention, LatentAttention, MultiHeadAttention
-from gpt_cli.model.attention import SelfAttention
+from gpt_cli.model import GPT, Block, LatentAttention
 from gpt_cli.model.gpt import require_finite
 
 KINDS = ("Q", "K", "V")
@@ -62,7 +60,8 @@ def factors_of(block: Block, heads: Sequence[int]) -> Factors:
     if type(attention) is LatentAttention:
         queries, keys, values = _of_latent(attention, heads)
     else:
-        queries, keys, values = (torch.stack([_matrix(attention, name, head) for head in heads]) for name in "qkv")
+        layers = zip(*(projections_of(attention, head, "gpt heads --circuits") for head in heads), strict=True)
+        queries, keys, values = (torch.stack([layer.weight for layer in of_kind]) for of_kind in layers)
     if attention.query_norm is not None and attention.key_norm is not None:
         queries = queries * attention.query_norm.weight[:, None]
         keys = keys * attention.key_norm.weight[:, None]
@@ -70,17 +69,6 @@ def factors_of(block: Block, heads: Sequence[int]) -> Factors:
     parts = queries, keys, values, head_columns(block)[list(heads)]
     factors = Factors(*(part.to(device).double() for part in parts), scale=attention.scale)
     return factors.reading(lambda part: through(block.norm_1, part)) if block.pre_norm else factors
-
-
-def _matrix(attention: SelfAttention, name: str, head: int) -> Tensor:
-    """Return Wq, Wk or Wv (`name`: q, k or v) of a head, or of its group: [K, D]."""
-    if type(attention) is GroupedQueryAttention:
-        owner = attention.heads[head] if name == "q" else attention.group_of(head)
-    elif type(attention) is MultiHeadAttention:
-        owner = attention.heads[head]
-    else:
-        raise unknown_form("gpt heads --circuits", type(attention).__name__)
-    return getattr(owner, f"W{name}").weight
 
 
 def _of_latent(attention: LatentAttention, heads: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
