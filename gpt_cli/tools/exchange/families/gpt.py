@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
 
@@ -16,29 +16,19 @@ from gpt_cli.tools.exchange.export_tensors import Recipe, attention_output, proj
 from gpt_cli.tools.exchange.families.config_fields import ConfigFields, brief, read_rope, rope_keys
 from gpt_cli.tools.exchange.families.family import PLAIN_LAYERS, USUAL_NAMES, Family, pattern
 
-_NAMES_OF_GPT2 = {
-    "n_positions": "context_length",
-    "n_embd": "d_model",
-    "n_head": "num_heads",
-    "n_layer": "num_blocks",
-    "n_inner": "feed_forward_size",
-}
-_NAMES_OF_GPT_NEO = {
-    "max_position_embeddings": "context_length",
-    "hidden_size": "d_model",
-    "num_heads": "num_heads",
-    "num_layers": "num_blocks",
-    "intermediate_size": "feed_forward_size",
-}
-_LAYERS_OF_GPT_NEOX = {"dense_h_to_4h": "expand", "dense_4h_to_h": "contract"}  # of the feed-forward part
-
 
 class GPT2(Family):
     """GPT-2: matrices are [in, out], the transpose of gpt_cli's; one matrix holds q, k and v."""
 
     model_type, class_name, short = "gpt2", "GPT2LMHeadModel", "GPT-2"
     prefix, embedding, tied = "transformer.", "transformer.wte.weight", True
-    names = _NAMES_OF_GPT2
+    names: Mapping[str, str] = {
+        "n_positions": "context_length",
+        "n_embd": "d_model",
+        "n_head": "num_heads",
+        "n_layer": "num_blocks",
+        "n_inner": "feed_forward_size",
+    }
     optional = ("n_inner",)
     dropout_key, dropout, epsilon_key = "resid_pdrop", 0.1, "layer_norm_epsilon"
     activation_key, activation = "activation_function", "gelu_new"
@@ -79,7 +69,13 @@ class GPTNeo(GPT2):
     """GPT-Neo: scores are never scaled, some blocks have local attention, and matrices are [out, in] as in gpt_cli."""
 
     model_type, class_name, short = "gpt_neo", "GPTNeoForCausalLM", "GPT-Neo"
-    names = _NAMES_OF_GPT_NEO
+    names: Mapping[str, str] = {
+        "max_position_embeddings": "context_length",
+        "hidden_size": "d_model",
+        "num_heads": "num_heads",
+        "num_layers": "num_blocks",
+        "intermediate_size": "feed_forward_size",
+    }
     optional = ("intermediate_size",)
     dropout_key, dropout, window_key = "resid_dropout", 0.0, "window_size"
     transposes = False
@@ -163,7 +159,7 @@ class GPTNeoX(Family):
     names = USUAL_NAMES
     dropout_key, epsilon_key = "hidden_dropout", "layer_norm_eps"
     blocks, final_norm = "layers", "final_layer_norm"
-    layers = _LAYERS_OF_GPT_NEOX
+    layers: Mapping[str, str] = {"dense_h_to_4h": "expand", "dense_4h_to_h": "contract"}
     has = frozenset({"parallel_branches", "rotary_size", "qkv_bias", "bias"})
 
     def settings(self, fields: ConfigFields) -> dict[str, Any]:

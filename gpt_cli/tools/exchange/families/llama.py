@@ -11,11 +11,6 @@ from gpt_cli.tools.exchange.export_tensors import Part, Recipe, attention_output
 from gpt_cli.tools.exchange.families.config_fields import ConfigFields, brief, read_rope, rope_keys
 from gpt_cli.tools.exchange.families.family import ACTIVATIONS, PLAIN_LAYERS, USUAL_NAMES, Family, pattern
 
-# the names of the layers of the feed-forward part, with those of ours
-_WITH_GATE = {"gate_proj": "gate", "up_proj": "expand", "down_proj": "contract"}
-_PLAIN = {"up_proj": "expand", "down_proj": "contract"}
-_GATED = {"swish": "swiglu", "silu": "swiglu", "gelu": "geglu"}  # the usual name of two is the last
-
 
 class Llama(Family):
     """Llama: RMSNorm, rope, grouped-query attention, a gated feed-forward part."""
@@ -27,14 +22,14 @@ class Llama(Family):
     has = frozenset({"activation", "attention", "head_size", "bias", "qkv_bias"})
     whole_heads = True
     blocks, final_norm = "layers", "norm"
-    activations = _GATED
+    activations: Mapping[str, str] = {"swish": "swiglu", "silu": "swiglu", "gelu": "geglu"}  # of two the usual is last
     # defaults of config.json there
     activation = "silu"
     epsilon = 1e-6
     head_dim: int | None = None
     num_key_value_heads: int | None = None
     always_qkv = False  # whether q, k and v have biases in any case
-    layers: Mapping[str, str] = _WITH_GATE
+    layers: Mapping[str, str] = {"gate_proj": "gate", "up_proj": "expand", "down_proj": "contract"}
 
     def biased(self, fields: ConfigFields) -> tuple[bool, bool]:
         """Return whether attention has biases, and whether the feed-forward part has biases."""
@@ -155,7 +150,7 @@ class Arcee(Llama):
     model_type, class_name = "arcee", "ArceeForCausalLM"
     has = frozenset({"attention", "head_size", "bias", "qkv_bias"})
     activations, activation, epsilon = ACTIVATIONS, "relu2", 1e-5
-    layers = _PLAIN
+    layers: Mapping[str, str] = {"up_proj": "expand", "down_proj": "contract"}
 
 
 class Qwen2(Mistral):
