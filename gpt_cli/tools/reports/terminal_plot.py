@@ -134,9 +134,9 @@ class _Panel:
 
     def lines(self) -> list[Text]:
         """Return the lines of the panel: its title, `height` lines of canvas, and the x axis."""
-        marks = {0: self._number(1.0), self.height - 1: self._number(0.0)}
-        if self.height > _LOW:
-            marks[(self.height - 1) // 2] = self._number(1 - (self.height - 1) // 2 / (self.height - 1))
+        last = self.height - 1
+        marked = (0, last // 2, last) if self.height > _LOW else (0, last)
+        marks = {row: short(self.scale.value(1 - row / last)) for row in marked if self.curves}
         margin = max(map(len, marks.values()), default=0)
         bar = "│" if self.style.braille else "|"
         cells = self._cells(self.total - margin - 1) if self.curves else []
@@ -163,10 +163,6 @@ class _Panel:
             title += self.of_tokens * (len(title + self.of_tokens) <= self.total)
         return Text(title[: self.total], no_wrap=True)
 
-    def _number(self, height: float) -> str:
-        """Return the number to write at a height from 0 (bottom) to 1 (top) of the panel."""
-        return short(self.scale.value(height)) if self.curves else ""
-
     def _cells(self, width: int) -> list[Text]:
         """Return the lines of the canvas; where curves overlap, a cell has the colour of the curve drawn last."""
         braille = self.style.braille and (self.style.colour or not self.many)
@@ -188,24 +184,19 @@ class _Panel:
 
     def _dots(self, line: _Line, width: int, height: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the columns and the rows of a curve's dots on a canvas of `width` by `height` dots."""
-        if line.joined:
-            shown = thinned(line.y, 2 * width)
-            x, y = line.x[shown], line.y[shown]
-        else:
-            x, y = line.x, line.y
+        shown = thinned(line.y, 2 * width) if line.joined else slice(None)
+        x, y = line.x[shown], line.y[shown]
         columns = np.round(x / (self.end or 1.0) * (width - 1)).astype(int)
         rows = np.round((1 - self.scale.height(y)) * (height - 1)).astype(int)
         if not line.joined or len(x) == 1:
             return columns, rows
         # as many dots between two points as their distance has, in the direction where it is larger
         counts = np.maximum(abs(np.diff(columns)), abs(np.diff(rows))) + 1
-        shares = [np.linspace(0, 1, count) for count in counts.tolist()]
-        ends = zip(columns, columns[1:], rows, rows[1:], shares, strict=False)
-        strokes = [
-            (left + (right - left) * share, upper + (lower - upper) * share)
-            for left, right, upper, lower, share in ends
-        ]
-        across, down = (np.round(np.concatenate(parts)).astype(int) for parts in zip(*strokes, strict=True))
+        shares = np.concatenate([np.linspace(0, 1, count) for count in counts.tolist()])
+        across, down = (
+            np.round(np.repeat(ends[:-1], counts) + np.repeat(np.diff(ends), counts) * shares).astype(int)
+            for ends in (columns, rows)
+        )
         return across, down
 
     def _row(self, dots: np.ndarray, signs: np.ndarray, owners: np.ndarray) -> Text:
