@@ -86,9 +86,14 @@ def info(request: InfoRequest, target: tuple[Path, Path | Config], host: Host) -
     together needs. Raises UsageError for unfit `ranks`, CheckpointError for damage, DataError for a bad text.
     """
     path, chosen = target
-    if isinstance(chosen, Config):
-        return _of_config(chosen, host, request.ranks)
-    directory, files, num_ranks = RunDirectory(path), [chosen], request.ranks
+    num_ranks = request.ranks
+    if isinstance(chosen, Config):  # whose training text gives the vocabulary and the number of tokens
+        training, validation = read_split(chosen.data, host)
+        tokenizer = learn_tokenizer(chosen.tokenizer, training, validation, host)
+        with host.counting("tokenizing", training.num_bytes, "B") as count:
+            num_tokens = len(encode(training, tokenizer, count, host.notice))
+        return _info(chosen, tokenizer.vocab_size, num_tokens, num_ranks, {})
+    directory, files = RunDirectory(path), [chosen]
     if path.is_dir():
         files = [file for file in (*directory.steps().values(), directory.best) if file.exists()]
     with host.counting("verifying", len(files), "checkpoints") as count:
@@ -125,18 +130,6 @@ def _state(file: Path, stored: Checkpoint | None) -> str:
     except CheckpointError as error:
         return f"damaged ({error})"
     return f"intact, {size(file.stat().st_size)}" + (", resumable" if stored.optimizer_state else "")
-
-
-def _of_config(config: Config, host: Host, num_ranks: int | None) -> Info:
-    """Return the costs of a config; its training text is read for the vocabulary and the number of tokens.
-
-    With `num_ranks`, also estimate what each of `num_ranks` processes that train together needs.
-    """
-    training, validation = read_split(config.data, host)
-    tokenizer = learn_tokenizer(config.tokenizer, training, validation, host)
-    with host.counting("tokenizing", training.num_bytes, "B") as count:
-        num_tokens = len(encode(training, tokenizer, count, host.notice))
-    return _info(config, tokenizer.vocab_size, num_tokens, num_ranks, {})
 
 
 def _info(config: Config, vocab_size: int, num_tokens: int, num_ranks: int | None, stored: dict[str, Any]) -> Info:
