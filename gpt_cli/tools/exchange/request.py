@@ -189,7 +189,10 @@ class ExportRequest(Request):
             from gpt_cli.tools.exchange.gguf.architectures import architecture_of
             from gpt_cli.tools.exchange.gguf.tokenizer import metadata_of
 
-            require_gguf()
+            if not is_installed("gguf"):
+                sentence = "writing GGUF needs the library gguf, which is not installed"
+                hint = "in the clone of gpt: pip install -e '.[gguf]'"
+                raise EnvironmentFailure("‹format=gguf›", sentence, hint=hint)
             architecture_of(header.config.model, header.tokenizer.vocab_size)  # these refuse
             metadata_of(header.tokenizer)
         elif self.format == "hf":
@@ -249,13 +252,6 @@ def require_file(out: Path, form: str) -> None:
     if os.path.lexists(beside) and not read_bytes(beside, UsageError, most=("a Modelfile", 2**20)).startswith(_OURS):
         sentence = "there is a Modelfile beside it that gpt export did not write"
         raise UsageError("‹out›", sentence, hint="name a file in another directory")
-
-
-def require_gguf() -> None:
-    """Raise EnvironmentFailure unless the package gguf of llama.cpp's authors is installed."""
-    if not is_installed("gguf"):
-        sentence = "writing GGUF needs the library gguf, which is not installed"
-        raise EnvironmentFailure("‹format=gguf›", sentence, hint="in the clone of gpt: pip install -e '.[gguf]'")
 
 
 def _is_ours(directory: Path, form: str) -> bool:
