@@ -127,7 +127,9 @@ def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Fin
             of_heads = [each for of_layer in passages.values for each in of_layer]
             values = [[each["value"] for each in row["passages"]] for row in texts] if last is passages else of_heads
             of_step = [row | {"values": each} for row, each in zip(texts, values, strict=True)]
-            ratios = np.array([*map(_ratio, values, sizes.values.ravel().tolist())]).reshape(sizes.values.shape)
+            # of the mean at the passages to the mean of all tokens, NaN where a head writes nothing
+            means = np.array([sum(each) / len(each) if each else np.nan for each in values]).reshape(sizes.values.shape)
+            ratios = means / np.where(sizes.values > 0, sizes.values, np.nan)
             figures = sizes, Figure("ratio", sizes.coords, ratios)
             steps.append(Finding(view, {"step": at.step}, figures, {"heads": of_step}))
     keys = ("layer", "head", "mean_size", "passages")
@@ -137,18 +139,12 @@ def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Fin
     return finding.saved(host, request.out, (len(steps), "checkpoint"), (len(of_last), "head"))
 
 
-def _ratio(values: Sequence[float], mean: float) -> float:
-    """Ratio of a head's mean output norm at its passages to `mean`, that of all tokens; NaN if there is no output."""
-    return sum(values) / len(values) / mean if values and mean > 0 else np.nan
-
-
 def passages_of(
     passages: Passages, text: Text, tokenizer: Tokenizer, layers: Sequence[int], heads: Sequence[int]
 ) -> tuple[Figure, list[Row]]:
     """Return a figure [layer, head] of mean output norms, and a row for each head with its passages."""
-    rows = passages.rows(text.ids, tokenizer)
-    sizes = np.array([row.pop("mean_size") for row in rows], float).reshape(len(layers), len(heads))
-    return Figure("mean_size", {"layer": layers, "head": heads}, sizes), rows
+    sizes = Figure("mean_size", {"layer": layers, "head": heads}, passages.mean_sizes())
+    return sizes, passages.rows(text.ids, tokenizer)
 
 
 def _without(

@@ -60,7 +60,7 @@ class Passages:
         self.top: list[list[list[Passage]]] = [[[] for _ in heads] for _ in layers]
         self._others = others.top if others else [[[] for _ in heads] for _ in layers]
         self.values = [[[0.0] * len(of_head) for of_head in of_layer] for of_layer in self._others]
-        self._sums, self._num_tokens = np.zeros((len(layers), len(heads))), np.zeros(len(layers))
+        self._sums, self._num_tokens = np.zeros((len(layers), len(heads))), np.zeros((len(layers), 1))
         self._roots = [written_root(model, layer, heads) for layer in layers]
 
     def add(self, row: int, stages: Stages, starts: np.ndarray) -> None:
@@ -102,18 +102,16 @@ class Passages:
             of_head.sort(key=lambda passage: (-passage.value, passage.peak))
             del of_head[self.most :]
 
-    def rows(self, ids: Ids, tokenizer: Tokenizer) -> list[Row]:
-        """Return a row for each head: the mean output norm, and the passages with their tokens, the largest norm first.
+    def mean_sizes(self) -> np.ndarray:
+        """Return the mean output norms over all tokens but the first of each window, NaN without others: [L, heads]."""
+        return np.divide(self._sums, self._num_tokens, np.full_like(self._sums, np.nan), where=self._num_tokens > 0)
 
-        The mean is over all tokens except the first of each window; it is None if there are no other tokens.
-        """
+    def rows(self, ids: Ids, tokenizer: Tokenizer) -> list[Row]:
+        """Return a row for each head: its passages with their tokens, the largest norm first."""
         return [
-            {
-                "mean_size": float(sum_of_norms / num_tokens) if num_tokens else None,
-                "passages": [_row(passage, ids, tokenizer, passages[0].value) for passage in passages],
-            }
-            for of_layer, num_tokens, top in zip(self._sums, self._num_tokens, self.top, strict=True)
-            for sum_of_norms, passages in zip(of_layer, top, strict=True)
+            {"passages": [_row(passage, ids, tokenizer, passages[0].value) for passage in passages]}
+            for of_layer in self.top
+            for passages in of_layer
         ]
 
 
