@@ -22,9 +22,9 @@ from gpt_cli.config import ModelConfig
 from gpt_cli.config.model import unknown_form
 from gpt_cli.errors import CheckpointError, EnvironmentFailure
 from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer
-from gpt_cli.text.hf_tokenizer_rules import steps
+from gpt_cli.text.hf_tokenizer_rules import decoder, steps
 from gpt_cli.text.split_patterns import GPT2_PATTERN
-from gpt_cli.text.tokenizers import BytePairTokenizer, CharTokenizer, Tokenizer, byte_letters, code_points, utf8
+from gpt_cli.text.tokenizers import BytePairTokenizer, CharTokenizer, Tokenizer, code_points, utf8
 from gpt_cli.tools.pages.html_page import MODEL, build_page
 
 Kind = Literal["float16", "int8"]
@@ -138,7 +138,7 @@ def _library_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
         [step["type"], *((step["pattern"]["String"], step["content"]) if "content" in step else [step.get("prepend")])]
         for step in first
     ]
-    decoder = steps(tokenizer.content, "decoder")
+    decoding = steps(tokenizer.content, "decoder")
     letters = [step["type"] for step in cutting].count("ByteLevel") == 1
     added_tokens = [token for token in added.values() if not (tokenizer.splits_special and token.get("special"))]
     wrong = next(filter(None, (*map(_unknown, first), *(_unknown(step, _CUTS) for step in cutting))), None)
@@ -146,7 +146,7 @@ def _library_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
         wrong = model["type"]
     elif not letters and not model.get("byte_fallback"):
         wrong = "BPE without bytes"
-    elif letters != (decoder[0]["type"] == "ByteLevel") or (letters and cutting[-1]["type"] != "ByteLevel"):
+    elif letters != (decoding[0]["type"] == "ByteLevel") or (letters and cutting[-1]["type"] != "ByteLevel"):
         wrong = "steps in this order"
     elif any(token.get(flag) for token in added_tokens for flag in ("lstrip", "rstrip", "single_word")):
         wrong = "an added token that takes spaces or whole words"
@@ -156,18 +156,13 @@ def _library_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
         hint = "‹format=safetensors› and hf export every tokenizer"
         raise CheckpointError("tokenizer", f"the page of a model has no tokenizers with {wrong}", hint=hint)
     ids = {name: number for number, name in names.items()}
-    of_letter = {letter: bytes([byte]) for byte, letter in enumerate(byte_letters())}
-
-    def token_content(name: str) -> bytes:
-        by_letters = letters and of_letter.keys() >= set(name)
-        return b"".join(of_letter[letter] for letter in name) if by_letters else utf8(name)
-
+    bytes_of = decoder(tokenizer.content)[0] if letters else utf8  # the page replaces the marks of the others
     pairs = [pair.split(" ", 1) if isinstance(pair, str) else pair for pair in model["merges"]]
     groups = [[token for token in added_tokens if bool(token.get("normalized")) is late] for late in (False, True)]
     return {
         "kind": tokenizer.kind,
         "letters": letters,
-        "mark": next((step["pattern"]["String"] for step in decoder if "pattern" in step), "▁"),
+        "mark": next((step["pattern"]["String"] for step in decoding if "pattern" in step), "▁"),
         "whole": model.get("ignore_merges") is True,
         "normalizer": normalizer,
         "cuts": list(filter(None, map(_cut, cutting))),
@@ -180,7 +175,7 @@ def _library_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
         "starts_with": tokenizer.starts_with,
         "strips": tokenizer.at_the_start(b" ") == b"",
         "merges": _base64(np.array([[ids[one], ids[two]] for one, two in pairs], "<u4").tobytes()),
-        **_tokens([token_content(names.get(number, "")) for number in range(tokenizer.vocab_size)]),
+        **_tokens([bytes_of(names.get(number, "")) for number in range(tokenizer.vocab_size)]),
     }
 
 
