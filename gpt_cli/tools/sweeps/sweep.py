@@ -155,8 +155,7 @@ def _compared(directory: Path, all_points: Sequence[Point], ended: Jobs) -> Swep
     by_path = {point.path: point for point in all_points}
     runs = sorted_by([point_state(path) for path in by_path], "loss")
     points, by_token = tuple(by_path[run.path] for run in runs), have_one_tokenizer(runs)
-    both = zip(points, runs, strict=True)
-    over_seeds = means([(point.settings, run.result) for point, run in both], by_token=by_token)
+    over_seeds = means([(by_path[run.path].settings, run.result) for run in runs], by_token=by_token)
     unit = "nats/token" if by_token else "bits/byte"
     rows = listed(runs)
     remarks = tuple(remarks_on(rows))
@@ -227,11 +226,8 @@ def share_machine(
         need = "a core" if most == 1 else f"{most} cores"
         sentence = f"{jobs} runs at once need {need} each, and this program may use {counted(num_cores, 'core')}"
         raise EnvironmentFailure("‹jobs›", sentence, hint=f"‹jobs={max(1, num_cores // most)}›")
-    visible_gpus = environ[hides].split(",") if hides and environ.get(hides) else None
-    by_job = []
-    for number in range(jobs):
-        share = {"OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS") or str(num_cores // jobs)}
-        if on_gpus and hides:
-            share[hides] = visible_gpus[number] if visible_gpus else str(number)
-        by_job.append(share)
-    return by_job
+    threads = {"OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS") or str(num_cores // jobs)}
+    if not on_gpus or hides is None:
+        return [threads] * jobs
+    gpus = environ[hides].split(",") if environ.get(hides) else [*map(str, range(jobs))]
+    return [{**threads, hides: gpus[number]} for number in range(jobs)]
