@@ -215,10 +215,6 @@ def _is_copy(part: Part) -> bool:
 
 def _rows(part: Part, ours: Mapping[str, Tensor]) -> Tensor:
     """Return the rows that `part` describes; products are computed in float64 and rounded once, to float32."""
-    first, *others = (ours[name] for name in part.names)
     if _is_copy(part):
-        return first
-    product = first.double()
-    for other in others:
-        product = product @ other.double()
-    return (product * part.factor).float()
+        return ours[part.names[0]]
+    return (reduce(torch.matmul, (ours[name].double() for name in part.names)) * part.factor).float()
