@@ -55,7 +55,7 @@ class Steps:
 
     run: str
     newest: Snapshot
-    number: int  # of all steps, with another prompt too
+    number: int  # of all steps, also of those that `read` skips
     read: Callable[[int], Iterator[Snapshot]]
     losses: Losses | None  # None of steps computed from checkpoints, where the loss of a step is that of the prompt
 
@@ -89,7 +89,7 @@ def read_snapshot(path: Path) -> Snapshot:
 
 
 def kept_steps(run: RunFiles) -> Steps:
-    """Return the snapshots of a run; `read` skips snapshots with another prompt than the newest snapshot's.
+    """Return the snapshots of a run; `read` skips those with another prompt, tokens or shape than the newest has.
 
     Raises CheckpointError if the run has no snapshot, or if a snapshot file is invalid.
     """
@@ -107,8 +107,10 @@ def kept_steps(run: RunFiles) -> Steps:
     newest = read_snapshot(paths[-1])
 
     def read(every: int) -> Iterator[Snapshot]:
-        snapshots = map(read_snapshot, paths[::-1][::every][::-1])
-        return (snapshot for snapshot in snapshots if snapshot.prompt == newest.prompt)
+        for snapshot in map(read_snapshot, paths[::-1][::every][::-1]):
+            alike = snapshot.weights.shape == newest.weights.shape and snapshot.tokens == newest.tokens
+            if alike and snapshot.prompt == newest.prompt:
+                yield snapshot
 
     return Steps(str(run.path), newest, len(paths), read, losses_by_step(run))
 

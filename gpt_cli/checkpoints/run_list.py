@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,10 +22,11 @@ from gpt_cli.common.strict_json import figure, step_number, strict_json
 from gpt_cli.common.units import with_error
 from gpt_cli.common.untrusted_files import read_bytes
 from gpt_cli.config import Config
-from gpt_cli.config.load import read_run_config
+from gpt_cli.config.load import Likeness, likeness, read_run_config
 from gpt_cli.errors import CheckpointError, GptError, shown
 
 _ENDS = {"steps": "finished", "time": "finished", "patience": "finished", "signal": "stopped", "diverged": "diverged"}
+_of_model = re.compile(r"model\.(?!dropout)|tokenizer\.").match
 _MOST = ("an outcome of a run", OUTCOME_BYTES)
 
 
@@ -70,6 +72,16 @@ class Overview:
 def have_one_tokenizer(runs: Iterable[Overview]) -> bool:
     """Return whether all runs with a loss use the same tokenizer, so that their nats per token are comparable."""
     return len({run.tokenizer for run in runs if run.result is not None and run.tokenizer is not None}) < 2
+
+
+def likeness_of(run: Overview, shipped: Mapping[str, Config]) -> Likeness | None:
+    """Return how a run's config differs from a shipped one; of an imported run, only where its files say it."""
+    if run.config is None:
+        return None
+    alike = likeness(run.config, run.path.name, shipped)
+    if run.state != "imported":
+        return alike
+    return alike._replace(settings={key: new for key, new in alike.settings.items() if _of_model(key)})
 
 
 def is_run(directory: Path) -> bool:

@@ -136,8 +136,21 @@ def test_a_run_that_watches_another_text_shows_the_newer_one(run: RunCommand, a_
     continued = ("train", "--out", a_run, "--resume", "--watch", "x y x", "--max-steps", "64", "--quiet")
     run(*continued, exits=0)
     outcome = run("heads", "--over-training")
-    assert "left out: 31 snapshots of another text, which the run watched before\n" in outcome.err
+    assert "left out: 31 snapshots of another text or model, from before\n" in outcome.err
     assert [line.split()[0] for line in outcome.out.splitlines()] == ["step", "62", "64"]
+
+
+def test_what_another_model_left_in_the_run_is_not_mixed_in(run: RunCommand, a_run: Path) -> None:
+    small = ("model.num_blocks=1", "train.max_steps=2", "inspect.every=2")
+    flags = [word for setting in small for word in ("--set", setting)]
+    run("train", "--config", "smoke", "--watch", PROMPT, *flags, "--out", "runs/small", exits=0)
+    for folder in ("attention", "checkpoints"):
+        shutil.copy(f"runs/small/{folder}/step-00000002.safetensors", a_run / folder)
+    outcome = run("heads", "--over-training", "--run", a_run, "--json")
+    assert "left out: 1 snapshot of another text or model, from before\n" in outcome.err
+    assert [at["step"] for at in json.loads(outcome.out)["steps"]] == [1, *range(4, 61, 2)]
+    refused = run("heads", "--over-training", "--run", a_run, "--prompt", PROMPT, exits=4)
+    assert 'step-00000002.safetensors": it is a model of another shape than' in refused.err
 
 
 @pytest.mark.parametrize(

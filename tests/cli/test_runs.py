@@ -199,6 +199,8 @@ def test_an_imported_run_has_no_number_of_steps_to_go(copied: Path, run: RunComm
     row = next(line for line in run("runs").out.splitlines() if line.startswith("imported"))
     assert row.split()[1:3] == ["imported", "0"]
     assert row.endswith("  smoke")  # a batch, of a training that gpt knows nothing of, is no difference
+    (of_report,) = json.loads(run("report", "runs/imported", "--json").out)["runs"]
+    assert of_report["differs"] == {}
     assert "nothing says how gpt would train it" in run("info", "runs/imported", "--ranks", "2", exits=2).err
 
 

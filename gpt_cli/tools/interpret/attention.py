@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,7 +38,7 @@ from gpt_cli.text.tokenizers import Tokenizer
 from gpt_cli.tools.interpret.attention_files import attention_page, encode_dump, num_rows, page_bytes
 from gpt_cli.tools.interpret.lens.lens import lens_of_ids
 from gpt_cli.tools.interpret.request import STDOUT, AttentionRequest, ToInspect, step_files
-from gpt_cli.tools.interpret.text_windows import encode_prompt_of
+from gpt_cli.tools.interpret.text_windows import each_checkpoint, encode_prompt_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,26 +240,26 @@ def with_heads(
 def computed_steps(target: ToInspect, device: torch.device, host: Host) -> Steps:
     """Return the attention on a prompt at each checkpoint of a run, as `Steps`; losses are those of the prompt.
 
-    One model at a time is in memory. Raises CheckpointError for a run without checkpoints, DataError for a prompt that
-    has one token or that the model cannot encode.
+    The newest model and one other are in memory. Raises CheckpointError for a run without checkpoints or with one of
+    another model, DataError for a prompt that has one token or that the model cannot encode.
     """
     paths = step_files(target.header.run)
-    newest = _snapshot(paths[-1], target, device, host)
+    loaded = load(paths[-1], None, host.warn)
+    newest = _snapshot(loaded, target, device)
 
     def read(every: int) -> Iterator[Snapshot]:
         chosen = paths[::-1][::every][::-1]
         with host.counting("computing attention", len(chosen), "checkpoints") as count:
-            for path in chosen:
-                yield newest if path == paths[-1] else _snapshot(path, target, device, host)
+            for each in each_checkpoint(chosen, loaded, device, host):
+                yield newest if each is loaded else _snapshot(each, target, device)
                 count(1)
 
     return Steps(str(target.header.run.path), newest, len(paths), read, losses=None)
 
 
-def _snapshot(path: Path, target: ToInspect, device: torch.device, host: Host) -> Snapshot:
+def _snapshot(loaded: Loaded, target: ToInspect, device: torch.device) -> Snapshot:
     """Return one checkpoint's attention weights on the prompt in float32, loss, head scores and layer predictions."""
-    loaded = load(path, None, host.warn)
-    model, sizes, where = loaded.model.to(device), loaded.config.model, shown(path)
+    model, sizes, where = loaded.model.to(device), loaded.config.model, shown(loaded.path)
     text = encode_prompt_of(target, loaded, truncate=None, least=2)
     ids, layers, heads = text.ids[:].tolist(), range(sizes.num_blocks), range(sizes.num_heads)
     require_room_for_dump("heads", model, len(ids), layers=layers, heads=heads, ending=None, out=None)

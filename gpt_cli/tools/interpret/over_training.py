@@ -183,7 +183,7 @@ def tell_omissions(made: Film, notice: Notify) -> None:
 
 def _tell_others(number: int, notice: Notify) -> None:
     if number:
-        notice(f"left out: {counted(number, 'snapshot')} of another text, which the run watched before")
+        notice(f"left out: {counted(number, 'snapshot')} of another text or model, from before")
 
 
 def head_history(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:

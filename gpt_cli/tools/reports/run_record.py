@@ -15,12 +15,12 @@ import numpy as np
 
 from gpt_cli.checkpoints.header import Header, read_header
 from gpt_cli.checkpoints.metrics_files import LoggedSample, metrics_of, read_log, samples_of
-from gpt_cli.checkpoints.run_list import Overview, RunLoss, overview
+from gpt_cli.checkpoints.run_list import Overview, RunLoss, likeness_of, overview
 from gpt_cli.checkpoints.run_paths import RunFiles, short_run_name
 from gpt_cli.common.limits import FIGURE
 from gpt_cli.common.results import Figures
 from gpt_cli.config import Config
-from gpt_cli.config.load import Likeness, dotted_keys, likeness, read_shipped
+from gpt_cli.config.load import Likeness, dotted_keys, read_shipped
 from gpt_cli.errors import CheckpointError, GptError, counted, shown
 
 AXES = ("step", "tokens", "seconds")  # these never fall in a run; seconds are those of training steps
@@ -173,9 +173,6 @@ def _read(path: Path, shipped: Mapping[str, Config]) -> RunRecord:
     metrics, last_line_at = _metrics(run, notes)
     header = _header(run, notes)
     environment, corpus, teachers = ({}, {}, ()) if header is None else _facts(header)
-    differs = None if summary.config is None else likeness(summary.config, path.name, shipped)
-    if differs is not None and summary.state == "imported":  # it has no text, so it has none that differs
-        differs = differs._replace(settings={key: one for key, one in differs.settings.items() if key != "data.source"})
     return RunRecord(
         overview=summary,
         name=short_run_name(path),
@@ -184,7 +181,7 @@ def _read(path: Path, shipped: Mapping[str, Config]) -> RunRecord:
         environment=environment,
         corpus=corpus,
         teachers=teachers,
-        differs=differs,
+        differs=likeness_of(summary, shipped),
         last_line_at=last_line_at,
         notes=tuple(dict.fromkeys(notes)),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpt_cli.checkpoints.lock import sole_trainer
-from gpt_cli.checkpoints.run_list import Overview, have_one_tokenizer, overview
+from gpt_cli.checkpoints.run_list import Overview, have_one_tokenizer, likeness_of, overview
 from gpt_cli.checkpoints.run_paths import SWEEP, SWEEP_PAGE, RunFiles, short_run_name
 from gpt_cli.common.file_signatures import is_ours
 from gpt_cli.common.files import remove as remove_file
@@ -22,11 +21,10 @@ from gpt_cli.common.host import Host
 from gpt_cli.common.results import WIDTH, Figures, Result, Screen
 from gpt_cli.common.tables import Rows, narrow_table, table
 from gpt_cli.common.units import age, quantity, size
-from gpt_cli.config.load import Likeness, likeness, read_shipped
+from gpt_cli.config.load import Likeness, read_shipped
 from gpt_cli.errors import counted, shown, visible
 from gpt_cli.tools.reports.request import RemoveRequest, RunsRequest
 
-_of_model = re.compile(r"model\.(?!dropout)|tokenizer\.").match
 _MOST_SETTINGS, _FIRST = 6, ("data.source", "train.max_time")  # that a row shows
 FIGURES = ("name", "state", "steps", "loss", "bits/byte", "parameters", "size", "age")
 # what each column sorts by; a missing figure comes last
@@ -111,13 +109,8 @@ class ListedRun(Figures):
 
 def listed(runs: Sequence[Overview]) -> tuple[ListedRun, ...]:
     """Return the runs as rows of a list."""
-    shipped, rows = read_shipped(), list[ListedRun]()
-    for run in runs:
-        alike = None if run.config is None else likeness(run.config, run.path.name, shipped)
-        if alike is not None and run.state == "imported":  # nothing says how it was trained
-            alike = alike._replace(settings={key: new for key, new in alike.settings.items() if _of_model(key)})
-        rows.append(ListedRun(run, short_run_name(run.path), alike, time.time()))
-    return tuple(rows)
+    shipped, now = read_shipped(), time.time()
+    return tuple(ListedRun(run, short_run_name(run.path), likeness_of(run, shipped), now) for run in runs)
 
 
 def remarks_on(runs: Sequence[ListedRun]) -> list[str]:

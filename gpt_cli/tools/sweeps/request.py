@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -87,18 +88,17 @@ class SweepRequest(Request):
 
 def require_same(directory: Path, plan: Sweep) -> None:
     """Raise UsageError if the directory holds a sweep other than `plan`, or files that no sweep wrote."""
-    record = directory / SWEEP
+    record, before = directory / SWEEP, None
     if not record.exists():
         if directory.is_dir() and (others := sorted(p.name for p in directory.iterdir() if not p.name.startswith("."))):
             sentence = f"it contains {visible(others[0])}, which no sweep wrote; name an empty or a new directory"
             raise UsageError(shown(directory), sentence, hint=f"‹out={directory}-sweep›")
         require_no_file(directory)
         return
-    try:
+    with contextlib.suppress(ValueError, RecursionError):
         before = json.loads(read_bytes(record, CheckpointError, most=_MOST))
-        assert isinstance(before, dict)
-    except (ValueError, RecursionError, AssertionError):
-        raise CheckpointError(shown(record), "this is no record of a sweep", hint="name another ‹out›") from None
+    if not isinstance(before, dict):
+        raise CheckpointError(shown(record), "this is no record of a sweep", hint="name another ‹out›")
     keys = dict.fromkeys([*before, *plan.record])
     changed = [
         UsageError(
