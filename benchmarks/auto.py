@@ -215,12 +215,14 @@ class Runs:
     def result(self, name: str, config: Config, share: float = 1) -> dict[str, Any]:
         """The figures of a training for a share of the time."""
         seconds = self.seconds * share
+        fewer = config.train.max_steps if name == "choice" else None
+        if fewer is not None:  # than there is time for
+            config = config.changed(train={"max_time": None})
         key = key_of(self.corpus, seconds, self.step_seconds, config)
         if key not in self.results:
             ratio = times_reference(config, vocabulary(config, self.text))
             steps = max(20, round(seconds / self.step_seconds / ratio))
-            if name == "choice" and config.train.max_time is None:
-                steps = min(steps, config.train.max_steps or steps)
+            steps = min(steps, fewer or steps)
             found = {"text": Path(self.source).stem, "seconds": self.seconds, "name": name, "ratio": ratio}
             part = {} if share == 1 else {"share": share}
             found |= part | trained(config, self.source, steps)

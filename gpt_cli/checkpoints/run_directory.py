@@ -62,9 +62,9 @@ class RunDirectory(RunFiles):
         needed = num_checkpoints * checkpoint + 2 * best + snapshots
         if needed > free:
             sentence = f"the run needs up to {needed / 1e6:,.0f} MB of disk, and {free / 1e6:,.0f} MB are free"
-            hint = "free some space, name another directory with ‹out›, or try ‹train.keep_checkpoints=1›"
-            if not (best and num_checkpoints):  # nothing is trained
-                hint = "free some space, or name another directory with ‹out›"
+            hint = "free some space, or name another directory with ‹out›"
+            if best and num_checkpoints > 2:  # one at a time, and the next
+                hint = "free some space, name another directory with ‹out›, or try ‹train.keep_checkpoints=1›"
             raise EnvironmentFailure(shown(self.path), sentence, hint=hint)
 
     def newest(self, warn: Callable[[str], object]) -> Checkpoint | None:

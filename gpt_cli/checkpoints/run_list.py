@@ -90,12 +90,15 @@ def is_run(directory: Path) -> bool:
 
 
 def find_runs(directory: Path) -> list[Path]:
-    """Return [directory] if it is a run; else the runs in it, then runs one level deeper (as in sweeps), each by name.
+    """Return [directory] if it is a run, else `runs_below(directory)`; raise OSError if it cannot be read."""
+    return [directory] if is_run(directory) else runs_below(directory)
+
+
+def runs_below(directory: Path) -> list[Path]:
+    """Return the runs in a directory, then runs one level deeper (as in sweeps), each by name.
 
     Directories that the user may not enter are left out. Raises OSError if `directory` cannot be read.
     """
-    if is_run(directory):
-        return [directory]
     below = sorted(path for path in directory.iterdir() if path.is_dir())
     runs = [path for path in below if _is_open_run(path)]
     nested: list[Path] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shlex
@@ -11,7 +12,8 @@ from typing import Literal
 
 from gpt_cli.common.file_signatures import LOCK, holds_run, is_ours
 from gpt_cli.common.files import temporaries
-from gpt_cli.errors import UsageError, shown, visible
+from gpt_cli.common.machine.failures import reason
+from gpt_cli.errors import EnvironmentFailure, UsageError, shown, visible
 
 RUNS = Path("runs")
 # of a run: training, stopped by a signal or killed, finished by itself, diverged, imported and never trained, empty
@@ -74,8 +76,17 @@ class RunFiles:
         return [path for path in (*self.logs.glob("*/sent.jsonl"), *by_step, *single) if path.exists()]
 
     def foreign(self) -> list[Path]:
-        """Return the paths of `files()` that gpt did not write, or all of them if the directory contains no run."""
-        return [path for path in self.files() if not is_ours(path)] if self.exists() else self.files()
+        """Return the paths of `files()` that gpt did not write, or all of them if the directory contains no run.
+
+        Raises EnvironmentFailure if the user may not read a file of a run.
+        """
+        if not self.exists():
+            return self.files()
+        foreign = [path for path in self.files() if not is_ours(path)]
+        for path in foreign:
+            if not os.access(path, os.R_OK):
+                raise EnvironmentFailure(f"reading {shown(path)}", reason(PermissionError(errno.EACCES, "")))
+        return foreign
 
     def require_no_foreign_files(self) -> None:
         """Raise UsageError if a new run here would replace a file that gpt did not write."""

@@ -101,12 +101,11 @@ def find_checkpoints(path: str | Path | None, checkpoint: str | None = None) -> 
 
 
 def newest_run() -> Path:
-    """Return the run under runs/ whose checkpoints changed last; raise CheckpointError if there is none."""
-    runs = [RunFiles(path) for path in RUNS.iterdir() if _is_trained(path)] if RUNS.is_dir() else []
-    if not runs:
+    """Return the run under runs/ (`find_runs`) whose checkpoints changed last; raise CheckpointError without any."""
+    if not (runs := _runs(trained=True)):
         hint = "gpt train --data my.txt trains one, or name one that is elsewhere"
         raise CheckpointError("runs/", "there is no trained model in this folder", hint=hint)
-    return max(runs, key=lambda run: run.checkpoints.stat().st_mtime_ns).path
+    return runs[0]
 
 
 def _is_trained(path: Path) -> bool:

@@ -16,6 +16,7 @@ from pathlib import Path
 from gpt_cli.checkpoints.header import Header, read_header
 from gpt_cli.checkpoints.metrics_files import samples_of
 from gpt_cli.checkpoints.run_paths import RunFiles, run_of_checkpoint
+from gpt_cli.common.file_signatures import holds_run
 from gpt_cli.common.host import Notify
 from gpt_cli.common.strict_json import strict_json
 from gpt_cli.common.untrusted_files import open_regular
@@ -180,7 +181,12 @@ def _of_a_checkpoint(header: Header, advice: str) -> Config:
 
 
 def _leads_somewhere(name: str) -> bool:
-    """Return whether a SOURCE (a path or glob) matches a file; of a glob, test only the part before a component **."""
+    """Return whether a SOURCE (a path or glob) matches a file or a directory that is no run.
+
+    Of a glob, only the part before a component ** is tested.
+    """
+    if holds_run(Path(name)):
+        return False
     above = re.split(r"(?<![^/])\*\*(?![^/])", name, maxsplit=1)[0]
     return os.path.lexists(name) or any(glob.iglob(above or os.curdir))
 

@@ -70,8 +70,10 @@ def drive(request: SampleRequest, console: Console, *, json: bool, words: Sequen
             else:
                 for number, prompt in enumerate(inputs.prompts[:_MOST_NAMED] if len(inputs.prompts) > 1 else []):
                     last = request.num_samples * (number + 1)
-                    which = str(last) if request.num_samples == 1 else f"{last - request.num_samples + 1} to {last}"
-                    console.notice(f"sample {which} continues: {visible(prompt)}")
+                    which = f"sample {last} continues"
+                    if request.num_samples > 1:
+                        which = f"samples {last - request.num_samples + 1} to {last} continue"
+                    console.notice(f"{which}: {visible(prompt)}")
                 console.result(for_stdout(samples.as_text()))
             return
         sampler = Sampler(request, inputs.model, host)

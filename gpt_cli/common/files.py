@@ -219,14 +219,13 @@ def write_failure(path: Path, error: OSError, folder: Path | None = None) -> Env
 
 
 def _refused(path: Path, error: OSError) -> str:
-    """Return a sentence about an OSError; for a missing permission, it also names the owner and the present user."""
+    """Return a sentence about an OSError; for a missing permission, it also names an owner who is another user."""
     if error.errno not in (errno.EACCES, errno.EPERM):
         return reason(error)
     parent = next((p for p in (path, *path.parents) if os.path.exists(p)), None)
-    owner = (
-        f"; {shown(parent)} belongs to user {parent.stat().st_uid}, and you are user {os.geteuid()}" if parent else ""
-    )
-    return reason(error) + owner
+    if parent is None or (owner := parent.stat().st_uid) == os.geteuid():
+        return reason(error)
+    return f"{reason(error)}; {shown(parent)} belongs to user {owner}, and you are user {os.geteuid()}"
 
 
 def _create(path: Path, chunks: Iterable[Buffer]) -> None:

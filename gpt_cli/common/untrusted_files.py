@@ -157,7 +157,8 @@ def names_of_copy(path: Path, label: str = "utf8") -> tuple[str, str]:
     """Return the shell-quoted names of a file and of a copy marked -`label`; OLD and NEW if there is no such file."""
     if not path.is_file() or visible(str(path)) != str(path):  # of a name that cannot be typed
         return "OLD", "NEW"
-    return quote(str(path)), quote(str(path.with_name(f"{path.stem}-{label}{path.suffix}")))
+    typed = os.path.join(".", path) if str(path).startswith("-") else str(path)  # else the name would be a flag
+    return quote(typed), quote(str(path.with_name(f"{path.stem}-{label}{path.suffix}")))
 
 
 def utf16_of(sample: bytes) -> str | None:

@@ -40,6 +40,7 @@ from gpt_cli.evaluation.texts import (
     read_run_text,
     remark_on_shares,
     training_share,
+    with_conversations,
 )
 from gpt_cli.evaluation.token_losses import Surprisals
 from gpt_cli.sampling.decoder import Decoder, row_bytes
@@ -185,11 +186,9 @@ def evaluate(request: EvaluateRequest, target: ToEvaluate, host: Host) -> Evalua
         if request.data:
             how = (text.text_field, text.skip_bad)
             if how not in corpora:
-                corpora[how] = read_named_text(request.data, text, host, answers=True)
-            corpus: Corpus = corpora[how]
+                corpora[how] = read_named_text(request.data, text, host)
+            corpus: Corpus = with_conversations(corpora[how], None)
             result["training_share"] = training_share(name, corpora[how], loaded, host)
-            if corpora[how].how.conversations:
-                corpus = ConversationCorpus(corpora[how], 0, corpora[how].num_documents, None)
         else:
             assert run_text
             corpus = run_text.validation

@@ -20,7 +20,6 @@ from gpt_cli.errors import DataError, GptError, visible
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.datasets import ENTRIES, read_entry
 from gpt_cli.text.encode import both_examples, digest_of, encode
-from gpt_cli.text.file_formats import Reading
 from gpt_cli.text.load import SourceCorpus, read_corpus, read_split, reading_of, split_of
 from gpt_cli.text.sft_examples import ConversationCorpus
 from gpt_cli.text.sources import SourceFile, SourceWalk, source_names
@@ -34,16 +33,13 @@ def beginning(corpus: Corpus, max_tokens: int) -> Corpus:
     return corpus.split(1 - most / corpus.num_bytes)[0] if corpus.num_bytes > most else corpus
 
 
-def read_named_text(sources: Sequence[str], text: DataConfig, host: Host, *, answers: bool = False) -> SourceCorpus:
-    """Read the --data text by a run's settings `text`; with `answers`, read questions and answers as conversations.
+def read_named_text(sources: Sequence[str], text: DataConfig, host: Host) -> SourceCorpus:
+    """Read the --data text by a run's settings `text`; its documents may be conversations (`with_conversations`).
 
     Raises DataError or EnvironmentFailure, without hints about settings that need `--set`.
     """
-    how = Reading(text.text_field, skip_bad=text.skip_bad)
-    if answers:
-        how = reading_of([*sources], text.changed(separator=None))
     try:
-        corpus = read_corpus([*sources], how, host=host)
+        corpus = read_corpus([*sources], reading_of([*sources], text.changed(separator=None)), host=host)
     except GptError as error:
         for problem in (error, *error.others):
             clauses = re.split("(?=; )", problem.hint or "")
@@ -53,6 +49,13 @@ def read_named_text(sources: Sequence[str], text: DataConfig, host: Host, *, ans
     for line in corpus.notices():
         host.notice(line)
     return corpus
+
+
+def with_conversations(corpus: SourceCorpus, template: str | None) -> Corpus:
+    """Return a --data text whose conversations, if it consists of them, are written by a template (None: the usual)."""
+    if not corpus.how.conversations:
+        return corpus
+    return ConversationCorpus(corpus, 0, corpus.num_documents, template)
 
 
 class RunText(NamedTuple):

@@ -155,7 +155,7 @@ class Sampler:
             )
         if too_long := [len(ids) for ids in encoded if len(ids) > length]:
             longest = max(too_long)
-            one = f"the prompt has {longest} tokens; the model sees the last {length}"
+            one = f"the prompt has {longest:,} tokens; the model sees the last {length}"
             some = (
                 f"the model sees the last {length} tokens of a prompt, which shortens {len(too_long):,} of these "
                 f"{len(encoded):,}; the longest has {longest:,} tokens"

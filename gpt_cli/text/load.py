@@ -17,7 +17,7 @@ from gpt_cli.common.files import write_failure
 from gpt_cli.common.host import NOBODY, Host
 from gpt_cli.common.limits import STDIN_BYTES, STDIN_MEMORY
 from gpt_cli.config import DataConfig
-from gpt_cli.errors import DataError, GptError, counted, shown, together, visible
+from gpt_cli.errors import DataError, EnvironmentFailure, GptError, counted, shown, together, visible
 from gpt_cli.text import datasets
 from gpt_cli.text.cache import find_survey, remember
 from gpt_cli.text.compressed import BLOCK
@@ -117,6 +117,10 @@ class SourceCorpus(SurveyedCorpus):
                         hint += f"; {_MOVE_HINT}"
                     error.hint, any_unnamed = hint, True
                 errors += [error] if len(bad) <= MOST_ERRORS else []
+            except EnvironmentFailure as error:
+                if file.named or not self.how.skip_bad or not isinstance(error.__cause__, PermissionError):
+                    raise
+                bad.append(file.name)
         for name in walk.special:
             remarks.leave_out("file", f"{visible(name)} (not a regular file)")
         for name in (*bad, *walk.closed):

@@ -23,16 +23,15 @@ from gpt_cli.common.machine.devices import (
 )
 from gpt_cli.common.machine.memory import available_memory, reuse_memory
 from gpt_cli.common.results import WIDTH, Result
-from gpt_cli.common.units import duration
 from gpt_cli.config import Config
 from gpt_cli.config.load import write_config
 from gpt_cli.distributed.collectives import ALONE, Ranks
-from gpt_cli.errors import UsageError, counted
+from gpt_cli.errors import UsageError
 from gpt_cli.text.encode import EncodedText
 from gpt_cli.text.load import SourceCorpus, read_data
 from gpt_cli.text.sft_examples import Examples
 from gpt_cli.training.auto_config.auto_config import choose_config
-from gpt_cli.training.auto_config.rules import PATIENCE, Choice
+from gpt_cli.training.auto_config.rules import Choice
 from gpt_cli.training.events import Finished, Prepared
 from gpt_cli.training.init_from import InitialWeights, begin_with, load_initial_weights
 from gpt_cli.training.lr_schedule import warmup_steps
@@ -45,8 +44,6 @@ from gpt_cli.training.start import Start, load_text, start_of
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step_time import COMPILE_FROM_SECONDS, time_steps
 from gpt_cli.training.teachers import teach
-
-_WHOLE_STEP = 1.2  # the time of a step with its optimizer's, and a share of evaluations and saves, by its gradient's
 
 
 def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] | Finished:
@@ -85,8 +82,6 @@ def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] 
         step_seconds = time_steps(state, host, may_compile=is_new, must_compile=must_compile)
     # only now, as a checkpoint without a further step keeps its record of kernels, even if one of them failed
     run = Run(state, directory, text.tokenizer, text.validation_ids, saved=None if is_new else state.progress)
-    if start.choice is not None and start.choice.seconds is not None:
-        _keep_to(start.choice.seconds, step_seconds, state, host.notice)
     ranks.on_rank_zero(lambda: require_space(run))
     return run, _prepared(run, corpus, start.choice, step_seconds)
 
@@ -187,26 +182,6 @@ def _state(
         return state
 
 
-def _keep_to(seconds: float, step_seconds: float, state: TrainingState, notice: Notify) -> None:
-    """Lower max_steps, or replace it by max_time, if the steps that gpt chose may take longer than `seconds`."""
-    settings, steps = state.config.train, state.config.train.max_steps
-    if settings.max_time is not None or steps is None or (needed := steps * step_seconds * _WHOLE_STEP) <= seconds:
-        return
-    if steps * step_seconds <= seconds:
-        fewer = max(1, int(seconds / (step_seconds * _WHOLE_STEP)))
-        notice(f"length    {counted(fewer, 'step')}, as {counted(steps, 'step')} may take {duration(needed)} here")
-        state.config = state.config.changed(train={"max_steps": fewer})
-    else:
-        has_patience = settings.teacher_share is not None or "patience" in settings.model_fields_set
-        notice(
-            f"length    by the clock, as {counted(steps, 'step')} may take {duration(needed)} here instead of "
-            + duration(seconds)
-            + ("" if has_patience else f", or shorter: {PATIENCE} evaluations in a row without a better loss end it")
-        )
-        patience = {} if has_patience else {"patience": PATIENCE}
-        state.config = state.config.changed(train={"max_time": seconds, "max_steps": None, **patience})
-
-
 def _prepared(run: Run, corpus: SourceCorpus, choice: Choice | None, step_seconds: float) -> Prepared:
     config, settings, state = run.config, run.config.train, run.state
     num_closing = sum(end - start for start, end in run.closing_windows)
@@ -234,6 +209,6 @@ def _prepared(run: Run, corpus: SourceCorpus, choice: Choice | None, step_second
         closing_seconds=closing_seconds,
         prompt=prompt_of_validation(run.tokenizer, run.validation_ids),
         began_from=run.progress.began_from,
-        ends_early=choice is not None and choice.seconds is not None and settings.max_time is None,
+        ends_early=choice is not None and choice.seconds is not None and steps == settings.max_steps,
         reasons=choice.reasons if choice else (),
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
-from gpt_cli.checkpoints.run_list import find_runs
+from gpt_cli.checkpoints.run_list import runs_below
 from gpt_cli.checkpoints.training_text import located, valid_config
 from gpt_cli.common.host import Host, Notify
 from gpt_cli.common.machine.devices import choose_device, starting
@@ -61,6 +61,9 @@ def start_of(plan: Plan, directory: RunDirectory, host: Host) -> Start | Finishe
         if directory.exists() and not plan.overwrite:
             raise _other_run(directory, plan.config)
         directory.require_no_foreign_files()
+        if not directory.exists() and directory.path.is_dir() and runs_below(directory.path):
+            hint = f"‹out={visible(directory.path / 'NAME')}› trains a run in it"
+            raise UsageError(shown(directory.path), "this is a directory of runs, which a run would hide", hint=hint)
         return _new(plan, host)
     assert isinstance(plan, Resume)
     if plan.by_run_config:  # the run may have been removed since its config was read
@@ -150,7 +153,7 @@ def load_text(
     tokenizer = tokenizer if checkpoint is None else checkpoint.tokenizer
     with ranks.local_rank_zero_first():
         corpus = start.corpus or _read(start, config, directory, host)
-        if not (of_sweep and len(find_runs(directory.path.parent)) > 1):  # the first run of a sweep has said it
+        if not (of_sweep and len(runs_below(directory.path.parent)) > 1):  # the first run of a sweep has said it
             _remark_on(corpus, config, host.notice, continued=checkpoint is not None)
         try:
             text = encode_parts(*split_of(corpus, config.data, host), config, tokenizer, host)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -168,6 +170,17 @@ def test_a_relative_path_counts_from_the_nearest_folder_around_the_run_that_has_
         assert located(DataConfig(source=named), top / "runs" / "mine", ignored).source == expected
     monkeypatch.chdir(top)
     assert located(DataConfig(source=named), Path("runs/mine"), ignored).source == named
+
+
+def test_a_run_with_the_name_of_its_text_is_not_the_text(copied: Path) -> None:
+    top = copied.parent.parent
+    os.rename(copied, top / "runs/a.txt")
+    (top / "a.txt").write_text("a")
+    data = DataConfig(source="a.txt")
+    with contextlib.chdir(top):
+        assert located(data, Path("runs/a.txt"), ignored).source == "a.txt"
+    with contextlib.chdir(top / "runs"):
+        assert located(data, Path("a.txt"), ignored).source == str(top / "a.txt")
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,9 @@ def test_answers_are_measured_with_their_errors(run: RunCommand, tmp_path: Path)
 def test_reports_that_read_questions_too_say_so(run: RunCommand) -> None:
     said = "runs/smoke learned answers alone; gpt eval counts only those, and this counts all tokens that it reads"
     for words in (["lens"], ["heads", "--ablate", "layer"], ["compare", "runs/smoke", "runs/smoke"]):
-        assert said in run(*words, "--max-tokens", "64", exits=0).err.splitlines()
+        for data in ((), ("--data", "pairs.jsonl")):
+            assert said in run(*words, *data, "--max-tokens", "64", exits=0).err.splitlines()
+    run("lens", "--tuned", "--data", "pairs.jsonl", exits=0)
 
 
 def test_a_single_question_is_refused_and_not_called_a_document(run: RunCommand) -> None:

@@ -190,6 +190,16 @@ def test_runs_of_different_tokenizers_are_ranked_by_bits_per_byte(copied: Path, 
     assert reported.err.startswith("the tokenizers of these runs differ, so the report compares bits per byte")
 
 
+def test_a_run_does_not_hide_others_and_a_newer_one_below_a_directory_is_the_newest(
+    copied: Path, run: RunCommand
+) -> None:
+    refused = run("train", "--config", "smoke", "--out", "runs", exits=2)
+    assert refused.err.startswith('error: "runs": this is a directory of runs, which a run would hide\nhint: --out ')
+    shutil.copytree(copied, "runs/swept/a")
+    os.utime("runs/swept/a/checkpoints", (2**31, 2**31))
+    assert run("eval", "--max-tokens", "64", exits=0).out.splitlines()[1].startswith("runs/swept/a ")
+
+
 def test_an_imported_run_has_no_number_of_steps_to_go(copied: Path, run: RunCommand) -> None:
     run("export", "--run", copied, "--out", "hf", "--quiet", exits=0)
     config = json.loads(Path("hf/config.json").read_text())

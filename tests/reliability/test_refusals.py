@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import time
@@ -14,7 +13,7 @@ import pytest
 from support.faults import ENDLESS, RESUME, START, Fault, fingerprint, in_parallel, new_folder, some_of, strays
 from support.forks import Servers
 from support.helpers import RunCommand
-from support.users import hand_over, other_user
+from support.users import hand_over
 
 from gpt_cli.checkpoints.run_directory import RunDirectory
 
@@ -76,11 +75,7 @@ def test_a_directory_without_permission_is_refused_before_the_first_step(
     hand_over(folder)
     (folder / place).chmod(0o555)
     ended = servers.gpt(folder, *RESUME, unprivileged=True, exits=5)
-    user = other_user() or os.geteuid()
-    error = (
-        f'error: writing "{place}": permission is denied; "{place}" belongs to user {user}, and you are user {user}\n'
-    )
-    assert ended.err.endswith(error), ended.err
+    assert ended.err.endswith(f'error: writing "{place}": permission is denied\n'), ended.err
     assert "step 9/12" not in ended.err
     (folder / place).chmod(0o755)
     assert fingerprint(folder / "run") == before

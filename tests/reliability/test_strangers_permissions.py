@@ -117,6 +117,23 @@ def test_closed_directories_are_left_out_with_bad_files(source: str, shared: Pat
     assert re.search(r"bad files +1\n", (shared / "stdout").read_text())
 
 
+def test_a_closed_file_of_a_directory_is_left_out_with_bad_files(shared: Path, ask: Ask) -> None:
+    (shared / "two").mkdir()
+    for name in ("a.txt", "secret.txt"):
+        shutil.copy(shared / "a.txt", shared / "two" / name)
+    (shared / "two/secret.txt").chmod(0)
+    require_refused(ask("data stats two", exits=5).err)
+    ended = ask("data stats two --set data.skip_bad=true", exits=0)
+    assert ended.err == "left out 1 bad file: two/secret.txt\n"
+
+
+def test_a_run_whose_files_may_not_be_read_is_not_removed_in_part(shared: Path, ask: Ask) -> None:
+    before = RunFiles(shared / "runs/smoke").files()
+    close(shared / "runs/smoke/checkpoints/best.safetensors")
+    require_refused(ask("runs rm smoke --yes", exits=5).err)
+    assert RunFiles(shared / "runs/smoke").files() == before
+
+
 @pytest.mark.parametrize("name", ["checkpoints", "metrics.jsonl", "checkpoints/best.safetensors"])
 def test_a_run_of_which_a_part_is_closed_is_one_sentence(name: str, shared: Path, ask: Ask) -> None:
     close(shared / "runs/smoke" / name)

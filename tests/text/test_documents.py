@@ -145,10 +145,14 @@ def test_of_the_encodings_of_chinese_the_likely_one_is_named_first(text: str, en
 
 def test_the_command_that_converts_names_the_file(here: Path) -> None:
     Path("my novel.txt").write_bytes(b"caf\xe9 au lait")
-    with pytest.raises(DataError) as raised:
-        decode_utf8(Path("my novel.txt").read_bytes(), "my novel.txt")
-    hint = raised.value.hint
-    assert hint == "if it is LATIN1: iconv -f LATIN1 -t utf-8 'my novel.txt' > 'my novel-utf8.txt'"
+    Path("-dash.txt").write_bytes(b"caf\xe9 au lait")
+    for name, command in (
+        ("my novel.txt", "'my novel.txt' > 'my novel-utf8.txt'"),
+        ("-dash.txt", "./-dash.txt > -dash-utf8.txt"),
+    ):
+        with pytest.raises(DataError) as raised:
+            decode_utf8(Path(name).read_bytes(), name)
+        assert raised.value.hint == f"if it is LATIN1: iconv -f LATIN1 -t utf-8 {command}"
 
 
 def test_utf16_of_english_is_no_text_full_of_nuls() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import accumulate
 
 MAX_LABEL = 12  # characters
 _SIGNS = "=+-@＝＋－＠"  # those that begin a formula, and their full-width forms
@@ -31,8 +32,14 @@ def label_of(token: str, limit: int | None = MAX_LABEL) -> str:
     """Return a token's label of at most `limit` characters: ↵ for a line break, ␣ for each space of a blank token."""
     if not token.strip():
         token = token.replace("\t", "⇥").replace(" ", "␣") or "∅"
-    label = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in token.replace("\n", "↵"))
-    return label if limit is None or len(label) <= limit else label[: limit - 1] + "…"
+    parts = [c if c.isprintable() else _escaped(c) for c in token.replace("\n", "↵")]
+    if limit is None or sum(map(len, parts)) <= limit:
+        return "".join(parts)
+    return "".join(part for part, end in zip(parts, accumulate(map(len, parts)), strict=True) if end < limit) + "…"
+
+
+def _escaped(character: str) -> str:
+    return f"\\x{ord(character):02x}" if character < "\u0100" else character.encode("unicode_escape").decode()
 
 
 def quoted(token: str, limit: int = MAX_LABEL) -> str:

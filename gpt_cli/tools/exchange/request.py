@@ -68,7 +68,7 @@ class ImportRequest(Request):
 
     directory: Annotated[Directories, Flag("DIR", position=True)] = Field(
         kw_only=False,
-        description="A directory of transformers with such a model, a .gguf file, or what gpt export wrote.",
+        description="A directory of transformers with such a model, a .gguf file, or a directory of gpt export.",
     )
     steps: Switch = Field(
         default=False,

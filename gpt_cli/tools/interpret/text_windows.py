@@ -15,7 +15,14 @@ from gpt_cli.common.host import Host
 from gpt_cli.common.limits import HEADS_TOKENS, HEADS_WINDOW
 from gpt_cli.config import DataConfig
 from gpt_cli.errors import CheckpointError, DataError, counted, shown, visible
-from gpt_cli.evaluation.texts import is_run_text, read_named_text, read_run_text, remark_on_shares, training_share
+from gpt_cli.evaluation.texts import (
+    is_run_text,
+    read_named_text,
+    read_run_text,
+    remark_on_shares,
+    training_share,
+    with_conversations,
+)
 from gpt_cli.sampling.prompts import encode_prompt
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encode import encode
@@ -79,9 +86,9 @@ def open_text(
     """
     shares = list[tuple[str, float]]()
     if data:
-        corpus: Corpus = (source := read_named_text(data, how, host))
-        about: str | list[str] = [*data]
-        shares = [(name, training_share(name, source, loaded, host)) for name, loaded in models]
+        named = read_named_text(data, how, host)
+        corpus, about = with_conversations(named, how.template), [*data]
+        shares = [(name, training_share(name, named, loaded, host)) for name, loaded in models]
         remark_on_shares(shares, host)
     else:
         name, first = models[0]

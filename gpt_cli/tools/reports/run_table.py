@@ -242,9 +242,9 @@ def removing(runs: Sequence[RunFiles], host: Host) -> Iterator[RunFiles]:
     """
     for run in runs:
         with sole_trainer(run.path, host.warn):  # nobody begins to train it meanwhile
+            foreign = run.foreign()
             for folder in run.logger_folders():
                 remove_directory(folder)
-            foreign = run.foreign()
             for path in (*run.files(), *run.temporaries()):
                 if path not in foreign:
                     remove_file(path)

@@ -39,13 +39,13 @@ def before_training(start: Prepared) -> list[Advice]:
 def _memorised(start: Prepared) -> Iterator[Advice]:
     """Yield advice if a model is so large for its text, and reads it so often, that it will memorise the text.
 
-    With a teacher, yield no advice, because a model with a teacher memorises later.
+    Yield no advice with a teacher, because a model with a teacher memorises later, or if gpt chose the steps itself.
     """
     tokens, model, settings = start.num_training_tokens, start.config.model, start.config.train
 
     passes = start.epochs_left * start.costs.parameters / tokens
-    taught = settings.teacher_share is not None
-    if taught or start.epochs_left <= HARMLESS_EPOCHS or passes <= _TOO_MANY_PASSES[model.dropout > 0]:
+    prevented = settings.teacher_share is not None or start.ends_early
+    if prevented or start.epochs_left <= HARMLESS_EPOCHS or passes <= _TOO_MANY_PASSES[model.dropout > 0]:
         return
     parameters, epochs = _amount(start.costs.parameters), f"{start.epochs_left:,.0f}"
     sentence = f"{parameters} parameters read {_amount(tokens)} tokens {epochs} times, and will know them by heart"

@@ -170,10 +170,9 @@ def choose_settings(
         "teacher_share": max(0.01, round(_OF_TEACHER * most_epochs / epochs, 2)) if taught else None,
         **({"weight_decay": _LARGE_DECAY} if large else {}),
     } | overrides["train"]
-    if ends_early:
-        train |= {"max_steps": num_steps, "max_time": None}
-    elif budget.steps is None:
-        train = {"max_steps": None, **train, "max_time": budget.seconds}
+    if budget.steps is None:
+        length = {"max_steps": num_steps} if ends_early else {}
+        train = {"max_steps": None, **train, **length, "max_time": budget.seconds}
     elif useful < 0.9 * possible and not taught:
         train.setdefault("patience", PATIENCE)
     sections = {**{name: dict(values) for name, values in fixed.items()}, "model": model, "train": train}

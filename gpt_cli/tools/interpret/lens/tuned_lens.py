@@ -33,7 +33,7 @@ from gpt_cli.common.safetensors_header import MALFORMED
 from gpt_cli.common.units import size
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, GptError, counted, shown, visible
 from gpt_cli.evaluation.nll import LOGITS_AT_ONCE
-from gpt_cli.evaluation.texts import read_named_text, read_run_text
+from gpt_cli.evaluation.texts import read_named_text, read_run_text, with_conversations
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.corpus import Corpus
@@ -130,7 +130,8 @@ def _training_text(
         if not request.data:
             raise
         assert target.text
-        return read_named_text(request.data, target.text, host), [*request.data], True
+        named = read_named_text(request.data, target.text, host)
+        return with_conversations(named, target.text.template), [*request.data], True
     return text.training, data.source, False
 
 
