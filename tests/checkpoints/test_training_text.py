@@ -173,7 +173,7 @@ def test_a_relative_path_counts_from_the_nearest_folder_around_the_run_that_has_
 
 
 def test_a_run_with_the_name_of_its_text_is_not_the_text(copied: Path) -> None:
-    top = copied.parent.parent
+    top = copied.absolute().parent.parent
     os.rename(copied, top / "runs/a.txt")
     (top / "a.txt").write_text("a")
     data = DataConfig(source="a.txt")
