@@ -24,10 +24,11 @@ from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, shown
 class RunDirectory(RunFiles):
     """The files of one run, and methods that change them."""
 
-    def open_for(self, config: Config, after: int | None = None) -> None:
+    def open_for(self, config: Config | None, after: int | None = None) -> None:
         """Prepare the directory for a new run, or for resuming one after the step `after`; write the resolved config.
 
-        Only files of a run are removed. Raises EnvironmentFailure when the system refuses.
+        Without a `config`, an earlier one goes too, and `write_config` has to follow. Only files of a run are removed.
+        Raises EnvironmentFailure when the system refuses.
         """
         make_directory(self.checkpoints)
         for path in self.temporaries():
@@ -38,7 +39,7 @@ class RunDirectory(RunFiles):
             for folder in self.logger_folders():
                 remove_directory(folder)
             for path in self.files():
-                if path != self.config:
+                if path != self.config or config is None:
                     remove(path)
             # a power cut may not bring them back beside the new config
             make_durable(*self.directories())
@@ -47,6 +48,11 @@ class RunDirectory(RunFiles):
             remove(self.loss_picture)
             self.rewind(after)
         # this makes what was removed from the directory durable as well
+        if config is not None:
+            self.write_config(config)
+
+    def write_config(self, config: Config) -> None:
+        """Write the resolved config, which makes the directory a run; raise EnvironmentFailure if that fails."""
         write_durably(self.config, [write_config(config).encode()])
 
     def require_space(self, checkpoint: int, best: int, num_checkpoints: int, snapshots: int = 0) -> None:

@@ -223,9 +223,12 @@ def _meant(setting: str) -> str | None:
 
 def _read_value(text: str) -> Any:
     """Read a value of `--set`: YAML flow text such as [a, b] or null, else plain text."""
-    if text.startswith("[") or text in ("", "~", "null"):
-        return parse(f"value: {text}", "‹settings›").content["value"]
-    return text
+    return text if is_plain(text) else parse(f"value: {text}", "‹settings›").content["value"]
+
+
+def is_plain(text: str) -> bool:
+    """Return whether `--set` takes a value for a text, and not for a list or for null."""
+    return not text.startswith("[") and text not in ("", "~", "null")
 
 
 def _write(content: dict[str, Any], key_path: KeyPath, value: Any, source: str, sources: dict[KeyPath, str]) -> None:

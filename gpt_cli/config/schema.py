@@ -205,7 +205,7 @@ class TrainConfig(Section):
     )
     log_every: Annotated[Count, FREE, LEARNING] = Field(default=10, description="steps between lines of metrics.jsonl")
     eval_every: Annotated[Count, FREE, LEARNING] = Field(default=250, description="steps between evaluations")
-    eval_tokens: Annotated[Count, FREE, LEARNING] = Field(
+    eval_tokens: Annotated[Count, LEARNING] = Field(
         default=16384, description="validation tokens in each evaluation during training"
     )
     sample_every: Annotated[Count | None, FREE, LEARNING] = Field(

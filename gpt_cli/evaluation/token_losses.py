@@ -10,7 +10,7 @@ from json import dumps
 from typing import Any
 
 from gpt_cli.common.tables import table
-from gpt_cli.errors import inert
+from gpt_cli.errors import inert, inert_json
 from gpt_cli.sampling.streaming import TextStream
 from gpt_cli.text.tokenizers import Tokenizer
 
@@ -41,7 +41,9 @@ class Surprisals:
 
     def as_table(self) -> str:
         """Format a line for each predicted token: its text, in quotes because most begin with a space, and its nats."""
-        rows = ((dumps(token["text"], ensure_ascii=False), f"{token['nats']:.3f}") for token in self.as_list())
+        rows = (
+            (inert_json(dumps(token["text"], ensure_ascii=False)), f"{token['nats']:.3f}") for token in self.as_list()
+        )
         return table([("token", "nats"), *rows])
 
     def as_coloured_text(self) -> str:

@@ -40,10 +40,11 @@ class TextStream:
         if self.stopped:
             return ""
         text = self._held + text
-        starts = [start for start in (text.find(stop) for stop in self._stops) if start >= 0]
-        if starts:
+        # the one that ends first, which does not depend on where tokens end
+        ends = [(start + len(stop), start) for stop in self._stops if (start := text.find(stop)) >= 0]
+        if ends:
             self.stopped = True
-            return text[: min(starts)]
+            return text[: min(ends)[1]]
         starts = (len(text) - n for stop in self._stops for n in range(1, len(stop)) if text.endswith(stop[:n]))
         safe = min(starts, default=len(text))
         self._held = text[safe:]

@@ -5,6 +5,7 @@ Imports torch only when the weights are read.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +62,8 @@ class Initial:
         """The model's name as a run records it: the last part of its path, or `run/file` for a run's checkpoint."""
         path = Path(self.where).resolve()
         run = run_of_checkpoint(path)
-        return path.name if run is None else f"{run.path.name}/{path.name}"
+        name = path.name if run is None else f"{run.path.name}/{path.name}"
+        return os.fsencode(name).decode("utf-8", "replace")  # a checkpoint's header is UTF-8
 
     def settings(self, *, other_text: bool) -> Config:
         """Return the config that a training without --config takes from this model.

@@ -27,10 +27,12 @@ def require_memory(config: Config, free: int | None, ranks: Ranks = ALONE, *, ma
     if settings.device != "cpu" or free is None:
         return
 
+    num_tokens = 1 if config.tokenizer.kind in ("char", "kept") else 257  # of the vocabulary at least
+
     def needs(num_sequences: int, width: int = config.model.d_model) -> int:
         other = config.changed(model={"d_model": width}, train={"micro_batch_size": num_sequences})
         # the estimate is a tenth above what was measured
-        return ranks.local_size * training_costs(other, 1, ranks.size).training_bytes * 4 // 5
+        return ranks.local_size * training_costs(other, num_tokens, ranks.size).training_bytes * 4 // 5
 
     at_once = settings.sequences_at_once
     if (needed := needs(at_once)) <= free:

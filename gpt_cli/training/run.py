@@ -73,16 +73,19 @@ class Run:
         A run that starts from another model saves that model's weights at once, before an early stop can lose them.
         """
         after = None if self.saved is None else self.saved.observed_step
+        begins_from_another = self.progress.began_from is not None and self.saved is None
 
         def make_ready() -> None:
             if after is not None and self.directory.best.exists() and not self._best_is_of_run():
                 move(self.directory.best, self.directory.foreign_best)
-            self.directory.open_for(self.config, after)
+            self.directory.open_for(None if begins_from_another else self.config, after)
 
         self.ranks.on_rank_zero(make_ready)
-        if self.progress.began_from is not None and self.saved is None:
+        if begins_from_another:
             self.save()
             self.finish_writing()
+            # a run with a config and no checkpoint would resume from random weights
+            self.ranks.on_rank_zero(lambda: self.directory.write_config(self.config))
 
     def windows(self, num_tokens: int) -> list[tuple[int, int]]:
         """Return evenly spaced windows (start, end) of the validation text, with about `num_tokens` tokens in total.

@@ -80,6 +80,10 @@ def start_of(plan: Plan, directory: RunDirectory, host: Host) -> Start | Finishe
     config = config_to_resume(checkpoint.config, plan.config, run_config, directory)
     if ended := ended_before(directory, checkpoint.progress, config, run_config):
         return ended
+    progress = checkpoint.progress
+    if progress.step == config.train.max_steps and progress.observed and progress.evaluated_step != progress.step:
+        # this has become the last step, which is always logged, evaluated and saved
+        checkpoint = replace(checkpoint, progress=replace(progress, observed_step=progress.step - 1))
     checkpoint = _knowing_its_best(directory, checkpoint, host.warn)
     return Start(config, checkpoint=checkpoint, run_config=run_config)
 

@@ -149,6 +149,8 @@ def test_coloured_text_is_the_text_with_whole_characters() -> None:
     text, _, legend = shown.partition("\n\n")
     assert text == "ab\033[48;5;94m今\033[0m\n\033[48;5;124mc\033[0m"
     assert re.sub(r"\033\[[0-9;]*m", "", legend) == ("nats per token:  0 to 1   1 to 2   2 to 4   4 to 6   6 and more ")
+    hidden = CharTokenizer("a\x7f\x9b\u202e")
+    assert Surprisals(hidden, [0, 1, 2, 3], [1.0] * 3).as_table().isascii()
     cut = Surprisals(tokenizer, [*b"a\x1b", tokenizer.end_of_text, 0xE4], [0.0, 0.0, 9.0]).as_coloured_text()
     assert cut.startswith("a\\x1b<|endoftext|>\033[48;5;124m\N{REPLACEMENT CHARACTER}\033[0m\n\n")
 

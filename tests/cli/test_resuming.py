@@ -5,20 +5,23 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.helpers import CORPUS_TEXT, RunCommand, run_command
 
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.select import find_checkpoint
+from gpt_cli.evaluation.nll import Score
+from gpt_cli.training import evaluate_and_log
 
 pytestmark = pytest.mark.slow
 
 FAST = ["--config", "smoke", "--set", "tokenizer.kind=byte", "--set", "train.sample_every=null", "--data", "my.txt"]
 RESUME = ["train", "--out", "runs/mine", "--resume"]
-# one step more, and evaluations on less, which find a worse loss
-WORSE = ["--set", "train.eval_every=1", "--set", "train.eval_tokens=32", "--max-steps", "21"]
+FURTHER = ["--set", "train.eval_every=1", "--max-steps", "21"]
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +38,18 @@ def mine(here: Path, _trained_once: Path) -> Path:
     """A run of 20 steps on my.txt, with a directory `checkpoints`."""
     shutil.copytree(_trained_once, here, dirs_exist_ok=True)
     return Path("runs/mine")
+
+
+@pytest.fixture
+def _worse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let evaluations while training find a loss that is worse by 1."""
+    real = evaluate_and_log.validation_score
+
+    def worse(*arguments: Any, **options: Any) -> Score:
+        score = real(*arguments, **options)
+        return replace(score, loss=score.loss + 1)
+
+    monkeypatch.setattr(evaluate_and_log, "validation_score", worse)
 
 
 def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -233,6 +248,7 @@ FOREIGN = {
 }
 
 
+@pytest.mark.usefixtures("_worse")
 @pytest.mark.parametrize("what", FOREIGN)
 def test_the_best_of_another_run_is_never_used(what: str, mine: Path, run: RunCommand) -> None:
     Path("other.txt").write_text(CORPUS_TEXT.replace("squared", "doubled"))
@@ -252,10 +268,11 @@ def test_the_best_of_another_run_is_never_used(what: str, mine: Path, run: RunCo
     assert find_checkpoint("runs/mine").name == "step-00000020.safetensors"
     # the next evaluation is the best of those whose weights are there
     best.write_bytes(foreign)
-    run(*RESUME, *WORSE, "--quiet", exits=0)
+    run(*RESUME, *FURTHER, "--quiet", exits=0)
     assert read_checkpoint(best).progress.step == 21
 
 
+@pytest.mark.usefixtures("_worse")
 @pytest.mark.parametrize("how", ["damaged", "gone", "later"])
 def test_where_the_best_weights_are_lost_the_next_evaluation_is_the_best(how: str, mine: Path, run: RunCommand) -> None:
     best = mine / "checkpoints" / "best.safetensors"
@@ -265,7 +282,7 @@ def test_where_the_best_weights_are_lost_the_next_evaluation_is_the_best(how: st
         best.unlink()
     else:
         (mine / "checkpoints" / "step-00000020.safetensors").unlink()  # leaves that of step 10
-    outcome = run(*RESUME, *WORSE, exits=0)
+    outcome = run(*RESUME, *FURTHER, exits=0)
     warned = (
         'best.safetensors": the file is damaged: its content does not match its digest; gpt train goes on without it'
     )
@@ -276,8 +293,18 @@ def test_where_the_best_weights_are_lost_the_next_evaluation_is_the_best(how: st
     assert not list(mine.rglob("best-of-another-run*"))
 
 
+def test_a_step_that_becomes_the_last_is_evaluated_and_logged(mine: Path, run: RunCommand) -> None:
+    (mine / "checkpoints/step-00000020.safetensors").unlink()  # leaves that of step 10
+    run(*RESUME, "--max-steps", "14", "--set", "train.eval_every=100", "--set", "train.save_every=13", exits=0)
+    (mine / "checkpoints/step-00000014.safetensors").unlink()
+    run(*RESUME, "--max-steps", "13", exits=0)
+    last = json.loads((mine / "metrics.jsonl").read_text().splitlines()[-1])
+    assert (last["step"], "validation_loss" in last) == (13, True)
+
+
+@pytest.mark.usefixtures("_worse")
 def test_the_own_best_is_kept(mine: Path, run: RunCommand) -> None:
-    outcome = run(*RESUME, *WORSE)
+    outcome = run(*RESUME, *FURTHER)
     assert "warning" not in outcome.err
     assert outcome.out.endswith("with the best weights, those of step 20\n"), outcome.out
     assert not list(mine.rglob("best-of-another-run*"))

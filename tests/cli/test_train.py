@@ -294,6 +294,8 @@ def test_a_training_too_large_for_memory_is_refused_before_the_text_is_read(corp
     assert error.startswith("error: memory: the model and 8 sequences of its batch take at least ")
     assert hint.startswith("hint: --set model.d_model=")
     run("train", *FAST, *large, *hint.removeprefix("hint: ").split(), exits=3)  # it fits, and the text is missed
+    tables = ["--set", "model.ngram_embedding=8", "--set", "model.ngram_rows=2147483647", "--data", "nowhere.txt"]
+    assert "take at least " in run("train", *FAST, *tables, exits=5).err
     assert not Path("runs").exists()
 
 
@@ -302,7 +304,7 @@ def test_a_batch_too_large_for_memory_is_refused_with_a_part_that_fits(
 ) -> None:
     settings = [*FAST, "--quiet", "--max-steps", "1"]
     sizes = read_config("smoke").model
-    of_four = estimate(sizes, 1, micro_batch_size=4, dtype="float32").training_bytes * 4 // 5
+    of_four = estimate(sizes, 257, micro_batch_size=4, dtype="float32").training_bytes * 4 // 5
     for free, fitting in ((of_four - 1, 2), (of_four, 4)):
         monkeypatch.setattr("gpt_cli.training.setup.available_memory", lambda free=free: free)
         assert run("train", *settings, exits=5).err.splitlines()[1] == f"hint: --set train.micro_batch_size={fitting}"

@@ -1,3 +1,7 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +32,18 @@ def test_a_stop_is_found_across_tokens_and_its_start_is_held_back() -> None:
     assert streamed("ab ENc", "END") == (["a", "b", " ", "", "", "ENc", ""], False)
     assert streamed("ab EN", "END") == (["a", "b", " ", "", "", "EN"], False)
     assert streamed("一二三四", "三四") == (["", "", "一", "", "", "二", *[""] * 7], True)
+
+
+def test_where_tokens_end_does_not_change_where_a_text_stops() -> None:
+    class Words(ByteTokenizer):
+        """A tokenizer with one token, of five letters."""
+
+        def decode_bytes(self, ids: Iterable[int]) -> bytes:
+            return b"xabcy" * len([*ids])
+
+    stream = TextStream(Words(), ["abc", "b"])
+    assert (stream.feed(0), stream.stopped) == ("xa", True)
+    assert "".join(streamed("xabcy", "abc", "b")[0]) == "xa"
 
 
 @given(st.text("ab", max_size=12), st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=3))

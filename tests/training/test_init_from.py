@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from support.light import WithoutTorch
 from gpt_cli import load, train
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
 from gpt_cli.checkpoints.header import Progress
-from gpt_cli.errors import CheckpointError
+from gpt_cli.checkpoints.run_paths import RunFiles
+from gpt_cli.errors import CheckpointError, EnvironmentFailure
 from gpt_cli.text.split_patterns import GPT2_PATTERN
 from gpt_cli.text.tokenizers import ByteTokenizer, CharTokenizer
 from gpt_cli.text.train_tokenizer import train_byte_pairs
@@ -74,6 +76,27 @@ def test_a_stopped_run_continues_to_the_same_end_without_the_flag_and_the_source
     run("train", "--out", "killed", "--resume", "--quiet", exits=0)
     found = read_checkpoint(Path("killed/checkpoints") / last).weights
     assert all(torch.equal(tensor, found[name]) for name, tensor in whole[last].items())
+
+
+def test_a_run_whose_first_weights_could_not_be_saved_is_no_run(
+    source: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise EnvironmentFailure("disk", "no space is left")
+
+    words = ("train", *ON_MINE, "--init-from", source, "--out", "new")
+    with monkeypatch.context() as patched:
+        patched.setattr("gpt_cli.training.run.Run.save", full)
+        run(*words, exits=5)
+    assert "no run" in run("train", "--out", "new", "--resume", exits=2).err
+    run(*words, exits=0)
+
+
+def test_a_model_whose_name_is_not_utf8_is_recorded(source: Path, run: RunCommand) -> None:
+    other = os.fsdecode(b"\xe9.safetensors")
+    os.rename(source, other)
+    begin(run, "--init-from", other)
+    assert read_checkpoint(RunFiles(Path("new")).best).progress.began_from == "\ufffd.safetensors"
 
 
 def test_resume_and_init_from_together_begin_or_continue(source: Path, run: RunCommand) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpt_cli.common.drawing.canvas import Axes, Figure, as_file, fonts_for, rc_context
+from gpt_cli.common.drawing.canvas import Axes, Figure, as_file, find_fonts, fonts_for, rc_context, remark_on_missing
 from gpt_cli.common.host import Notify
 from gpt_cli.common.language import say
 from gpt_cli.tools.explain.explanation import Explanation, Step, label_text, title_of
@@ -18,8 +18,10 @@ def plot(study: str, explanation: Explanation, language: str, *, kind: str, noti
 
     If no installed font has the Chinese characters, the words are English and `notice` receives a line.
     """
+    of_titles, missing = find_fonts({*"".join(step.title for step in explanation.steps)})  # of a run's path, too
+    remark_on_missing(missing, notice)
     fonts, language = fonts_for(language, notice)
-    with rc_context({"font.family": fonts, "font.size": 8}):
+    with rc_context({"font.family": [*dict.fromkeys([*fonts, *of_titles])], "font.size": 8}):
         figure = (_scaling if study == "scaling" else _maps)(explanation.steps, language)
         figure.suptitle(say(explanation.title, language))
         return as_file(figure, kind)
@@ -30,7 +32,7 @@ def _scaling(steps: Sequence[Step], language: str) -> Figure:
     figure = Figure(figsize=(9.5, 3 * len(steps)), dpi=110, layout="constrained")
     both = [say("undivided", language), say("divided", language)]
     for part, step in zip(figure.subfigures(len(steps), 1, squeeze=False)[:, 0], steps, strict=True):
-        part.suptitle(say(step.title or title_of(step.name), language), fontsize=8)
+        part.suptitle(say(step.title or title_of(step.name), language), fontsize=8, parse_math=False)
         # without and with the division: two columns of one fact, or, of normal numbers, two rows
         num_beside = len(step.columns) // 3
         kinds = both[:num_beside]

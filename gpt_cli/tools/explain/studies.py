@@ -8,6 +8,7 @@ from torch import Tensor
 
 from gpt_cli.checkpoints.load import Loaded
 from gpt_cli.common.limits import HEADS_WINDOW
+from gpt_cli.errors import visible
 from gpt_cli.model import CrossAttention
 from gpt_cli.model.attention import attention_scores, causal_mask
 from gpt_cli.model.dropout import drop_out
@@ -87,7 +88,7 @@ def _model_scores(loaded: Loaded) -> Step:
         hidden = stages.scores[0].masked_fill(mask, -torch.inf)
         rows.append(_measured(hidden.flatten(0, 1), K).mean(0))
     layers = [Note("layer", f"layer {layer}", {"number": layer}) for layer in range(len(rows))]
-    title = f"the heads of {loaded.path}, on {len(ids)} tokens that the model wrote"
+    title = f"the heads of {visible(loaded.path)}, on {len(ids)} tokens that the model wrote"
     return Step("model_scores", f"K = {K}", np.stack(rows), layers, _MEASURES, title=title)
 
 

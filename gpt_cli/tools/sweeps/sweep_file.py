@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from gpt_cli.common.limits import CONFIG_PROBLEMS, SWEEP_POINTS
 from gpt_cli.common.mistyped import nearest
 from gpt_cli.config.config_errors import line_of, no_setting, wrong_values
-from gpt_cli.config.load import dotted_keys, find_config, validate, without_retired
+from gpt_cli.config.load import dotted_keys, find_config, is_plain, validate, without_retired
 from gpt_cli.config.schema import SEED, Config
 from gpt_cli.config.settings_reference import setting_schemas, shipped_configs
 from gpt_cli.config.strict_yaml import Document, KeyPath, parse, read_config_text
@@ -255,6 +255,9 @@ def _types_of(key: str) -> set[str | None]:
 
 def _wrong_form(key: str, value: Any, section: str) -> str | None:
     """Return why `value` has the wrong form for a setting in `section`, or None if its form is right."""
+    for one in value if isinstance(value, list) else [value]:
+        if isinstance(one, str) and not is_plain(one):
+            return f"{shown(one)} is a text that ‹settings› would read as a list or as null"
     if section == "settings":
         if isinstance(value, dict) or (isinstance(value, list) and "array" not in _types_of(key)):
             return "settings has one value for all runs; a list to try belongs to grid, a range to random"

@@ -65,10 +65,15 @@ def shape_of(
         if trained >= least * parameters or trained >= _OFTEN * tokens:
             best = (width, blocks)
     width, blocks = best
+    return (width if "d_model" in overrides else fitting_width(width, overrides)), blocks
+
+
+def fitting_width(width: int, overrides: Mapping[str, Any]) -> int:
+    """Return a width that the heads in `overrides`, if any, divide into pairs, which rope turns within each head."""
     multiple = overrides.get("num_heads") or overrides.get("num_key_value_heads")
-    if multiple and not overrides.get("head_size") and "d_model" not in overrides:  # rope turns pairs within each head
-        width = max(1, width // (2 * multiple)) * 2 * multiple
-    return width, blocks
+    if not multiple or overrides.get("head_size"):
+        return width
+    return max(1, width // (2 * multiple)) * 2 * multiple
 
 
 def context_of(text: TextFigures, bytes_per_token: float, validation: float, width: int) -> int:

@@ -22,6 +22,7 @@ from gpt_cli.training.auto_config.model_sizes import (
     REFERENCE_TOKENS,
     context_of,
     cost_of,
+    fitting_width,
     heads_of,
     parameters_of,
     shape_of,
@@ -120,8 +121,8 @@ def choose_settings(
         and parameters_of(*_LARGE, vocabulary) <= most_parameters
         and _large_pays(text, budget, times * most_epochs * tokens, vocabulary, overrides)
     )
-    if large:
-        width, blocks = _LARGE
+    if large:  # rounded to the heads that are fixed
+        width, blocks = fitting_width(_LARGE[0], overrides["model"]), _LARGE[1]
     sizes, tokens_per_step = (width, blocks, vocabulary, overrides["model"].get("feed_forward_size")), batch * length
     parameters, cost = parameters_of(*sizes), cost_of(*sizes) * tokens_per_step
     possible = budget.steps or max(1, round(budget.reference_steps * REFERENCE_COST * REFERENCE_TOKENS / cost))

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from gpt_cli.attention_maps import picture
+from gpt_cli.checkpoints.load import load
 from gpt_cli.tools.explain import studies
 from gpt_cli.tools.explain.plots import plot
 
@@ -28,6 +32,15 @@ def test_a_study_is_drawn_with_its_numbers(study: str) -> None:
             for number in step.numbers.flat:
                 assert f"<!-- {number:.2f} -->" in svg or f"<!-- {number:.4f} -->" in svg
     assert svg == plot(study, explanation, "en", kind="svg", notice=print).decode()
+
+
+def test_the_path_of_a_run_is_no_formula_and_has_a_font(copied: Path) -> None:
+    os.rename(copied, "runs/a$\\frac$b模")
+    explanation = studies.scaling(load("runs/a$\\frac$b模"))
+    assert "a$\\frac$b模" in explanation.steps[1].title
+    said: list[str] = []
+    plot("scaling", explanation, "en", kind="svg", notice=said.append)  # warnings are errors
+    assert all("模" in line for line in said)  # where no font has it
 
 
 def test_without_a_font_the_picture_is_in_english_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

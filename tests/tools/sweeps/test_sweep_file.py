@@ -113,6 +113,11 @@ def test_random_points_are_different(here: Path) -> None:
         ("grid: {seed: [1]}", ':2: "seed" is not a setting'),
         ("grid: {train.seed: 1}", ":2: train.seed: a grid needs a list of values"),
         ("grid: {train.seed: [1, 2, 1]}", ':2: train.seed: "1" is there twice'),
+        (
+            'grid: {train.sample_prompt: ["[INST] hi"]}',
+            ':2: train.sample_prompt: "[INST] hi" is a text that --set would',
+        ),
+        ('grid: {train.sample_prompt: ["null"]}', ':2: train.sample_prompt: "null" is a text that --set would read'),
         ("grid: {train.seed: []}", ":2: train.seed: the list is empty"),
         ("settings: {train.seed: 1}\ngrid: {train.seed: [1]}", ":3: train.seed is already set by settings"),
         (

@@ -146,6 +146,7 @@ def test_an_hour_buys_two_larger_models_with_a_higher_weight_decay() -> None:
     text = english(300_000)  # 256 x 6, 4.2 times the time of a step of 128 x 4, reads it 60 times in 15 minutes
     shorter, longer = (chosen(text, seconds).config.model for seconds in (600, 1200))
     assert [(model.d_model, model.num_blocks) for model in (shorter, longer)] == [(128, 4), (256, 6)]
+    assert chosen(text, 3600, model={"num_heads": 12}).config.model.d_model == 240  # pairs of numbers in 12 heads
     hour = chosen(text, 3600)
     assert (hour.config.train.weight_decay, hour.config.model.context_length, hour.num_steps) == (1.0, 128, 3000)
     assert "hence dropout 0.2 and weight decay 1" in hour.reasons[3]

@@ -17,7 +17,7 @@ from gpt_cli.attention_maps.head_scores import BYTES_PER_WEIGHT
 from gpt_cli.checkpoints.load import Loaded, load
 from gpt_cli.common.host import Host
 from gpt_cli.common.limits import HEADS_TOKENS
-from gpt_cli.common.machine.devices import choose_device, restored_threads, use_threads
+from gpt_cli.common.machine.devices import choose_device, float64_device, restored_threads, use_threads
 from gpt_cli.common.machine.memory import available_memory, require_available, reuse_memory
 from gpt_cli.errors import DataError, blaming, counted, shown, visible
 from gpt_cli.evaluation.nll import (
@@ -182,7 +182,8 @@ def compare_window(models: Sequence[GPT], window: Tensor, wheres: Sequence[str])
             attention.append((a.weights - b.weights).abs().sum(dim=(0, 2, 3)) / 2)
             if writes:
                 before, after = (head_results(each.block, each.heads, range(first.config.num_heads)) for each in (a, b))
-                of_heads.append(torch.stack([part.square().sum(dim=(1, 2, 3)) for part in (after - before, before)]))
+                parts = (part.to(float64_device(part.device)).double() for part in (after - before, before))
+                of_heads.append(torch.stack([part.square().sum(dim=(1, 2, 3)) for part in parts]))
             streams = [a.resid_post, b.resid_post]
     else:
         streams = [model.last_residual(ids[None]) for model in models]

@@ -49,5 +49,5 @@ class LensRequest(ReadingRequest):
         target = (self.model_copy(update={"checkpoint": "last"}) if self.over_training else self).reading(host)
         if self.tuned and target.header.config.model.num_blocks == 1:
             wrong = "this model has one block, whose stream the output layer reads, so there is no map to train"
-            raise UsageError("‹tuned›", wrong, hint="gpt lens without --tuned")
+            raise UsageError("‹tuned›", wrong, hint="leave out ‹tuned›")
         return target

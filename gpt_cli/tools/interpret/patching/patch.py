@@ -255,7 +255,8 @@ def _patch_figures(
 ) -> tuple[Figure, ...]:
     """Return figures of the clean and the corrupt metric, and of the share recovered, NaN if the metrics are close."""
     if target.edge:
-        coords: dict[str, Sequence[Any]] = {"input": INPUTS, "position": positions}
+        inputs = INPUTS if isinstance(target.edge.to, int) else INPUTS[:1]  # a head reads queries, keys and values
+        coords: dict[str, Sequence[Any]] = {"input": inputs, "position": positions}
     else:
         parts = [part if head is None else f"H{head}" for part, head in chosen]
         coords = {"layer": target.layers, "part": parts, "position": positions}

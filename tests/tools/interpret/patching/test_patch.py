@@ -146,8 +146,10 @@ def test_one_edge_is_read_in_four_ways(run: RunCommand, smoke_run: Path) -> None
 
 def test_the_rows_of_an_edge_have_what_reads_also_where_its_name_has_spaces(smoke_run: Path) -> None:
     for path, head in (("0.1: 1.0 ", 0), ("0.1: 1.feed_forward", None)):
-        rows = gpt_cli.patch(**ONE, run=smoke_run, path=path).rows
-        assert {(row["part"], row["layer"], row["head"]) for row in rows} == {("path", 1, head)}
+        found: Any = gpt_cli.patch(**ONE, run=smoke_run, path=path)
+        assert {(row["part"], row["layer"], row["head"]) for row in found.rows} == {("path", 1, head)}
+        figure = found["recovered"]
+        assert figure.values.shape == tuple(map(len, figure.coords.values()))
 
 
 def test_a_row_names_its_place_first_and_all_positions_together_are_none(smoke_run: Path) -> None:

@@ -22,6 +22,7 @@ FORMS = [
     "model.positions=sinusoidal model.norm_position=post model.ngram_embedding=3 model.ngram_rows=300",
     "model.norm=rmsnorm model.bias=false model.norm_position=post model.num_heads=2",
     "model.positions=rope model.rotary_size=4 model.parallel_branches=true model.norm_epsilon=0.00012",
+    "model.head_size=1",
     "model.positions=rope model.qk_norm=true model.head_size=6 model.attention_window=[4,null,3] model.activation=swiglu",
 ]
 

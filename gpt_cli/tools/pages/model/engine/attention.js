@@ -19,6 +19,7 @@ class SelfAttention {
     this.querySize = config.query_size;
     this.frequencies = config.frequencies;
     this.window = config.windows[number] ?? Infinity;
+    this.divides = config.scale !== "none";
     this.scale = config.scale === "none" ? 1 : config.query_size ** -0.5;
     this.name = `blocks.${number}.attention`;
     this.projectionLayer = tensors.linear(`${this.name}.projection_layer`);

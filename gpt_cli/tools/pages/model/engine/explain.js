@@ -129,7 +129,7 @@ function turned(query, key, queries, keys, frequencies, steps) {
 }
 
 // From scores of a query [K] and all keys [T, K] to weights [T], of which those after the query are zero.
-function looks({ querySize, scale, window }, own, keys, product, root, steps) {
+function looks({ querySize, scale, divides, window }, own, keys, product, root, steps) {
   const { numTokens, query } = steps;
   const scores = Float64Array.from({ length: numTokens }, (_, key) => {
     let score = 0;
@@ -138,8 +138,8 @@ function looks({ querySize, scale, window }, own, keys, product, root, steps) {
   });
   steps.looking("scores", product, scores);
   const scaled = scores.map((score) => score * scale);
-  const term = scale === 1 ? "s" : `s / ${root}`;
-  if (scale !== 1) steps.looking("divided", `${term} = s / ${Number((1 / scale).toPrecision(4))}`, scaled);
+  const term = divides ? `s / ${root}` : "s";
+  if (divides) steps.looking("divided", `${term} = s / ${Number((1 / scale).toPrecision(4))}`, scaled);
   const masked = scaled.map((score, key) => (key > query || key <= query - window ? -Infinity : score));
   steps.looking("masked", `m = ${term}; j > i${window < Infinity ? `, j ≤ i - ${window}` : ""}: -∞`, masked);
   const total = logSumExp(masked);
