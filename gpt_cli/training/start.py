@@ -62,7 +62,7 @@ def start_of(plan: Plan, directory: RunDirectory, host: Host) -> Start | Finishe
             raise _other_run(directory, plan.config)
         directory.require_no_foreign_files()
         if not directory.exists() and directory.path.is_dir() and runs_below(directory.path):
-            hint = f"‹out={visible(directory.path / 'NAME')}› trains a run in it"
+            hint = f"‹out={visible(directory.path / 'NAME')}›"
             raise UsageError(shown(directory.path), "this is a directory of runs, which a run would hide", hint=hint)
         return _new(plan, host)
     assert isinstance(plan, Resume)

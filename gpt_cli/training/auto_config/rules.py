@@ -172,8 +172,8 @@ def choose_settings(
         **({"weight_decay": _LARGE_DECAY} if large else {}),
     } | overrides["train"]
     if budget.steps is None:
-        length = {"max_steps": num_steps} if ends_early else {}
-        train = {"max_steps": None, **train, **length, "max_time": budget.seconds}
+        fewer = {"max_steps": num_steps} if ends_early else {}
+        train = {"max_steps": None, **train, **fewer, "max_time": budget.seconds}
     elif useful < 0.9 * possible and not taught:
         train.setdefault("patience", PATIENCE)
     sections = {**{name: dict(values) for name, values in fixed.items()}, "model": model, "train": train}

@@ -96,6 +96,7 @@ def test_a_small_text_is_not_learned_by_heart() -> None:
     assert (short.config.train.max_time, long.config.train.max_time) == (1200.0, 6000.0)  # which may still end it
     assert short.config.train.max_steps == long.config.train.max_steps == short.num_steps
     assert (short.config.model.dropout, short.config.train.teacher_share) == (0.1, 0.1)
+    assert f", context {short.config.model.context_length}: " in short.reasons[2]
     assert "probably learn the text by heart" in short.reasons[-1]
     whole = chosen(english(10_000_000), 60)
     assert whole.config.train.max_time == 60.0
