@@ -53,7 +53,10 @@ def _commands() -> Iterator[tuple[str, list[tuple[str, str]]]]:
             context = command.make_context(word, [], parent=context, resilient_parsing=True)
         if row.example:
             records = (parameter.get_help_record(context) for parameter in command.get_params(context))
-            yield name, [(re.sub(r" <.*", "", of), text.removesuffix("  [required]")) for of, text in filter(None, records)]
+            yield (
+                name,
+                [(re.sub(r" <.*", "", of), text.removesuffix("  [required]")) for of, text in filter(None, records)],
+            )
 
 
 def _cell(text: str) -> str:

@@ -61,7 +61,8 @@ def start_of(plan: Plan, directory: RunDirectory, host: Host) -> Start | Finishe
         if directory.exists() and not plan.overwrite:
             raise _other_run(directory, plan.config)
         directory.require_no_foreign_files()
-        if not directory.exists() and directory.path.is_dir() and runs_below(directory.path):
+        below = runs_below(directory.path) if directory.path.is_dir() and not directory.exists() else []
+        if any(path.parent == directory.path for path in below):
             hint = f"‹out={visible(directory.path / 'NAME')}›"
             raise UsageError(shown(directory.path), "this is a directory of runs, which a run would hide", hint=hint)
         return _new(plan, host)
