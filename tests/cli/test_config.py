@@ -45,7 +45,7 @@ def test_check_of_a_bad_config_is_json_as_well(here: Path, run: RunCommand) -> N
             },
             {
                 "where": "typo.yaml:3: model.dropout",
-                "sentence": "2 is not a number of at least 0 and below 1",
+                "sentence": "2 is not a number from 0 to 0.99",
                 "hint": None,
             },
         ],

@@ -2,16 +2,24 @@
 
 const MAX_LABEL = 12; // characters
 
-// All of a token's text, and a short form.
+// All of a token's text, and a short form, which ends before the first character that does not fit.
 function labelsOf(token) {
-  const text = labelOf(token);
-  const characters = [...text];
-  return { text, short: characters.length <= MAX_LABEL ? text : `${characters.slice(0, MAX_LABEL - 1).join("")}…` };
+  const parts = partsOf(token);
+  let length = 0;
+  const fitting = parts.filter((part) => (length += [...part].length) < MAX_LABEL);
+  return { text: parts.join(""), short: length <= MAX_LABEL ? parts.join("") : `${fitting.join("")}…` };
 }
 
-// With signs for line breaks, for white space alone, and for what cannot be seen.
-function labelOf(token) {
+function labelOf(token) { return partsOf(token).join(""); }
+
+// Its characters, with signs for line breaks, for white space alone, and for what cannot be seen.
+function partsOf(token) {
   const signs = /[^\s\x1c-\x1f\x85]|\ufeff/.test(token) ? token : token.replaceAll("\t", "⇥").replaceAll(" ", "␣") || "∅";
-  return signs.replaceAll("\n", "↵").replace(/[\p{C}\p{Z}]/gu, (character) =>
-    character === " " ? " " : `\\x${character.codePointAt(0).toString(16).padStart(2, "0")}`);
+  return Array.from(signs.replaceAll("\n", "↵"), (character) =>
+    character !== " " && /[\p{C}\p{Z}]/u.test(character) ? escaped(character.codePointAt(0)) : character);
+}
+
+function escaped(point) {
+  const [sign, digits] = point < 0x100 ? ["x", 2] : point < 0x10000 ? ["u", 4] : ["U", 8];
+  return `\\${sign}${point.toString(16).padStart(digits, "0")}`;
 }
