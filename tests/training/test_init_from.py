@@ -82,7 +82,7 @@ def test_a_run_whose_first_weights_could_not_be_saved_is_no_run(
     source: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> None:
-        raise EnvironmentFailure("disk", "no space is left")
+        raise EnvironmentFailure("disk", "permission is denied")
 
     words = ("train", *ON_MINE, "--init-from", source, "--out", "new")
     with monkeypatch.context() as patched:
