@@ -125,7 +125,7 @@ def header_of(file: BinaryIO, path: Path) -> Header:
     """Return the header of the open checkpoint `file` at `path`; raise the errors of `read_header` for a bad file."""
     where = shown(path)
     length, content = read_header_bytes(file, CHECKPOINT_HEADER_BYTES)
-    if content[:2] in _PICKLES:
+    if content[:2] in _PICKLES and content[8:9] != b"{":  # else these bytes are the length of a header
         sentence = "this is a PyTorch pickle, which gpt never loads because a pickle can run code"
         raise CheckpointError(where, sentence)
     if content[:4] == b"GGUF":

@@ -117,6 +117,16 @@ def test_foreign_files_are_named_for_what_they_are(tmp_path: Path, content: byte
     refused(tmp_path / "c.safetensors", message)
 
 
+@pytest.mark.parametrize("length", [0x4B50, 0x10280, 0x10580])
+def test_a_header_whose_length_begins_like_a_pickle_is_read(tmp_path: Path, length: int) -> None:
+    writer = str(intact().metadata["written_by"])
+    (shorter,) = struct.unpack("<Q", intact().joined()[:8])
+    content = intact().changed(written_by=writer.ljust(len(writer) + length - shorter)).joined()
+    assert (content[:8], content[:2] in (b"PK", b"\x80\x02", b"\x80\x05")) == (struct.pack("<Q", length), True)
+    (tmp_path / "c.safetensors").write_bytes(content)
+    assert read_checkpoint(tmp_path / "c.safetensors", everything=True).progress.step == 7
+
+
 def test_many_tensors_are_refused_before_each_becomes_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A hundred thousand of them took three seconds."""
     entries = {f"blocks.{i}.x": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for i in range(500)}
