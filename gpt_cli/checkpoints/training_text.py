@@ -181,7 +181,7 @@ def _of_a_checkpoint(header: Header, advice: str) -> Config:
 
 
 def _leads_somewhere(name: str) -> bool:
-    """Return whether a SOURCE (a path or glob) matches a file or a directory that is no run.
+    """Return whether a SOURCE (a path or glob) matches a file, or a directory that is not a run.
 
     Of a glob, only the part before a component ** is tested.
     """

@@ -52,7 +52,7 @@ def read_named_text(sources: Sequence[str], text: DataConfig, host: Host) -> Sou
 
 
 def with_conversations(corpus: SourceCorpus, template: str | None) -> Corpus:
-    """Return a --data text whose conversations, if it consists of them, are written by a template (None: the usual)."""
+    """Return a --data text; if it consists of conversations, a template (None: the usual one) writes them."""
     if not corpus.how.conversations:
         return corpus
     return ConversationCorpus(corpus, 0, corpus.num_documents, template)

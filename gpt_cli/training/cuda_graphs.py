@@ -126,7 +126,7 @@ class _Taken(NamedTuple):
     def repeats(self, expected: _Taken, again: _Taken) -> bool:
         """Return whether this step equals the step `expected`: bit for bit where steps repeat exactly, else roughly.
 
-        `again` is the step `expected`, computed a second time. The bits of both may differ: the backward pass of flash
+        `again` computes the step `expected` once more. Its bits may differ, because the backward pass of flash
         attention adds in no fixed order. A learning rate or batch of another step is far outside the tolerance.
         """
         if torch.equal(again.bits, expected.bits):
