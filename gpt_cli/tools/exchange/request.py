@@ -68,7 +68,7 @@ class ImportRequest(Request):
 
     directory: Annotated[Directories, Flag("DIR", position=True)] = Field(
         kw_only=False,
-        description="A directory of transformers with such a model, a .gguf file, or a directory that gpt export wrote.",
+        description="A transformers directory with such a model, a .gguf file, or a directory that gpt export wrote.",
     )
     steps: Switch = Field(
         default=False,
