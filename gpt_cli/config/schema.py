@@ -158,6 +158,11 @@ class TrainConfig(Section):
     weight_decay: Annotated[Number, LEARNING] = Field(
         default=0.1, ge=0, lt=10, description="weight decay, applied to matrices only"
     )
+    ema_decay: Annotated[Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False), Real] | None, LEARNING] = Field(
+        default=None,
+        description="decay per step of an exponential moving average of the weights, which evaluations, samples and "
+        "checkpoints use instead of the last weights; null means no average",
+    )
     teacher_share: Annotated[Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False), Real] | None, LEARNING] = Field(
         default=None,
         description="share of the steps or of the time for a first model; a second model, the result of the run, then "
@@ -247,8 +252,8 @@ class TrainConfig(Section):
 
     @property
     def stored_per_weight(self) -> int:
-        """Number of values a checkpoint adds per trained weight: two moments, with `rank` also the low-rank weight."""
-        return 2 if self.rank is None else 3
+        """Number of values a checkpoint adds per trained weight: two moments, and a low-rank factor or last weight."""
+        return 2 + (self.rank is not None) + (self.ema_decay is not None)
 
     @property
     def num_micro_batches(self) -> int:
@@ -261,6 +266,9 @@ class TrainConfig(Section):
             yield Misfit(("max_steps", "max_time"), "a run ends by one of max_steps and max_time, so set one of them")
         if self.rank is not None and self.optimizer != "adamw":
             yield Misfit(("rank", "optimizer"), "low-rank changes need the optimizer adamw", "‹train.optimizer=adamw›")
+        if self.rank is not None and self.ema_decay is not None:
+            wrong = "low-rank changes of the weights are not averaged"
+            yield Misfit(("rank", "ema_decay"), wrong, "‹train.ema_decay=null›")
         if self.teacher_share is not None and self.patience is not None:
             wrong = "the first evaluations of a new model are worse than the last of its teacher"
             yield Misfit(("teacher_share", "patience"), wrong, "‹train.patience=null›")

@@ -51,14 +51,16 @@ def estimate(
     device: str = "cpu",
     num_trained: int | None = None,
     num_ranks: int = 1,
+    averages: bool = False,
 ) -> CostEstimate:
     """Estimate the costs of training with `num_micro_batches` of `micro_batch_size` sequences a step, and of sampling.
 
     A product of [m, k] and [k, n] counts as 2mkn operations, the backward pass as twice the forward pass. Training
     keeps weights, gradients and AdamW's two moments in float32, partial sums of the gradients of micro-batches, and the
     activations for the backward pass; if only `num_trained` parameters are trained, only these have gradients and
-    moments. With `num_ranks` processes that train together, the costs are those of one process, which keeps the moments
-    of its share of the parameters. Sampling keeps the weights and a cache of context_length tokens.
+    moments. If training `averages` weights, it keeps them twice. With `num_ranks` processes that train together, the
+    costs are those of one process, which keeps the moments of its share of the parameters. Sampling keeps the weights
+    and a cache of context_length tokens.
     """
     model = _laid_out(config, vocab_size)
     parts = _by_part(model, config.num_blocks)
@@ -85,12 +87,13 @@ def estimate(
         forward,
         2 * (products + keys_per_token * cached),
         3 * forward,
-        4 * (parameters + 2 * min(owned, trained)) + max(4 * gradients * trained + activations, summing),
+        4 * ((1 + averages) * parameters + 2 * min(owned, trained))
+        + max(4 * gradients * trained + activations, summing),
         4 * parameters + cache * remembered,
         cache * config.num_blocks,
         # gradients to their owners, and new weights from them
         4 * 2 * trained * (num_ranks - 1) // num_ranks,
-        8 * parameters if num_ranks > 1 else 0,
+        (8 + 4 * averages) * parameters if num_ranks > 1 else 0,
     )
 
 

@@ -130,7 +130,7 @@ def _evaluate(run: Run, watch: Watch, host: Host) -> Score:
     with host.counting("evaluating", sum(end - start for start, end in windows), "tokens") as count:
         count(0)
         score = validation_score(
-            run.state.model,
+            run.state.evaluated_model,
             run.tokenizer,
             run.validation_ids,
             windows,
@@ -154,7 +154,7 @@ def _sample(run: Run, watch: Callable[[], object], host: Host) -> Sampled:
             count(0)
             count_and_watch = both(count, watch)
             (tokens,) = continuations(
-                Decoder(run.state.model, product_dtype(settings.dtype)),
+                Decoder(run.state.evaluated_model, product_dtype(settings.dtype)),
                 [prompt],
                 SamplingParameters(),
                 max_new_tokens=SAMPLE_NEW_TOKENS,
@@ -177,7 +177,7 @@ def _take_snapshot(run: Run) -> Snapshot:
     assert prompt is not None
     assert progress.loss is not None, "a step was taken, and its outcome was read"
     ids = watched_ids(run.config, tokenizer)
-    batch, model = torch.tensor([ids], device=run.state.device), run.state.model
+    batch, model = torch.tensor([ids], device=run.state.device), run.state.evaluated_model
     weights = model.attention_weights(batch)  # [L, 1, H, T, T]
     sums, counts = zip(*(pattern_sums(of_layer, batch) for of_layer in weights), strict=True)
     induction = induction_scores(model, end_of_text=tokenizer.end_of_text, repeats=_NUM_REPEATS)

@@ -124,7 +124,7 @@ def _begin_next_model(run: Run, watch: Watch, host: Host) -> None:
         run.finish_writing()
         if run.progress != run.saved:
             run.save()
-    teach(run.state, run.state.model, run.progress.step, host, watch)
+    teach(run.state, run.state.evaluated_model, run.progress.step, host, watch)
     run.state.begin_next_model()
 
 

@@ -112,7 +112,8 @@ class Optimizer:
     def state_dict(self) -> dict[str, Tensor]:
         """Return the optimizer state for a resumed run, as tensors by name, on the first rank; {} on other ranks.
 
-        Names are `<parameter>.<kind>`, with kind exp_avg, exp_avg_sq or momentum, and `<matrix>.<A or B>.factor`.
+        Names are `<parameter>.<kind>`, with kind exp_avg, exp_avg_sq, momentum or (with `ema_decay`) last, for the
+        weights of the last step, and `<matrix>.<A or B>.factor`.
         """
         tensors: dict[str, Tensor] = {}
         for names, kinds in self._kinds():
@@ -131,6 +132,9 @@ class Optimizer:
         }
         if {name: tensor.shape for name, tensor in stored.items()} != expected:
             raise CheckpointError(where, "no run continues from it: its optimizer state does not fit its weights")
+        if self.config.ema_decay is not None:
+            for name, parameter in self.layout.parameters.items():
+                parameter.detach().copy_(stored[f"{name}.last"])
         self.adamw.load_state_dict(stored, step)
         if self.muon is not None:
             self.muon.load_state_dict(stored)
@@ -143,7 +147,12 @@ class Optimizer:
         if self.layout.low_rank is not None:
             others = others | {"factor": {name: factor.detach() for name, factor in self.layout.owned.items()}}
         kinds = [(self._others, others)]
-        return kinds if self.muon is None else [*kinds, (self._orthogonal, {"momentum": self.muon.state_dict()})]
+        if self.muon is not None:
+            kinds.append((self._orthogonal, {"momentum": self.muon.state_dict()}))
+        if self.config.ema_decay is not None:  # the weights of the checkpoint are averages
+            last = {name: parameter.detach() for name, parameter in self.layout.owned.items()}
+            kinds.append((list(self.layout.parameters), {"last": last}))
+        return kinds
 
 
 def orthogonal_names(parameters: Mapping[str, Tensor], config: TrainConfig) -> list[str]:

@@ -104,7 +104,9 @@ class Run:
     def checkpoint(self, *, with_optimizer: bool) -> Checkpoint:
         """Return a checkpoint of the current state; all ranks call this; only the first rank's result is complete."""
         optimizer_state = self.state.optimizer.state_dict() if with_optimizer else {}
-        return Checkpoint(self.config, self.tokenizer, self.progress, self.state.model.state_dict(), optimizer_state)
+        return Checkpoint(
+            self.config, self.tokenizer, self.progress, self.state.evaluated_model.state_dict(), optimizer_state
+        )
 
     def save(self, *, requested: bool | None = None) -> None:
         """Save a checkpoint to resume from; raise Diverged if a loss or gradient is not finite.
@@ -171,10 +173,10 @@ class Run:
         """Return the model with the lowest validation loss and its step, or the current model if no best was saved."""
         progress = self.progress
         if progress.evaluated_step == progress.step and not progress.evaluations_without_best:
-            return self.state.model, progress.step  # without waiting for its file
+            return self.state.evaluated_model, progress.step  # without waiting for its file
         self.finish_writing()
         if not self.ranks.all_reduce_max(self.directory.best.exists() and self._best_is_of_run())[0]:
-            return self.state.model, self.progress.step
+            return self.state.evaluated_model, self.progress.step
         best = read_checkpoint(self.directory.best)
         if self.ranks.any_differ(best.progress.step):
             sentence = "the processes read different versions of it, so the filesystem shows some of them an old one"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -45,6 +46,7 @@ class TrainingState:
     batches: Batches | PackedBatches
     progress: Progress
     layout: Replicated
+    average: GPT | None = None  # with `train.ema_decay`: the moving average of the weights
     cross_entropy: Callable[[Tensor, Tensor], Tensor] = cross_entropy  # of windows; a trial may choose a compiled form
     unread: list[Outcome] = field(default_factory=list)  # outcomes that a GPU may still be computing
     # takes a step from its number and learning-rate multiplier; gives loss and norm [2]
@@ -89,16 +91,35 @@ class TrainingState:
         if device.type != "cpu" and ranks.size > 1:  # the command line has chosen one for each
             device = torch.device(device.type, torch.accelerator.current_device_index())
         model.to(device)
+        average = None if config.train.ema_decay is None else copy.deepcopy(model).eval()
         trained, low_rank = trained_parameters(model, config.train)
         layout = Replicated(trained, ranks, undivided(trained, config.train), low_rank)
         if config.train.compile == "on":
             model.compile_blocks()
         optimizer = Optimizer(layout, config.train)
-        return cls(config, model.train(), optimizer, batches_of(ids, config, device), progress, layout)
+        return cls(config, model.train(), optimizer, batches_of(ids, config, device), progress, layout, average)
 
     @property
     def device(self) -> torch.device:
         return self.model.token_embedding.weight.device
+
+    @property
+    def evaluated_model(self) -> GPT:
+        """The model to evaluate, sample and save: the moving average, or the model itself if it has none."""
+        return self.model if self.average is None or self.progress.step == self.progress.model_step else self.average
+
+    @torch.no_grad()
+    def update_average(self) -> None:
+        """Move the average of the weights towards those of the step just taken, with a shorter window at first.
+
+        After n earlier steps of the model the decay is at most n / (n + 10): the first average is the first weights.
+        """
+        if self.average is None:
+            return
+        assert self.config.train.ema_decay is not None
+        earlier = self.progress.step - self.progress.model_step
+        decay = min(self.config.train.ema_decay, earlier / (earlier + 10))
+        torch._foreach_lerp_(list(self.average.parameters()), list(self.model.parameters()), 1 - decay)
 
     @property
     def ranks(self) -> Ranks:
@@ -163,6 +184,7 @@ def training_costs(config: Config, vocab_size: int, num_ranks: int = 1) -> CostE
         device=settings.device,
         num_trained=num_trained(config, vocab_size),
         num_ranks=num_ranks,
+        averages=settings.ema_decay is not None,
     )
 
 

@@ -91,6 +91,7 @@ def take_step(state: TrainingState, watch: Callable[[], object] = lambda: None) 
             state.layout.share_weights()
     finally:
         state.optimizer.zero_grad()
+    state.update_average()
     _take_time(state, started)
     state.progress = replace(state.progress, step=step + 1)
     if state.reads_at_once:

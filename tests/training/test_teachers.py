@@ -127,7 +127,7 @@ def test_a_new_model_begins_anew_and_its_teacher_stays_on_the_disk(tmp_path: Pat
 @pytest.mark.parametrize("stop", [2, 3, 4, 9])
 def test_a_run_that_stops_anywhere_goes_on_to_the_same_weights(here: Path, stop: int) -> None:
     (here / "text.txt").write_text(CORPUS_TEXT)
-    config = small_config("data.source=text.txt", "train.teacher_share=0.25")
+    config = small_config("data.source=text.txt", "train.teacher_share=0.25", "train.ema_decay=0.5")
     settings = {"train.max_steps": 12, "train.save_every": 5, "train.eval_every": 6}
     whole = gpt_cli.train(config, out="whole", settings=settings).finish()
     for event in gpt_cli.train(config, out="cut", settings=settings):
