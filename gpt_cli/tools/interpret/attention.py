@@ -43,7 +43,7 @@ from gpt_cli.tools.interpret.text_windows import each_checkpoint, encode_prompt_
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionResult(AttentionDump, Result):
-    """Result of `gpt attn-dump`: `stages` has the array `weights` [layers, heads, T, T] and other requested arrays.
+    """Attention of a model on a prompt: `stages` maps names to arrays, always `weights` [layers, heads, T, T].
 
     `loaded` has the model, from which `as_page` computes the scores of the heads.
     """
@@ -80,7 +80,7 @@ class AttentionResult(AttentionDump, Result):
         return self.drawing(width, coloured=True)[0]
 
     def drawing(self, width: int, *, coloured: bool = False) -> tuple[str, int]:
-        """Return the attention maps as text of `width` columns, and how many of the last tokens fit in the maps."""
+        """Return the attention maps as text of `width` columns, and how many of the last tokens the maps show."""
         terminal = Console(
             file=io.StringIO(),
             force_terminal=coloured,
@@ -103,7 +103,7 @@ class AttentionResult(AttentionDump, Result):
         return capture.get().rstrip("\n"), num_shown
 
     def show(self, screen: Screen) -> None:
-        """Show the attention maps, or write the arrays to stdout if `out` is -; show nothing if `out` is a file."""
+        """Show the attention maps, or write the arrays to stdout if `out` is -; do nothing if `out` is a file."""
         if self.out is None:
             drawing, num_shown = self.drawing(screen.width, coloured=screen.coloured)
             if num_shown < len(self.tokens):
@@ -113,7 +113,7 @@ class AttentionResult(AttentionDump, Result):
             screen.pieces(piece.decode() for piece in encode_dump(self, self.ending or ".json"))
 
     def as_page(self) -> str:
-        """Return an HTML page of attention weights, head scores and promoted tokens.
+        """Return an HTML page of attention weights, head scores, layer predictions and tokens that heads promote.
 
         Raises EnvironmentFailure if memory is short."""
         self._require_room(".html")
@@ -217,10 +217,10 @@ def with_heads(
     notice: Notify = ignored,
     count: Callable[[int], object] = lambda _: None,
 ) -> AttentionDump:
-    """Return `dump` with layers' predictions, head scores and, if a page can hold them, the tokens that heads promote.
+    """Return `dump` with layer predictions, head scores and, if a page can hold them, the tokens that heads promote.
 
-    `count` receives numbers of tokens: those that `score_heads` reports, then, for each head, all tokens of the dump.
-    Raises CheckpointError if the model computes numbers that are not finite.
+    `count` receives the number of tokens done since its last call: those of `score_heads`, then, for each head, those
+    of the dump. Raises CheckpointError if the model computes numbers that are not finite.
     """
     chosen: dict[str, Any] = {"layers": dump.layers, "heads": dump.heads}
     ids, end_of_text = np.array(dump.token_ids), tokenizer.end_of_text
@@ -238,10 +238,10 @@ def with_heads(
 
 
 def computed_steps(target: ToInspect, device: torch.device, host: Host) -> Steps:
-    """Return the attention on a prompt at each checkpoint of a run, as `Steps`; losses are those of the prompt.
+    """Return the attention on a prompt, and the loss of the prompt, at each checkpoint of a run.
 
-    The newest model and one other are in memory. Raises CheckpointError for a run without checkpoints or with one of
-    another model, DataError for a prompt that has one token or that the model cannot encode.
+    At most two models are in memory. Raises CheckpointError for a run without checkpoints or with a checkpoint of
+    another model, DataError for a prompt that is too long, has one token, or that the model cannot encode.
     """
     paths = step_files(target.header.run)
     loaded = load(paths[-1], None, host.warn)

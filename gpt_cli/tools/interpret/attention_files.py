@@ -33,9 +33,9 @@ def encode_dump(
     notice: Notify = ignored,
     count: Callable[[int], object] = lambda _: None,
 ) -> Iterator[bytes]:
-    """Yield the bytes of a file of the format `ending`, such as .csv: JSON and CSV in pieces, other formats at once.
+    """Encode `dump` as a file of the format `ending`, such as .csv: yield JSON and CSV in pieces, others in one piece.
 
-    `notice` receives what a picture leaves out, `count` the number of rows finished since its last call.
+    `notice` receives a line on what a picture leaves out, `count` the number of rows done since its last call.
     """
     if ending in PICTURES:
         from gpt_cli.attention_maps.picture import draw  # loads matplotlib, which takes half a second
@@ -50,7 +50,7 @@ def encode_dump(
 
 
 def num_rows(dump: AttentionDump, ending: str) -> int | None:
-    """Number of attention rows in a .json or .csv file; None for other endings, whose files are written at once."""
+    """Number of rows that `encode_dump` counts for .json or .csv; None for formats that it yields in one piece."""
     stages = {".json": dump.stages, ".csv": {"weights": dump.weights}}.get(ending)
     return stages and sum(array[..., 0].size for array in stages.values())
 
@@ -97,7 +97,7 @@ def _csv(dump: AttentionDump, count: Callable[[int], object]) -> Iterator[str]:
 
 
 def attention_page(dump: AttentionDump, title: str = "") -> bytes:
-    """Return the page of a dump as HTML in UTF-8, with the attention weights of all its heads, and `title`, if any."""
+    """Return an HTML page in UTF-8, headed `title`, of the attention in a dump, and of its scores, if any."""
     content = dump_content(dump) | {
         "title": title,
         "scores": dump.scores and scores_content([dump.scores]),
@@ -108,7 +108,7 @@ def attention_page(dump: AttentionDump, title: str = "") -> bytes:
 
 
 def page_bytes(num_heads: int, num_tokens: int) -> int:
-    """Return the estimated maximum size in bytes of a page of `num_heads` heads in all, without its scripts."""
+    """Estimate the maximum size in bytes of an attention page, without scripts, of `num_heads` heads in all layers."""
     numbers = num_heads * num_tokens * (num_tokens + 1) // 2
     of_head = written_bytes(num_heads, num_tokens)[1] + CELL_BYTES * num_tokens
     packed_bytes = (2 if numbers <= _FEW else 1) * numbers + num_heads * of_head
@@ -116,7 +116,7 @@ def page_bytes(num_heads: int, num_tokens: int) -> int:
 
 
 def dump_content(dump: AttentionDump) -> dict[str, object]:
-    """Return the tokens, attention weights and predictions of a dump as the JSON content of a page."""
+    """Return page content, an object for JSON: tokens, attention weights, probabilities of generated tokens."""
     triangles = dump.weights[..., *np.tril_indices(len(dump.tokens))]  # [layers, heads, T (T + 1) / 2]
     weights = quantise(triangles, 65535 if triangles.size <= _FEW else 255)
     content = weights_content(dump.tokens, dump.layers, dump.heads, weights, dump.origin)
@@ -126,7 +126,7 @@ def dump_content(dump: AttentionDump) -> dict[str, object]:
 def weights_content(
     tokens: Sequence[str], layers: Sequence[int], heads: Sequence[int], weights: np.ndarray, origin: Origin | None
 ) -> dict[str, object]:
-    """Return tokens, origin and quantised attention weights [..., layers, heads, T (T + 1) / 2] as page content."""
+    """Return page content: tokens, origin, quantised attention weights [..., layers, heads, T (T + 1) / 2]."""
     return {
         "tokens": tokens,
         "labels": [{"text": label_of(token, limit=None), "short": label_of(token)} for token in tokens],
@@ -141,22 +141,23 @@ def weights_content(
 
 
 def scores_content(frames: Sequence[HeadScores]) -> dict[str, object]:
-    """Return the head scores of each frame, a training step, as page content: [frames, layers, heads, columns]."""
+    """Return head scores as page content, with a frame for each training step: [frames, layers, heads, columns]."""
     numbers = np.stack([np.stack([scores.columns[name] for name in COLUMNS], axis=-1) for scores in frames])
     return scored_content(numbers)
 
 
 def scored_content(numbers: np.ndarray) -> dict[str, object]:
-    """Return head scores [..., columns] as page content, with column names and the score that each label requires."""
+    """Return page content: head scores [..., columns], column names, and the least score for each label of a head."""
     roles = [(column, least) for column, _, least in ROLES]
     content = packed(numbers.astype("<f4").tobytes())
     return {"columns": COLUMNS, "roles": roles, "least_tokens": LEAST_TOKENS, "numbers": content}
 
 
 def writes_content(writes: Writes, texts: Mapping[int, str]) -> dict[str, object]:
-    """Return page content: the tokens whose logits each head raises most, then those that it lowers most.
+    """Return page content: the tokens whose logits each head raises most (index 0) and lowers most (index 1).
 
-    `tokens` [2, layers, heads, T, top] index `texts`. `logits` times `unit` are off by at most max |logit| / 65534.
+    `tokens` [2, layers, heads, T, top] are indices of `texts`. The integers `logits` times `unit` are the changes of
+    the logits, with an error of at most max |change| / 65534.
     """
     logits = np.stack([writes.raised_by, writes.lowered_by])
     unit = float(np.abs(logits).max()) / 32767 or 1.0

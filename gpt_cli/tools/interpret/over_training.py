@@ -86,7 +86,7 @@ def film(request: AttentionRequest, target: ToInspect, host: Host) -> Film:
 
 @contextlib.contextmanager
 def steps_of(target: ToInspect, device: str | None, host: Host) -> Iterator[Steps]:
-    """Yield a run's snapshots or, with a prompt, its attention by checkpoint; raises CheckpointError and DataError."""
+    """Yield the `Steps` of a run: snapshots or, with a prompt, checkpoints; raises CheckpointError and DataError."""
     if target.prompt is None:
         yield kept_steps(target.header.run)
         return
@@ -105,10 +105,10 @@ def make_film(
     name: str | None = None,
     title: str = "",
 ) -> Film:
-    """Make the film of the chosen layers and heads, such as `0,3-5`, on the prompt of the newest step or snapshot.
+    """Make the film of the chosen layers and heads, such as `0,3-5`, on the prompt of the newest snapshot.
 
-    The page calls the run `name`, or, if None, by its path. Raises CheckpointError for a run without snapshots, or with
-    a file that is damaged or no snapshot; UsageError for heads that the model does not have.
+    `name` is the name of the run on the page (None: its path). Raises CheckpointError for a run without snapshots, or
+    for a file that is not a valid snapshot; UsageError for heads that the model does not have.
     """
     run = kept_steps(run) if isinstance(run, RunFiles) else run
     frames = read_frames(run, MOST_BYTES, layers, heads, name)
@@ -171,7 +171,7 @@ def _curves(losses: Losses | None) -> dict[str, list[tuple[int, float]]]:
 
 
 def tell_omissions(made: Film, notice: Notify) -> None:
-    """Tell the user which snapshots of the run a film leaves out."""
+    """Tell the user, by `notice`, how many snapshots of the run a film leaves out, and why."""
     _tell_others(made.num_others, notice)
     if made.every > 1:
         notice(
@@ -189,7 +189,7 @@ def _tell_others(number: int, notice: Notify) -> None:
 def head_history(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
     """Return the head scores of a run by training step; write them to `request.out`, if set.
 
-    Raises CheckpointError for a damaged snapshot or checkpoint, UsageError for layers the model does not have.
+    Raises CheckpointError for a damaged snapshot or checkpoint, UsageError for layers or heads that the model lacks.
     """
     with steps_of(target, request.device, host) as steps:
         num_layers, num_heads = steps.newest.weights.shape[:2]
@@ -210,10 +210,10 @@ def history_of(
     heads: Sequence[int],
     sort: str | None = None,
 ) -> Finding:
-    """Stack the chosen heads' scores of all snapshots, read one at a time, since their attention weights are large.
+    """Return the scores of the chosen heads by step, from `snapshots` of one prompt, in a Finding.
 
-    The snapshots have one prompt. A step's loss, in nats per token, is that of its training batch or, if checkpoints
-    were read (`losses` is None), that of the prompt. The validation loss is NaN where there was no evaluation.
+    Snapshots are read one at a time, since they are large. A step's loss, in nats per token, is that of its training
+    batch or, for checkpoints (`losses` is None), of the prompt. Validation loss is NaN where there was no evaluation.
     """
     validation, view = dict(losses["validation_loss"] if losses else ()), HeadsView(sort, losses=losses)
     about, steps = {}, list[Finding]()

@@ -1,4 +1,4 @@
-"""Requests of `gpt tokens` and `gpt attn-dump`, and what requests for reports on a model share. Needs no torch."""
+"""Requests of `gpt tokens` and `gpt attn-dump`, and base classes of requests for model reports. Needs no torch."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class TokensRequest(Request):
 
 
 class ToInspect(NamedTuple):
-    """The layers and heads to inspect, what the model reads, and the header of its checkpoint."""
+    """The layers and heads to inspect, the prompt or text that the model reads, and the checkpoint's header."""
 
     layers: tuple[int, ...]
     heads: tuple[int, ...]
@@ -101,13 +101,13 @@ class ToInspect(NamedTuple):
 
 
 def chosen_heads(header: Header, layers: str | None, heads: str | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the layers and heads that two flags choose; raises UsageError for those that the model lacks."""
+    """Parse the layers and heads of a request, such as `0,3-5`; raises UsageError for any that the model lacks."""
     sizes = header.config.model
     return parse_selection(layers, sizes.num_blocks, "layers"), parse_selection(heads, sizes.num_heads, "heads")
 
 
 def parse_selection(text: str | None, count: int, field: str) -> tuple[int, ...]:
-    """Parse a choice such as `0,3-5` to sorted numbers; None and `all` mean all of 0..count-1. Raises UsageError."""
+    """Parse a choice such as `0,3-5` of 0..count-1 to sorted numbers; None: all. UsageError names the flag `field`."""
     if text in (None, "all"):
         return tuple(range(count))
     where = f"‹{field}›"
@@ -149,7 +149,7 @@ class PromptRequest(Request):
 
     @property
     def prompted(self) -> bool:
-        """Return whether the model reads a prompt rather than a text or nothing."""
+        """Return whether the request has a prompt or a prompt file."""
         return self.prompt is not None or self.prompt_file is not None
 
 
@@ -196,7 +196,7 @@ class AttentionRequest(PromptRequest):
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """The requested arrays of attention, such as queries, always with `weights`, in the order of STAGES."""
+        """Names of the requested arrays of attention, such as queries, always with weights, in the order of STAGES."""
         return tuple(name for name in STAGES if name == "weights" or name in self.stage)
 
     @property
@@ -207,7 +207,7 @@ class AttentionRequest(PromptRequest):
         return None if self.out is None else ending_of(self.out, FORMATS)
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield a `Misfit` for each flag that --over-training excludes, or that lacks `generate` or `out=-`."""
+        """Yield a `Misfit` for each flag that --over-training excludes, or that only `generate` or `out=-` needs."""
         yield from super().misfits()
         if self.over_training:
             of_step = ("format", "checkpoint", "generate", "temperature", "seed", "stage")
@@ -293,7 +293,7 @@ class ReadingRequest(PromptRequest):
             raise UsageError(flag, f"{flag} needs ‹prompt› or ‹prompt_file›", hint=hint)
 
     def reading(self, host: Host, heads: str | None = None) -> ToInspect:
-        """Return the layers, heads and text to inspect; raises UsageError for layers or heads that the model lacks."""
+        """Return the layers, heads, and prompt or text to inspect; raises UsageError for heads that the model lacks."""
         header = find_header(self.run, self.checkpoint, host)
         chosen = chosen_heads(header, self.layers, heads)
         if self.prompted:

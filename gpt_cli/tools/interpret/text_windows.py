@@ -1,4 +1,4 @@
-"""Read what an inspected model reads: a prompt, or windows of a text; and load the checkpoints of a run in turn."""
+"""Encode the prompt, or the windows of a text, that an inspected model reads; load a run's checkpoints in turn."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DATA_TO_TRAIN = 0.9  # of a text on which something is trained too, that part is
 
 @dataclass(frozen=True)
 class Text:
-    """Token ids to read in `windows` (start, end); `targets` (start, end) are the tokens whose next id is known."""
+    """Token ids to read in `windows` (start, end); for tokens in `targets` (start, end), the next id is known."""
 
     about: str | list[str]
     ids: Ids
@@ -81,8 +81,8 @@ def open_text(
 ) -> tuple[Corpus, str | list[str], list[float]]:
     """Open the text that models read: `data`, or else the validation text of the first model's run.
 
-    Returns the text, its sources, and for `data` the approximate share on which each model was trained. Warns about
-    models trained only on answers: `gpt eval` scores only answers.
+    Returns the text, its sources, and for each model the approximate share of `data` on which it was trained. Warns
+    about models trained only on answers: `gpt eval` scores only answers. `models` are pairs (name, model).
     """
     shares = list[tuple[str, float]]()
     if data:
@@ -103,7 +103,7 @@ def open_text(
 
 
 def spaced_windows(num_ids: int, context_length: int, most: int | None, host: Host) -> list[tuple[int, int]]:
-    """Return evenly spaced windows (start, end) with about `most` ids in all, or HEADS_TOKENS for None."""
+    """Return evenly spaced windows (start, end) with about `most` ids in all (None: HEADS_TOKENS)."""
     most = most or HEADS_TOKENS
     length = min(context_length, HEADS_WINDOW, most)
     if length == HEADS_WINDOW < context_length:
@@ -112,7 +112,7 @@ def spaced_windows(num_ids: int, context_length: int, most: int | None, host: Ho
 
 
 def each_checkpoint(paths: Iterable[Path], newest: Loaded, device: torch.device, host: Host) -> Iterator[Loaded]:
-    """Load each checkpoint onto a device in turn and yield it; `newest`, one of them, is loaded already.
+    """Load the checkpoints at `paths` onto a device and yield each in turn; `newest` is loaded already.
 
     Raises CheckpointError for a checkpoint that is damaged, or has another tokenizer or shape than the newest.
     """

@@ -56,15 +56,15 @@ class Tokens(Result):
         return [self.summary, [("id", "token"), *rows]]
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Return the tokens' texts in rows, with their ids below them."""
+        """Return rows of the tokens' texts, wrapped at `width` columns, with the ids below the texts."""
         return "\n".join(self._lines(width))
 
     def as_coloured_text(self, width: int = WIDTH) -> str:
-        """Return the tokens' texts in rows, on two alternating background colours, with their ids below them."""
+        """Return rows of the tokens' texts on two alternating background colours, with the ids below the texts."""
         return "\n".join(self._lines(width, colour=True))
 
     def show(self, screen: Screen) -> None:
-        """Show the tokens, and the summary on stderr."""
+        """Show the tokens and their ids on `screen`, and the summary on stderr."""
         screen.notice(self.summary)
         super().show(screen)
 
@@ -87,7 +87,7 @@ class Tokens(Result):
 
 
 def tokens(request: TokensRequest, target: None, host: Host) -> Tokens:
-    """Split a text into tokens; raises DataError for a character that the tokenizer lacks."""
+    """Split the text of a request into tokens; raises DataError for a character that the tokenizer lacks."""
     if request.tokenizer is None:
         loaded = host.loaded or first_usable(request.run, request.checkpoint, read_verified, host.warn)
         header, cutter, name = loaded.header, loaded.header.tokenizer, run_name(loaded.header.path)
