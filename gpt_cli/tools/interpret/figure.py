@@ -1,4 +1,4 @@
-"""A figure, a measured quantity as an array with named axes, and its cells, tables, maps and curves. Needs no torch."""
+"""Figures, measured quantities with named axes, and their tables, heat maps and curves. Needs no torch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ENDS: Mapping[Scale, tuple[float, float]] = {
 
 @dataclass(frozen=True, eq=False)
 class Figure:
-    """A measured quantity: values with a named axis for each dimension, NaN where nothing could be measured."""
+    """A measured quantity: an array with a named axis for each dimension, NaN where a value could not be measured."""
 
     name: str
     coords: Mapping[str, Sequence[Any]]  # the axes, such as step part layer head position, and the labels along each
@@ -38,7 +38,7 @@ class Figure:
 
     @classmethod
     def of_rows(cls, rows: Sequence[Row], name: str, *axes: str, key: str = "", **more: Any) -> Figure:
-        """Build a figure from rows with keys `axes` (labels), `key` or else `name` (value), maybe `{name}_error`."""
+        """Build a figure from rows, whose keys are `axes` (labels), `key` or else `name` (value), `{name}_error`."""
         coords = {axis: sorted({row[axis] for row in rows}) for axis in axes}
         both = np.full((2, *map(len, coords.values())), np.nan)
         for row in rows:
@@ -64,12 +64,12 @@ class Figure:
         return (-most if low < 0 else low), most
 
     def changed(self, change: Callable[[np.ndarray], np.ndarray], coords: Mapping[str, Sequence[Any]]) -> Figure:
-        """Return a figure with `change` applied to values and errors, and `coords` as the new axes and labels."""
+        """Return a figure with `change` applied to values and errors, and with the axes and labels `coords`."""
         error = None if self.error is None else change(self.error)
         return replace(self, values=change(self.values), error=error, coords=coords)
 
     def at(self, **places: Any) -> Figure:
-        """Select one label of an axis, which drops the axis, or a list of labels: `at(part="head", layer=[0, 1])`."""
+        """Select one label of an axis, which drops the axis, or several labels: `at(part="head", layer=[0, 1])`."""
         figure = self
         for axis, label in places.items():
             labels, number = [*figure.coords[axis]], figure.axes.index(axis)
@@ -85,7 +85,7 @@ class Figure:
         return self.changed(partial(np.transpose, axes=order), {axis: self.coords[axis] for axis in axes})
 
     def by_place(self, *axes: str) -> Figure:
-        """Return the figure with the adjacent `axes` merged into one axis, place, with labels such as L0 H1."""
+        """Return the figure with the adjacent `axes` merged into one axis, named `place`, with labels such as L0 H1."""
         names = [" ".join(labels) for labels in product(*(names_along(axis, self.coords[axis]) for axis in axes))]
         first, shape = self.axes.index(axes[0]), self.values.shape
         flat = (*shape[:first], len(names), *shape[first + len(axes) :])
@@ -95,7 +95,7 @@ class Figure:
 
 
 def names_along(axis: str, labels: Iterable[Any]) -> list[str]:
-    """Return the names of an axis's labels: L0 for a layer, H3 for a head, else the label itself."""
+    """Return the labels of an axis as text: L0 for layer 0, H3 for head 3, and others as they are."""
     letter = {"layer": "L", "head": "H"}.get(axis, "")
     return [f"{letter}{label}" for label in labels]
 
@@ -127,7 +127,7 @@ def cells(figure: Figure, decimals: int = 2, *, with_error: bool = True) -> list
 
 
 def matrix(heading: str, down: Sequence[str], figure: Figure, fitting: int, decimals: int = 2) -> Rows:
-    """Return a figure [row, column] as a table: row names `down`, at most `fitting` evenly spaced columns."""
+    """Return a figure [row, column] as a table with row names `down` and at most `fitting` evenly spaced columns."""
     across = names_along(figure.axes[1], figure.coords[figure.axes[1]])
     shown = spaced(len(across), fitting)
     rows = ((name, *(cell_at(figure, (row, column), decimals) for column in shown)) for row, name in enumerate(down))
@@ -149,7 +149,7 @@ def heat_map(
 ) -> HeatMap:
     """Return a heat map of a figure: its first axis runs downwards; its second axis, if any, runs across.
 
-    `names` replaces the labels of some axes; `ends` is the range of the colour scale, None: that of the figure.
+    `names` replaces the labels of some axes; `ends` is the range of the colour scale (None: `figure.ends`).
     """
     if len(figure.axes) == 1:
         figure = figure.changed(lambda part: part[:, None], {**figure.coords, "": [""]})
@@ -161,7 +161,7 @@ def heat_map(
 
 
 def curve(figure: Figure, label: str, **style: Any) -> PlotLine:
-    """Return a line that plots a figure with one axis."""
+    """Return the values of a figure with one axis as a line of a plot, with `label` in the plot's legend."""
     ((_, across),) = figure.coords.items()
     return PlotLine(label, across, figure.values, figure.error, style)
 
@@ -169,14 +169,14 @@ def curve(figure: Figure, label: str, **style: Any) -> PlotLine:
 def named_curves(
     figure: Figure, title: str, named: Mapping[str, Mapping[str, Any]], limits: tuple[float, float]
 ) -> Curves:
-    """Return a panel with a curve for each place of a figure [step, place]; `named` maps labelled places to styles."""
+    """Return a plot with a curve for each place of a figure [step, place]; places in `named` have labels and styles."""
     others = [curve(figure.at(place=each), "") for each in figure.coords["place"] if each not in named]
     lines = [curve(figure.at(place=each), each, **style) for each, style in named.items()]
     return Curves(title, [*others, *lines], limits=limits)
 
 
 def farthest(figure: Figure, most: int, least: float = 0) -> list[str]:
-    """Return up to `most` labels of the axis `place`, the largest |value| first; leave out |values| below `least`."""
+    """Return up to `most` labels of the axis `place`, in order of their largest |value|, which is at least `least`."""
     others = tuple(n for n, axis in enumerate(figure.axes) if axis != "place")
     measured = np.where(np.isnan(figure.values), -np.inf, np.abs(figure.values))
     reach = measured.max(axis=others)

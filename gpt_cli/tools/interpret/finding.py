@@ -1,4 +1,4 @@
-"""Results of `gpt heads`, `lens`, `patch`, `compare`: a Finding of Figures, and its View. Needs no torch."""
+"""Finding, the result of `gpt heads`, `lens`, `patch`, `compare`, and View, which shows it. Needs no torch."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Finding(Figures):
         return {axis: labels for figure in self.figures for axis, labels in figure.coords.items()}
 
     def rows_along(self, *axes: str) -> list[Row]:
-        """Return a row for each index along `axes`: its labels, and value and error of each figure with these axes."""
+        """Return a row for each index along `axes`: the labels, then value and error of each figure with these axes."""
         figures = [figure for figure in self.figures if figure.axes == axes]
         rows = []
         for index in np.ndindex(figures[0].values.shape if figures else (0,)):
@@ -116,7 +116,7 @@ class Finding(Figures):
         return as_csv(self.view.csv_rows(self))
 
     def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes | None:
-        """Return a picture, or None if the view has none; `notice` receives a line on characters that no font has."""
+        """Return a picture, None if the view has none; `notice` receives a line on characters that no font has."""
         if not (panels := [*self.view.panels(self)]):
             return None
         from gpt_cli.common.drawing.draw_panels import draw_panels
@@ -124,12 +124,12 @@ class Finding(Figures):
         return draw_panels(self.view.origin(self), panels, notice, kind, beside=self.view.beside[bool(self.stacked)])
 
     def as_page(self) -> str | None:
-        """Return a page that works offline, or None if the view has none."""
+        """Return an HTML page that works offline, or None if the view has none."""
         page = self.view.page(self.as_dict())
         return None if page is None else page.decode()
 
     def saved(self, host: Host, out: Path | None, *numbers: tuple[int, str]) -> Finding:
-        """Write the finding to `out`, if set, and return it; a notice has the path and counts such as (4, "head")."""
+        """Write the finding to `out`, if set, and return it; a notice has the path and counts, such as (4, "head")."""
         if out is None:
             return self
         with host.working(f"writing {visible(out)}"):
@@ -148,7 +148,7 @@ class Finding(Figures):
 
 
 class View(ABC):
-    """How to show one kind of finding; a new measurement defines a subclass and nothing else.
+    """How to show the findings of one command; a new command defines a subclass.
 
     By default, --json prints `about`, the figures that are single numbers, `lists`, and rows for each key of `tabled`.
     """
@@ -164,7 +164,7 @@ class View(ABC):
         return {**finding.about, **finding.lists, "steps": steps}
 
     def measured(self, finding: Finding) -> dict[str, Any]:
-        """Return the measured part of the --json object: numbers and lists, and each key of `tabled` as rows."""
+        """Return the --json object without `about`: numbers, lists, and rows for each key of `tabled`."""
         numbers = {name: number for name, number in finding.numbers.items() if number is not None}
         rows = {key: self.rows(finding, *axes) for key, axes in self.tabled.items()}
         return numbers | {**finding.lists} | {key: table_rows for key, table_rows in rows.items() if table_rows}
@@ -228,7 +228,7 @@ def table_by_step(finding: Finding, headings: Iterable[str], cells_of: Callable[
 
 
 def steps_shown(finding: Finding, noun: str) -> list[str]:
-    """Return a list with a legend line on how many steps, called `noun`, a table shows; [] if the table shows all."""
+    """Return a legend line, in a list, on how many steps (`noun`: checkpoint) a table shows; [] if it shows all."""
     number = len(finding.stacked)
     return [] if number <= MAX_ROWS else [f"{MAX_ROWS} of {counted(number, noun)} are shown; --json and --out have all"]
 
@@ -242,7 +242,7 @@ def evenly(steps: Sequence[T], most: int) -> list[T]:
 def as_csv(rows: Sequence[Row]) -> bytes:
     """Return rows as CSV, with their keys as first line; None becomes an empty cell, and no text acts as a formula.
 
-    Each entry of a list has columns of its own, such as raises_1_token.
+    Each entry of a list has separate columns, such as raises_1_token.
     """
     flat = [dict(_flat(row)) for row in rows]
     columns = [*dict.fromkeys(key for row in flat for key in row)]

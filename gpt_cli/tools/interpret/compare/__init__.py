@@ -1,1 +1,1 @@
-"""Compare two models."""
+"""Compare two models on one text: losses, predictions, attention heads and weights."""

@@ -47,7 +47,7 @@ _PARTS = {"attention": "attention", "feed_forward": "feed-forward"}  # of a bloc
 
 @restored_threads()
 def compare(request: CompareRequest, target: ToCompare, host: Host) -> Finding:
-    """Compare two models and return the finding; write it to `request.out`, if set.
+    """Return a Finding of the differences of two models on one text; write it to `request.out`, if set.
 
     Raises CheckpointError, DataError, UsageError and EnvironmentFailure.
     """
@@ -158,9 +158,9 @@ def _passage(loaded: Loaded, window: np.ndarray, seen: Window, offset: int, star
 class Window:
     """Comparison of two models on N tokens: surprisals of both, and KL(first || second) of their predictions, in nats.
 
-    `attention` is half the sum of |a - b| over the weights a and b of a head in both models, None if the numbers of
-    blocks or heads differ. `write_squares` are the sums of squares of b - a and of a, where a and b are what a head
-    adds to the residual stream of the first and the second model, None if blocks, heads or d_model differ.
+    `attention` sums, over the rows of a head's attention, the total variation distance between the models, None if the
+    numbers of blocks or heads differ. `write_squares` are the sums of squares of b - a and of a, where a head adds a to
+    the residual stream of the first model and b in the second; None if blocks, heads or d_model differ.
     """
 
     nats: np.ndarray  # [2, N]
@@ -171,7 +171,7 @@ class Window:
 
 @torch.no_grad()
 def compare_window(models: Sequence[GPT], window: Tensor, wheres: Sequence[str]) -> Window:
-    """Compare two models on the last N ids of `window` [N + 1]; raises CheckpointError, at `wheres`, for NaN or inf."""
+    """Compare two models, called `wheres` in errors, on ids 1 to N of `window`; CheckpointError for NaN or inf."""
     first, second = models
     ids, following = window[:-1], window[1:]
     heads = have_same_heads(first, second)
@@ -211,10 +211,11 @@ def have_same_heads(first: GPT, second: GPT) -> bool:
 
 
 def head_changes(windows: Sequence[Window]) -> list[Row]:
-    """Return a row for each head on how much it differs between models a and b, the most different head first.
+    """Return a row for each head with its differences between two models, the largest `attention_change` first.
 
     `attention_change` is the mean total variation distance of a head's attention rows, 0 to 1; `write_change` is
-    ||b - a|| / ||a|| of its outputs, None if the outputs of a are 0 or d_model differs. Errors are None for one window.
+    ||b - a|| / ||a||, where a and b are the head's outputs in the first and the second model, None if a is 0 or d_model
+    differs. Standard errors are None for one window.
     """
     if not windows or windows[0].attention is None:
         return []
@@ -238,10 +239,10 @@ def head_changes(windows: Sequence[Window]) -> list[Row]:
 
 
 def most_apart(divergences: Sequence[np.ndarray], number: int, length: int = PASSAGE) -> list[tuple[int, int, int]]:
-    """Return up to `number` passages with the largest mean divergence, each as (window, start, end).
+    """Return up to `number` passages with the largest mean divergence, each as (index of its window, start, end).
 
-    Passages do not overlap; each has `length` tokens, or all tokens of a shorter window. Passages without divergence
-    are left out.
+    `divergences` has an array [N] for each window. Passages do not overlap; each has `length` tokens, or all tokens of
+    a shorter window. Passages whose divergence is 0 are left out.
     """
     spans = list[tuple[float, int, int, int]]()
     for window, apart in enumerate(divergences):
@@ -295,9 +296,10 @@ def _on_stretches(both: Both, corpus: Corpus, request: CompareRequest, host: Hos
 
 
 def weight_changes(first: GPT, second: GPT) -> list[Row]:
-    """Return a row with ||b - a|| / ||a|| for each part of the weights with equal shapes: a in `first`, b in `second`.
+    """Return a row for each part of the weights, such as the attention of a block, with its relative `change`.
 
-    `change` is None where a is zero and b is not; `layer` is None for embeddings and output, which are not in a block.
+    `change` is ||b - a|| / ||a||, where `first` has the weights a and `second` b; None where a is zero and b is not.
+    Parts with different shapes are left out. `layer` is None for embeddings and output, which are not in a block.
     """
     theirs = dict(second.named_parameters())
     parts: dict[tuple[int | None, str], list[tuple[Tensor, Tensor | None]]] = {}

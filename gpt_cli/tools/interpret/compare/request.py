@@ -63,7 +63,7 @@ class CompareRequest(Request):
     threads: Threads = None
 
     def find(self, host: Host) -> ToCompare:
-        """Return the models to compare; raises UsageError unless `runs` has two, CheckpointError for missing ones."""
+        """Return the models to compare; raises UsageError unless there are two, CheckpointError for a missing model."""
         if len(self.runs) != 2:
             sentence = f"gpt compare takes two runs, not {len(self.runs)}"
             hint = "gpt compare runs/a runs/b, or two files of a folder checkpoints/"

@@ -26,7 +26,7 @@ _POINT = {"fmt": "o", "color": COLOURS[0], "markersize": 4}
 
 
 def comparison_figures(comparison: Row) -> tuple[Figure, ...]:
-    """Return the figures of a comparison: of runs [run], heads [layer, head] and weights [layer, part] and [part]."""
+    """Return a comparison's figures: loss [run], head changes [layer, head], weight changes [layer, part], [part]."""
     difference, apart, ends = comparison["difference"], comparison["divergence"], {"run": ("first", "second")}
     loss, loss_error, bits = (
         _numbers([one[key] for one in comparison["runs"]]) for key in ("loss", "loss_error", "bits_per_byte")
@@ -50,7 +50,7 @@ def _numbers(numbers: Any) -> np.ndarray:
 
 
 class CompareView(View):
-    """View of `gpt compare`: a finding's `lists` have the rows of runs, heads, weights and passages that --json prints.
+    """How to show findings of `gpt compare`, whose `lists` have rows of runs, heads, weights and passages.
 
     Differences are values of the second model minus those of the first.
     """
@@ -89,7 +89,7 @@ class CompareView(View):
         return parts
 
     def legend(self, finding: Finding) -> Iterator[str]:
-        """Yield lines on the text that was read and the meaning of the columns."""
+        """Yield lines that name the text that both models read, and explain the columns."""
         yield f"both models read {visible(', '.join(source_names(finding.about['text'])))}; ±: standard error"
         if heads := finding.lists["heads"]:
             yield "attention: total variation distance of its rows (0 to 1); writes, weights: ||b - a|| / ||a||"
