@@ -24,8 +24,8 @@ WAYS = ("zero", "mean", "layer")
 class Ablation:
     """Loss of a model on windows of a text, in nats per token, and its rise without each head or each layer.
 
-    `changes` and their standard errors are float64 [layers, heads], or [layers] for whole layers. The errors are those
-    of the differences window by window, which vary less than the losses; NaN for fewer than two windows.
+    `changes` and their standard `errors` are float64 [layers, heads], or [layers] for whole layers. The errors are of
+    the differences in each window, which vary less than the losses; NaN for fewer than two windows.
     """
 
     loss: float
@@ -50,8 +50,8 @@ def ablate(
     `zero` removes what a head adds to the residual stream, `mean` replaces a head's output by its mean over these
     windows, and `layer` skips whole blocks. The layers below a head are computed once for all heads. Sequences go
     through the layers above in batches of at most `tokens_at_once` tokens and LOGITS_AT_ONCE logits, so that memory
-    does not grow with the number of heads. `count` receives the number of tokens done since its last call, counted for
-    each of the `num_models` models. Raises CheckpointError where losses are not finite.
+    does not grow with the number of heads. `count` receives the number of tokens done since its last call, each token
+    once for each of the `num_models` models. Raises CheckpointError if losses are not finite.
     """
     assert how in WAYS
     assert not model.training

@@ -44,9 +44,10 @@ class Factors:
 
 @dataclass(frozen=True)
 class Direction:
-    """A singular direction of a head, as token scores [V]: OV reads `first` and writes `second`; for QK, query and key.
+    """A pair of singular vectors of a head, as token scores [V]: OV reads `first` and writes `second`.
 
-    `first` and `second` change sign together, such that the entry of `first` with the largest magnitude is positive.
+    For QK, they score queries and keys. Their signs are such that the entry of `first` with the largest magnitude is
+    positive.
     """
 
     singular_value: float
@@ -104,7 +105,7 @@ def composition(
     A score is ||M OV|| / (||M|| ||OV||) in Frobenius norms. OV is that of the lower head; M is a matrix of the higher
     head: QK transposed (row 0, Q composition), QK (row 1, K) or OV (row 2, V). Scores are 0 to 1, and 0 where a matrix
     is zero. QR replaces each product of two D x D matrices by one of K x D and D x K with the same norm. `count`
-    receives the pairs of layers done since its last call. Raises CheckpointError, at `where`, for non-finite scores.
+    receives the number of layer pairs since its last call. Raises CheckpointError, which names `where`, for NaN or inf.
     """
     writers = list[Tensor]()  # of the layers below: [heads, D, K], which is OV but for a rotation from the right
     for number, layer in enumerate(layers):
@@ -130,7 +131,7 @@ def directions(
     """Yield, for each head, the strongest singular directions of OV, and those of QK, as scores of tokens.
 
     Dot products with token embeddings score what OV reads and QK compares; logits minus their mean score what OV
-    writes. Other layers are ignored. Raises CheckpointError, at `where`, for matrices that are not finite.
+    writes. Only norms of other layers count. Raises CheckpointError, which names `where`, for NaN or inf in matrices.
     """
     below = [block for block in model.blocks[:layer] if not block.pre_norm][::-1]
     factors = factors_of(model.blocks[layer], heads)

@@ -40,10 +40,10 @@ TOP = 5  # tokens that a head raises or lowers most, and those of a direction
 
 @restored_threads()
 def heads(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
-    """Score how each head of a model attends on a text, and what its removal costs; write the finding to `request.out`.
+    """Score how each head attends on a text; on request, also ablate heads and find promoted tokens and passages.
 
-    Raises CheckpointError, DataError, UsageError for a position that the prompt does not have, and EnvironmentFailure
-    if memory is short.
+    Writes the finding to `request.out`, if set. Raises CheckpointError, DataError, UsageError for a position that the
+    prompt does not have, and EnvironmentFailure if memory is short.
     """
     use_threads(request.threads)
     device = choose_device(request.device or "auto")
@@ -98,8 +98,9 @@ def heads(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
 def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
     """Find each head's max-activating passages at each checkpoint; write the finding to `request.out`, if set.
 
-    Each checkpoint also has the output norms at the peak tokens of the last checkpoint's passages. At most two models
-    are in memory. Raises CheckpointError for a run without checkpoints of steps, DataError for text that does not fit.
+    For each checkpoint, the finding also has each head's output norms at the peaks of the last checkpoint's passages.
+    At most two models are in memory. Raises CheckpointError for a run without checkpoints, DataError for a prompt that
+    is too long, and for a prompt or text that is too short.
     """
     assert request.passages
     paths, layers, heads = step_files(target.header.run), target.layers, target.heads

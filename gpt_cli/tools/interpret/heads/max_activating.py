@@ -27,8 +27,8 @@ _PART = 3  # tokens beside others that a character of four bytes may begin or en
 class Passage:
     """Tokens `start` to `end` - 1 of a text, around the token `peak` at which a head's output norm is largest.
 
-    `value` is the output norm at the peak, `sizes` are the norms at all these tokens. `looks_at` has the tokens that
-    the peak attends to most, as (index, weight), the largest weight first.
+    `value` is the output norm at the peak, `sizes` are the norms at tokens `start` to `end` - 1. `looks_at` has the
+    tokens that the peak attends to most, as (index in the text, weight), the largest weight first.
     """
 
     peak: int
@@ -40,11 +40,11 @@ class Passage:
 
 
 class Passages:
-    """Collects each head's `most` passages with the largest output norms; passages of one head do not overlap.
+    """The `most` passages of each head with the largest output norms; passages of one head do not overlap.
 
     A window's first token attends to itself alone and is never a peak. Memory does not grow with the text. `add` raises
-    CheckpointError, at `where`, for outputs that are not finite. `values` [layers][heads][passages] are the output
-    norms at the peaks of `others`, passages of another checkpoint.
+    CheckpointError, which names `where`, for outputs that are not finite. `values` [layers][heads][passages] are this
+    model's output norms at the peaks of `others`, the passages of another checkpoint.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Passages:
         self._roots = [written_root(model, layer, heads) for layer in layers]
 
     def add(self, row: int, stages: Stages, starts: np.ndarray) -> None:
-        """Search windows that begin at the tokens `starts` [B] for passages of the heads of layer `layers[row]`."""
+        """Search the `stages` of layer `layers[row]` for passages, in windows that begin at the tokens `starts` [B]."""
         # the norm of P h, which a head adds: that of R h is the same, and no vector of D numbers is made for each head
         sizes = torch.einsum("hjk,bhtk->bhtj", self._roots[row], stages.heads).norm(dim=-1)  # [B, heads, T]
         require_finite(sizes, "outputs of heads", self._where)
@@ -103,7 +103,7 @@ class Passages:
             del of_head[self.most :]
 
     def mean_sizes(self) -> np.ndarray:
-        """Return the mean output norms over all tokens but the first of each window, NaN without others: [L, heads]."""
+        """Return each head's mean output norm over all tokens but the first of each window: [L, heads], NaN if none."""
         return np.divide(self._sums, self._num_tokens, np.full_like(self._sums, np.nan), where=self._num_tokens > 0)
 
     def rows(self, ids: Ids, tokenizer: Tokenizer) -> list[Row]:
@@ -117,7 +117,7 @@ class Passages:
 
 @torch.no_grad()
 def written_root(model: GPT, layer: int, heads: Sequence[int]) -> Tensor:
-    """Return R of a QR of each head's columns P of projection_layer, [heads, K, K] or smaller: ||R h|| = ||P h||."""
+    """Return each head's R [min(K, D), K] with ||R h|| = ||P h||, where the head adds P h to the residual stream."""
     columns = head_columns(model.blocks[layer])[list(heads)]
     return torch.linalg.qr(columns.cpu(), mode="r").R.to(columns.device)  # not every device decomposes
 
@@ -142,7 +142,7 @@ def _row(passage: Passage, ids: Ids, tokenizer: Tokenizer, largest: float) -> Ro
 
 
 def whole_characters(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """Return the text of each token; a character of several tokens is in the text of the first of them."""
+    """Return the text of each token; the first token of a character that spans several has the whole character."""
     token_bytes = tokenizer.token_bytes
     parts = [END_OF_TEXT.encode() if token == tokenizer.end_of_text else token_bytes[token] for token in ids]
     owners = [number for number, part in enumerate(parts) for _ in part]

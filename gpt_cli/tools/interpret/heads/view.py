@@ -71,10 +71,10 @@ def labels_of(scores: HeadScores, num_tokens: int) -> list[Row]:
 
 @dataclass(frozen=True)
 class HeadsView(View):
-    """View of `gpt heads`: scores and loss changes, and the list `heads`: each head's label, tokens and passages.
+    """How to show findings of `gpt heads`: scores, loss changes, and the list `heads` of labels, tokens and passages.
 
-    `sort` names the column whose highest values come first. `losses` are a run's pairs (step, loss); with None, the
-    loss of a step is that of the prompt.
+    `sort` names the column whose highest values come first. `losses` has a run's training and validation loss by step;
+    if None, the loss of a step is that of the prompt.
     """
 
     sort: str | None = None
@@ -84,7 +84,7 @@ class HeadsView(View):
     beside: ClassVar = (4, 1)
 
     def rows(self, finding: Finding, *axes: str) -> list[Row]:
-        """Return a row for each layer or head: its scores, its label, and what else was measured."""
+        """Return a row for each layer or head: scores, label, and the other measurements."""
         rows = finding.rows_along(*axes)
         if axes == ("layer",):
             return rows
@@ -101,7 +101,7 @@ class HeadsView(View):
         """Return a row for each head, or, for several steps, for each step and head.
 
         A passage has its text and peak. Columns layer_... repeat the figures of a head's layer; columns such as q_L0_H3
-        have composition scores with lower heads. By step, passages have output norms at the last step's peaks.
+        have composition scores with lower heads. By step, cells have output norms at the peaks of the last step.
         """
         if finding.stacked:
             rows = super().csv_rows(finding)
@@ -181,7 +181,7 @@ class HeadsView(View):
         return [rows, of_passages([heads[name] for name in places], width, marks)]
 
     def legend(self, finding: Finding) -> Iterator[str]:
-        """Yield lines on what the model read and the meaning of the headings."""
+        """Yield lines that name the text that the model read, and explain the headings."""
         about = finding.about
         if "ratio" in finding:
             read = f"{about['run']}, {counted(about['tokens'], 'token')}"
@@ -214,7 +214,7 @@ class HeadsView(View):
     def panels(self, finding: Finding) -> Iterator[Panel]:
         """Yield a heat map for each score; by step, a panel of the losses and one for each measured kind of attention.
 
-        By step, a panel labels the heads with its largest scores, and a head has the same line style in all panels.
+        By step, only the heads with the largest scores of a panel have labels; a head has one line style in all panels.
         """
         if not finding.stacked:
             for name in (*COLUMNS, LOSS_CHANGE):

@@ -37,7 +37,7 @@ def of_passages(heads: Iterable[Row], width: int, marks: tuple[str, str]) -> Row
 
 
 def marked(passage: Row, width: int, marks: tuple[str, str]) -> str:
-    """Return a passage's text in one line, the peak token in `marks`, cut to `width` columns around that token."""
+    """Return a passage's text in one line, cut to `width` columns around the peak token, which is between `marks`."""
     peak = shown_peak(passage)
     sides = "".join(passage["tokens"][:peak]), "".join(passage["tokens"][peak + 1 :])
     before, after = (_shown(re.sub(" {2,}", " ", side)) for side in sides)
@@ -52,7 +52,7 @@ def marked(passage: Row, width: int, marks: tuple[str, str]) -> str:
 
 
 def shown_peak(passage: Row) -> int:
-    """Return the index of the token to show as the peak; in a character of several tokens, that is the first."""
+    """Return the index of the peak token, or of the first token of its character, if that spans several tokens."""
     tokens, peak = passage["tokens"], passage["peak"]
     return max((index for index in range(peak + 1) if tokens[index]), default=peak)
 
@@ -87,9 +87,9 @@ def _some(tokens: Iterable[str], columns: int) -> str:
 
 
 def heads_page(report: Mapping[str, Any]) -> bytes:
-    """Return a page of `report`, which `gpt heads --json` prints; of the circuits, only each head's strongest partners.
+    """Return an HTML page of `report`, which `gpt heads --json` prints; of composition scores, it has the highest.
 
-    For a report with `steps`, the page has a frame for each, or for evenly spaced steps if there are too many passages.
+    For a report with `steps`, the page has a frame for each step, or, if passages are too many, for evenly spaced ones.
     """
     circuits, steps = report.get("circuits"), report.get("steps") or [report]
     rows = steps[-1]["heads"]
