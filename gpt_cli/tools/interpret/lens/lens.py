@@ -93,7 +93,7 @@ def read_layers(
     count: Callable[[int], object],
     maps: Maps | None = None,
 ) -> list[Seen]:
-    """Return the layers' predictions for each window of a text; `count` receives the tokens of each finished window."""
+    """Return each window's predictions of `layers`; `count` receives the number of tokens of each finished window."""
     seen = []
     for (start, end), (first, last) in zip(text.windows, text.targets, strict=True):
         ids, following = (
@@ -116,10 +116,9 @@ def look(
 ) -> Seen:
     """Return the predictions of layers after each of the ids [T]; `following` [N] are the known next ids.
 
-    Predictions are made from the residual stream (logit lens) or, with `maps`, from the mapped stream (tuned lens).
-
-    nostalgebraist 2020. The divergence is sum p log (p / q) over the vocabulary, p being the prediction of the last
-    layer and q that of the layer. Raises CheckpointError, at `where`, for logits that are not finite.
+    The model's output layer reads the residual stream (logit lens, nostalgebraist 2020) or, with `maps`, the mapped
+    stream (tuned lens). The divergence is sum p log (p / q) over the vocabulary, where the last layer predicts p and
+    the layer q. Raises CheckpointError, which names `where`, for logits that are not finite.
     """
     streams = [stream[0] for stream in model.residual_streams(ids[None])]
     T, N, at_once = len(ids), len(following), max(1, LOGITS_AT_ONCE // model.vocab_size)
@@ -154,10 +153,9 @@ def lens_figures(
 ) -> tuple[Figure, ...]:
     """Return each measure of the predictions as a mean over tokens with its standard error over windows: [layer].
 
-    For a prompt, return the values by position too: [layer, position].
-
-    `mapped`, the predictions with a tuned lens, adds the same figures, and the gains: how much the maps lower loss and
-    divergence. The standard error of a gain is that of the differences in each window.
+    For a prompt, return the values by position too: [layer, position]. The predictions of a tuned lens, `mapped`, add
+    the same figures, and the gains: how much the maps lower loss and divergence. The standard error of a gain is that
+    of the differences in each window.
     """
     windows = {name: [getattr(each, name) for each in seen] for name in MEASURES}
     if mapped:
@@ -193,7 +191,7 @@ def _mean(name: str, layers: Sequence[int], windows: Sequence[np.ndarray]) -> Fi
 def by_position(
     tokenizer: Tokenizer, ids: Sequence[int], layers: Sequence[int], seen: Seen, mapped: Sequence[Seen] = ()
 ) -> list[Row]:
-    """Return a row for each token of a prompt: each layer's prediction, and, with `mapped`, the tuned lens's."""
+    """Return a row for each token of a prompt: the predictions of layers and, with `mapped`, of the tuned lens."""
     say = tokenizer.token_text
     rows = []
     for position, token in enumerate(ids):
@@ -217,6 +215,6 @@ def by_position(
 def lens_of_ids(
     model: GPT, tokenizer: Tokenizer, ids: Sequence[int], layers: Sequence[int], where: str = "checkpoint"
 ) -> list[Row]:
-    """Return a row of predictions for each of the ids [T], as in `gpt lens --json`; CheckpointError for NaN or inf."""
+    """Return a row of layer predictions for each id, as `gpt lens --json` does; CheckpointError for NaN or inf."""
     token_ids = torch.tensor([*ids], device=model.token_embedding.weight.device)
     return by_position(tokenizer, ids, layers, look(model, token_ids, token_ids[1:], layers, where))

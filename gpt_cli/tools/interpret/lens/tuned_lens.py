@@ -1,7 +1,7 @@
 """The tuned lens: an affine map of the residual stream after each block, trained to predict what the model predicts.
 
-Belrose et al. 2023, "Eliciting Latent Predictions from Transformers with the Tuned Lens". A run keeps the
-maps in a file for its weights; without that file, they are trained.
+Belrose et al. 2023, "Eliciting Latent Predictions from Transformers with the Tuned Lens". `tuned_maps` trains the maps
+of a checkpoint and stores them in a file of the run, which it reads at the next call.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Maps:
 
     @classmethod
     def identity(cls, model: GPT) -> Maps:
-        """Return maps of zeros, which leave the residual stream unchanged."""
+        """Return maps with W and b of zeros, which leave the residual stream unchanged."""
         D, like = model.config.d_model, model.output_weight
         return cls(like.new_zeros(len(model.blocks) - 1, D, D), like.new_zeros(len(model.blocks) - 1, D))
 
@@ -73,7 +73,7 @@ class Maps:
 
 @dataclass(frozen=True)
 class Tuned:
-    """Trained maps and their training text; `of_data`: the text is from --data; `path`: the maps' file, or None."""
+    """Trained maps, the sources of their training text, whether these are --data, training steps, and file, if any."""
 
     maps: Maps
     text: str | list[str]
@@ -83,10 +83,10 @@ class Tuned:
 
 
 def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host: Host) -> Tuned:
-    """Return the maps that a run stores for a model's weights; without any, train maps and store them, if possible.
+    """Return the maps that a run stores for a model's weights; if there are none, train maps and store them.
 
     If the training text of the run cannot be read, maps are trained on the first nine tenths of --data. Raises
-    UsageError if neither text can be read, and DataError, CheckpointError and EnvironmentFailure.
+    UsageError or DataError if neither text can be read, and CheckpointError and EnvironmentFailure.
     """
     run, identity = run_of_checkpoint(loaded.path), identity_of(loaded)
     path = None if run is None else run.maps_file(loaded.step)
@@ -121,7 +121,7 @@ def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host:
 def _training_text(
     request: ReadingRequest, target: ToInspect, loaded: Loaded, host: Host
 ) -> tuple[Corpus, str | list[str], bool]:
-    """Return the run's training text, or else --data; also return the text's sources, and whether it is --data."""
+    """Return the run's training text, or --data if that cannot be read; also its sources, and whether it is --data."""
     name = str(loaded.header.run.path)
     try:
         data = config_with_text(target.header, _ADVICE).data
@@ -156,8 +156,8 @@ def train_maps(
     """Train the maps of a model, starting with the identity, on windows of ids [N] drawn anew in each step.
 
     The loss of a map is the KL divergence from the model's prediction p to the map's prediction q, sum p log (p / q),
-    averaged over positions drawn from the windows. `count` receives 1 after each of `steps` steps.
-    Only one batch of residual streams is in memory. Raises CheckpointError, at `where`, for logits that are not finite.
+    averaged over positions drawn from the windows. `count` receives 1 after each of `steps` steps. Only one batch of
+    residual streams is in memory. Raises CheckpointError, which names `where`, for logits that are not finite.
     """
     maps = Maps.identity(model)
     averages, squares = ([torch.zeros_like(part) for part in (maps.weights, maps.biases)] for _ in range(2))
@@ -187,7 +187,7 @@ def _streams(model: GPT, ids: Ids, key: int) -> list[Tensor]:
 
 
 def divergence(log_q: Tensor, log_p: Tensor) -> Tensor:
-    """KL divergence of the last layer's p from a layer's q, sum p log (p / q): [..., V], [..., V] -> [...], in nats."""
+    """KL(p || q) = sum p log (p / q) in nats, from log-probabilities of q and p: [..., V], [..., V] -> [...]."""
     return F.kl_div(log_q, log_p, reduction="none", log_target=True).sum(dim=-1)
 
 
@@ -210,7 +210,7 @@ def _mapped(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def identity_of(loaded: Loaded) -> str:
-    """SHA-256 of a model's settings and of its weights in memory, in hexadecimal."""
+    """SHA-256, in hexadecimal, of a model's settings and weights, by which `read_maps` recognises the model's maps."""
     digest = hashlib.sha256(loaded.config.model.model_dump_json().encode())
     for name, tensor in loaded.model.state_dict().items():
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -219,7 +219,7 @@ def identity_of(loaded: Loaded) -> str:
 
 
 def read_maps(path: Path, identity: str, loaded: Loaded) -> Tuned | None:
-    """Return the maps in a file; None if they belong to other weights. Raises CheckpointError for a damaged file."""
+    """Read maps from a file; None if `identity` names other weights. Raises CheckpointError for a damaged file."""
     like = vars(Maps.identity(loaded.model))
     about, arrays = _FILE.read(path, 4 * sum(part.numel() for part in like.values()) + 2**20)
     try:
@@ -240,7 +240,7 @@ def read_maps(path: Path, identity: str, loaded: Loaded) -> Tuned | None:
 
 
 def maps_bytes(tuned: Tuned, identity: str) -> bytes:
-    """Encode maps as a safetensors file: `weights` and `biases`, with all else as JSON in the file's metadata."""
+    """Encode maps as a safetensors file: arrays `weights` and `biases`, other fields as JSON in the metadata."""
     about = {"model": identity, "text": tuned.text, "of_data": tuned.of_data, "steps": tuned.steps}
     return _FILE.to_bytes(about, {name: part.cpu().numpy() for name, part in vars(tuned.maps).items()})
 

@@ -32,9 +32,9 @@ CELL_BYTES = 4 * (len(_OF_PAGE) + 1)  # of a layer at a token, before compressio
 
 
 class LensView(View):
-    """View of `gpt lens`: mean loss, rank, probability and divergence [layer]; with a tuned lens also tuned_loss etc.
+    """How to show findings of `gpt lens`: mean loss, rank, probability and divergence [layer].
 
-    A prompt also has position_loss, position_rank etc. [layer, position], and a list of predicted tokens, `positions`.
+    A tuned lens adds tuned_loss etc.; a prompt adds position_loss etc. [layer, position], and the list `positions`.
     """
 
     tabled: ClassVar = {"layers": ("layer",)}
@@ -55,7 +55,7 @@ class LensView(View):
         """Return a table of a prompt's likeliest next tokens by layer and position, then one of each layer's means.
 
         By step, return a table of the loss and one of the divergence: a row for each step, a column for each layer. If
-        not all layers fit, evenly spaced ones are shown, including the last.
+        not all layers fit, the tables show evenly spaced layers, including the last.
         """
         layers, tuned = finding["loss"].coords["layer"], "tuned_loss" in finding
         if finding.stacked:
@@ -80,7 +80,7 @@ class LensView(View):
         return [[("token", *(f"L{layers[n]}" for n in shown)), *guesses], means]
 
     def legend(self, finding: Finding) -> Iterator[str]:
-        """Yield lines on what the model read and the meaning of the columns."""
+        """Yield lines that name the text that the model read, and explain the columns."""
         about, of_prompt, tuned = finding.about, "position" in finding.coords, finding.about.get("tuned")
         source = "the prompt" if of_prompt else ", ".join(source_names(about["text"]))
         if finding.stacked:
@@ -129,7 +129,7 @@ class LensView(View):
             yield Curves(figure.title, lines, "step" if finding.stacked else "layer", log=log)
 
     def page(self, report: dict[str, Any]) -> bytes | None:
-        """Return a page: for a prompt a grid of layers by tokens, for a text curves; None for several steps."""
+        """Return an HTML page: a grid of layers by tokens of a prompt, or curves for a text; None for several steps."""
         return None if "steps" in report else lens_page(report)
 
 
@@ -137,10 +137,10 @@ LENS = LensView()
 
 
 def lens_content(frames: Sequence[Sequence[Row]], lens: str = "") -> dict[str, object]:
-    """Return the `positions` that `gpt lens --json` prints, one list for each frame, as page content.
+    """Return page content of `frames`, each a list of rows, one a token, as `positions` of `gpt lens --json`.
 
-    `numbers` [frames, 5, L, T] hold the 5 quantities of _OF_PAGE; `tokens` [frames, L, T] index `texts`. `lens` is
-    the prefix of the keys to read, such as tuned_.
+    `numbers` [frames, 5, L, T] hold the 5 quantities of _OF_PAGE; `tokens` [frames, L, T] are indices of `texts`.
+    `lens` is the prefix of the keys to read, such as tuned_.
     """
     cells = [[row for each in positions for row in each["layers"]] for positions in frames]
     shape = len(frames), len(frames[0]), len(frames[0][0]["layers"])  # [frames, T, L]

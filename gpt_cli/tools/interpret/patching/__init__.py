@@ -1,1 +1,1 @@
-"""Activation patching: use activations of a clean prompt in the forward pass of a corrupt one, to locate an answer."""
+"""Activation patching: run a corrupt prompt with activations of a clean one, to find parts that carry an answer."""

@@ -39,7 +39,7 @@ class Task(NamedTuple):
 
 
 class PatchMeasurement(NamedTuple):
-    """Metric on both prompts of P pairs, [P] each, and its exact and estimated changes by patches, [P, ...] or None."""
+    """Metric on both prompts of P pairs, [P] each, and its exact and estimated changes by patches, [P, ...] if any."""
 
     clean: np.ndarray
     corrupt: np.ndarray
@@ -60,7 +60,7 @@ def measure_patches(
     request: PatchRequest,
     count: Callable[[int], object],
 ) -> PatchMeasurement:
-    """Measure the metric on both prompts of each pair and its change by each patch; CheckpointError for NaN or inf."""
+    """Measure the metric on both prompts of each pair, and its change by each patch; CheckpointError for NaN or inf."""
     model, metrics, changes, estimates = loaded.model, list[list[float]](), list[np.ndarray](), list[np.ndarray]()
     for task in tasks:
         with torch.no_grad():
@@ -171,7 +171,7 @@ def head_change(block: Block, head: int, change: Tensor) -> Tensor:
 
 
 def finish(model: GPT, recorded: Recorded, start: int, changed: Mapping[int, Tensor]) -> Tensor:
-    """Compute the final residual stream at the last position for N variants: [N, D], in the order of their layers.
+    """Compute the last position's final residual stream for N variants of a run: [N, D], in the order of their layers.
 
     `changed` maps a layer to n variants of the residual stream after its block, from position `start` on:
     [n, T - start, D]. All variants go through a block together, at most `tokens_at_once` tokens at a time.
@@ -208,7 +208,7 @@ def estimated(
     chosen: Sequence[Unit],
     positions: Positions,
 ) -> Tensor:
-    """Estimate the changes of the metric, [layers, units, positions], to first order: (clean - corrupt) · gradient.
+    """Estimate the changes that `exact` measures to first order, (clean - corrupt) · gradient.
 
     One backward pass on the corrupt prompt gives all gradients. Nanda 2023, "Attribution patching"; Syed et al. 2023.
     """
@@ -242,8 +242,8 @@ def _by_part(recorded: Recorded) -> dict[str, list[Tensor]]:
 def along(model: GPT, clean: Recorded, corrupt: Recorded, task: Task, edge: Edge, positions: Positions) -> Tensor:
     """Change of the metric on the corrupt prompt when one edge is patched: [inputs, positions of the sender].
 
-    The receiver reads the sender's clean output; all parts between keep their outputs on the corrupt prompt. A head
-    reads by all inputs, then by queries, keys or values alone; other parts have one input. Goldowsky-Dill et al. 2023.
+    The receiver reads the sender's clean output; all parts between keep their outputs on the corrupt prompt. If the
+    receiver is a head, the inputs are all, queries, keys and values; else there is one. Goldowsky-Dill et al. 2023.
     """
     base = metric(model, corrupt[-1].resid_post[:, -1], task)
     sender, between = corrupt[edge.layer], corrupt[edge.layer : edge.to_layer]

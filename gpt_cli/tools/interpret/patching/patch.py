@@ -1,4 +1,4 @@
-"""`gpt patch`: patch activations of a clean prompt into a corrupt one, and measure what they recover, also by step."""
+"""`gpt patch`: the share of a metric that activations of a clean prompt recover in a corrupt one, also by step."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ LEAST = 1e-3  # of the metric between two prompts, in nats: the rounding of floa
 
 @restored_threads()
 def patch(request: PatchRequest, target: ToPatch, host: Host) -> Finding:
-    """Measure what patches recover, for one model or by training step; write the finding to `request.out`, if set.
+    """Measure the share of a metric that each patch recovers, also by step; write it to `request.out`, if set.
 
     If no answer is named, the likeliest tokens of the newest checkpoint are compared at all steps. Raises
     CheckpointError, also for a run without checkpoints, DataError and EnvironmentFailure.
@@ -275,7 +275,7 @@ def shares(changes: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarra
     """Share of the `gaps` [P], clean minus corrupt metric, that `changes` [P, ...] recover, and its error: [...] each.
 
     The share is a ratio of means: a pair whose metric hardly differs has little weight, whereas a mean of ratios would
-    explode. The error, NaN for one pair, is of a ratio of sums over random pairs (`evaluation.nll.standard_error`).
+    explode. The standard error over pairs, of a ratio (`evaluation.nll.standard_error`), is NaN for one pair.
     """
     errors = np.array([standard_error(row, gaps) for row in changes.reshape(len(gaps), -1).T], float)  # None is NaN
     return changes.sum(0) / gaps.sum() + 0.0, abs(errors).reshape(changes.shape[1:])

@@ -60,12 +60,12 @@ class Pair(NamedTuple):
     where: str | None = None
 
     def named(self, key: str) -> str:
-        """Return the name of the pair's text `key` in error messages: the flag, or the file, line and `key`."""
+        """Return the name of the field `key` in error messages: the flag ‹key›, or the line in the file, and `key`."""
         return f"‹{key}›" if self.where is None else f"{self.where}: {key}"
 
 
 class Edge(NamedTuple):
-    """Edge from a head (`layer`, `head`) to a part that reads its output: a head, a feed-forward, or the logits."""
+    """Edge from a head (`layer`, `head`) to a part `to` that reads its output: a head, feed_forward or logits."""
 
     layer: int
     head: int
@@ -160,7 +160,7 @@ class PatchRequest(Request):
             )
 
     def find(self, host: Host) -> ToPatch:
-        """Return pairs and what to patch; raises UsageError for missing prompts or heads, DataError for a bad file."""
+        """Return pairs, and heads or edge to patch; UsageError for missing prompts or heads, DataError in a file."""
         if self.pairs is None and self.clean is None:
             hint = "‹clean=The value of› ‹corrupt=The name of› ‹answer= the›"
             raise UsageError("gpt patch", "there is nothing to patch; use ‹clean› and ‹corrupt›, or ‹pairs›", hint=hint)
@@ -177,7 +177,7 @@ class PatchRequest(Request):
 
 
 def parse_edge(text: str, sizes: ModelConfig) -> Edge:
-    """Parse `1.3:2.0`, `1.3:2.feed_forward` or `1.3:logits` to an edge; raises UsageError for any other text."""
+    """Parse an edge from layer 1, head 3, as in `1.3:2.0`, `1.3:2.feed_forward` or `1.3:logits`; raises UsageError."""
 
     def parse_end(part: str, *others: str) -> tuple[int, int | str] | None:
         layer, _, head = part.strip().partition(".")
@@ -204,7 +204,7 @@ def parse_edge(text: str, sizes: ModelConfig) -> Edge:
 
 
 def _read_pairs(path: Path) -> list[Pair]:
-    """Return a file's pairs; DataError names the first wrong lines, or a pair with another metric than the first."""
+    """Return a file's pairs; DataError names the first wrong lines, or a pair with other keys than the first."""
     try:
         lines = read_bytes(path, DataError, most=("a file of pairs", PROMPT_BYTES)).decode("utf-8-sig").split("\n")
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""How `gpt patch` shows what patches recover, of one model or by training step. Needs no torch."""
+"""How `gpt patch` shows the shares that patches recover, for one model or by training step. Needs no torch."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _TITLES = {
 
 
 class PatchView(View):
-    """View of `gpt patch`: the share of the metric that each patch recovers: [part, layer, position].
+    """How to show findings of `gpt patch`: the share of the metric that each patch recovers, [part, layer, position].
 
     Heads are parts, such as H3. The position None stands for all positions together. An edge has [input, position].
     """
@@ -49,7 +49,7 @@ class PatchView(View):
     tabled: ClassVar = {"rows": PLACES}
 
     def rows(self, finding: Finding, *axes: str) -> list[Row]:
-        """Return a row for each patch: part, layer, head, position, share recovered, error, any estimate or input."""
+        """Return a row for each patch: part, layer, head, position, share, error, and the estimate or input, if any."""
         shares: Row = {"recovered": None, "recovered_error": None}
         if path := finding.about.get("path"):
             layer, _, head = path.partition(":")[2].strip().partition(".")
@@ -155,7 +155,7 @@ PATCH = PatchView()
 
 
 def metric_words(finding: Finding) -> str:
-    """Return a description of the metric, with the tokens that it compares if all pairs share them."""
+    """Describe the metric, such as logit of “ a” minus logit of “ b”, with tokens that all pairs share, if any."""
     answer, against = (finding.about[key] and quoted(finding.about[key], LABEL) for key in ("answer", "against"))
     if finding.about["metric"] == "log_probability":
         return f"log probability of {answer or 'the answer'}"
@@ -177,7 +177,7 @@ def label(finding: Finding, position: int | None, limit: int = LABEL) -> str:
 def strongest(
     rows: Sequence[Row], part: str, figure: str, together: int = STRONGEST, each: int = STRONGEST
 ) -> list[Row]:
-    """Return a part's rows of largest |`figure`|: `together` for all positions at once, `each` for one position."""
+    """Return rows of a part with the largest |`figure`|: `together` for all positions at once, then `each` for one."""
     of_part = sorted((row for row in rows if row["part"] == part), key=lambda row: -abs(row[figure]))
     placed = [row for row in of_part if row["position"] is not None and abs(row[figure]) >= LEAST]
     return [row for row in of_part if row["position"] is None][:together] + placed[:each]
