@@ -208,7 +208,7 @@ def estimated(
     chosen: Sequence[Unit],
     positions: Positions,
 ) -> Tensor:
-    """Estimate the changes that `exact` measures to first order, (clean - corrupt) · gradient.
+    """Estimate the changes that `exact` measures, [layers, units, positions], as (clean - corrupt) · gradient.
 
     One backward pass on the corrupt prompt gives all gradients. Nanda 2023, "Attribution patching"; Syed et al. 2023.
     """
@@ -242,8 +242,8 @@ def _by_part(recorded: Recorded) -> dict[str, list[Tensor]]:
 def along(model: GPT, clean: Recorded, corrupt: Recorded, task: Task, edge: Edge, positions: Positions) -> Tensor:
     """Change of the metric on the corrupt prompt when one edge is patched: [inputs, positions of the sender].
 
-    The receiver reads the sender's clean output; all parts between keep their outputs on the corrupt prompt. If the
-    receiver is a head, the inputs are all, queries, keys and values; else there is one. Goldowsky-Dill et al. 2023.
+    The receiver reads the sender's clean output; all parts between keep their outputs on the corrupt prompt. A head
+    reads by all inputs, then by queries, keys and values alone; else there is one row. Goldowsky-Dill et al. 2023.
     """
     base = metric(model, corrupt[-1].resid_post[:, -1], task)
     sender, between = corrupt[edge.layer], corrupt[edge.layer : edge.to_layer]

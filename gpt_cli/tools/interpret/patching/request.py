@@ -160,7 +160,7 @@ class PatchRequest(Request):
             )
 
     def find(self, host: Host) -> ToPatch:
-        """Return pairs, and heads or edge to patch; UsageError for missing prompts or heads, DataError in a file."""
+        """Return pairs, and heads or edge to patch; raises UsageError, or DataError for a bad file of pairs."""
         if self.pairs is None and self.clean is None:
             hint = "‹clean=The value of› ‹corrupt=The name of› ‹answer= the›"
             raise UsageError("gpt patch", "there is nothing to patch; use ‹clean› and ‹corrupt›, or ‹pairs›", hint=hint)
@@ -177,7 +177,7 @@ class PatchRequest(Request):
 
 
 def parse_edge(text: str, sizes: ModelConfig) -> Edge:
-    """Parse an edge from layer 1, head 3, as in `1.3:2.0`, `1.3:2.feed_forward` or `1.3:logits`; raises UsageError."""
+    """Parse an edge, `1.3:2.0` (layer.head:layer.head), `1.3:2.feed_forward` or `1.3:logits`; raises UsageError."""
 
     def parse_end(part: str, *others: str) -> tuple[int, int | str] | None:
         layer, _, head = part.strip().partition(".")
