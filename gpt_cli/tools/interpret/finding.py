@@ -228,7 +228,7 @@ def table_by_step(finding: Finding, headings: Iterable[str], cells_of: Callable[
 
 
 def steps_shown(finding: Finding, noun: str) -> list[str]:
-    """Return a legend line, in a list, on how many steps (`noun`: checkpoint) a table shows; [] if it shows all."""
+    """Return a list with a line on how many steps, called `noun`, a table shows; an empty list if it shows all."""
     number = len(finding.stacked)
     return [] if number <= MAX_ROWS else [f"{MAX_ROWS} of {counted(number, noun)} are shown; --json and --out have all"]
 

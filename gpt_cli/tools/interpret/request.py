@@ -207,7 +207,7 @@ class AttentionRequest(PromptRequest):
         return None if self.out is None else ending_of(self.out, FORMATS)
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield a `Misfit` for each flag that --over-training excludes, or that only `generate` or `out=-` needs."""
+        """Yield a `Misfit` for each flag that --over-training excludes, or that needs `generate` or `out=-`."""
         yield from super().misfits()
         if self.over_training:
             of_step = ("format", "checkpoint", "generate", "temperature", "seed", "stage")
@@ -293,7 +293,7 @@ class ReadingRequest(PromptRequest):
             raise UsageError(flag, f"{flag} needs ‹prompt› or ‹prompt_file›", hint=hint)
 
     def reading(self, host: Host, heads: str | None = None) -> ToInspect:
-        """Return the layers, heads, and prompt or text to inspect; raises UsageError for heads that the model lacks."""
+        """Return the layers, heads, and prompt or text to inspect; raises UsageError for any that the model lacks."""
         header = find_header(self.run, self.checkpoint, host)
         chosen = chosen_heads(header, self.layers, heads)
         if self.prompted:

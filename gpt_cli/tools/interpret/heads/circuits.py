@@ -131,7 +131,7 @@ def directions(
     """Yield, for each head, the strongest singular directions of OV, and those of QK, as scores of tokens.
 
     Dot products with token embeddings score what OV reads and QK compares; logits minus their mean score what OV
-    writes. Only norms of other layers count. Raises CheckpointError, which names `where`, for NaN or inf in matrices.
+    writes. Of other layers, only norms count. Raises CheckpointError, which names `where`, for NaN or inf in matrices.
     """
     below = [block for block in model.blocks[:layer] if not block.pre_norm][::-1]
     factors = factors_of(model.blocks[layer], heads)

@@ -101,7 +101,7 @@ class HeadsView(View):
         """Return a row for each head, or, for several steps, for each step and head.
 
         A passage has its text and peak. Columns layer_... repeat the figures of a head's layer; columns such as q_L0_H3
-        have composition scores with lower heads. By step, cells have output norms at the peaks of the last step.
+        have composition scores with lower heads. By step, passages have output norms at the last step's peaks.
         """
         if finding.stacked:
             rows = super().csv_rows(finding)

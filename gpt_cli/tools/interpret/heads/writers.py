@@ -87,7 +87,7 @@ def _some(tokens: Iterable[str], columns: int) -> str:
 
 
 def heads_page(report: Mapping[str, Any]) -> bytes:
-    """Return an HTML page of `report`, which `gpt heads --json` prints; of composition scores, it has the highest.
+    """Return an HTML page of `report`, which `gpt heads --json` prints, with each head's highest composition scores.
 
     For a report with `steps`, the page has a frame for each step, or, if passages are too many, for evenly spaced ones.
     """

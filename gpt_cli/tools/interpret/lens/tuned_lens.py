@@ -83,7 +83,7 @@ class Tuned:
 
 
 def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host: Host) -> Tuned:
-    """Return the maps that a run stores for a model's weights; if there are none, train maps and store them.
+    """Return the maps that a run stores for a model's weights; if none, train maps and store them, if possible.
 
     If the training text of the run cannot be read, maps are trained on the first nine tenths of --data. Raises
     UsageError or DataError if neither text can be read, and CheckpointError and EnvironmentFailure.

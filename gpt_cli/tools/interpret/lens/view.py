@@ -137,7 +137,7 @@ LENS = LensView()
 
 
 def lens_content(frames: Sequence[Sequence[Row]], lens: str = "") -> dict[str, object]:
-    """Return page content of `frames`, each a list of rows, one a token, as `positions` of `gpt lens --json`.
+    """Return page content of `frames`, each a list like `positions` of `gpt lens --json`, with a row for each token.
 
     `numbers` [frames, 5, L, T] hold the 5 quantities of _OF_PAGE; `tokens` [frames, L, T] are indices of `texts`.
     `lens` is the prefix of the keys to read, such as tuned_.

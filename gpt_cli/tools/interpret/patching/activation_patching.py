@@ -90,7 +90,7 @@ def record(model: GPT, ids: Tensor) -> Recorded:
 
 
 def metric(model: GPT, x: Tensor, task: Task) -> Tensor:
-    """Logit of `answer` minus that of `against`, if any, else log-probability of `answer`: x [N, D] -> float64 [N]."""
+    """Logit of `answer` minus that of `against`, if any, else its log-probability: final stream x [N, D] -> [N]."""
     if task.against is not None:
         # in float64, where the order of a sum does not show: a whole clean stream gives the clean metric
         seen, weights = (
@@ -242,8 +242,8 @@ def _by_part(recorded: Recorded) -> dict[str, list[Tensor]]:
 def along(model: GPT, clean: Recorded, corrupt: Recorded, task: Task, edge: Edge, positions: Positions) -> Tensor:
     """Change of the metric on the corrupt prompt when one edge is patched: [inputs, positions of the sender].
 
-    The receiver reads the sender's clean output; all parts between keep their outputs on the corrupt prompt. A head
-    reads by all inputs, then by queries, keys and values alone; else there is one row. Goldowsky-Dill et al. 2023.
+    The receiver reads the sender's clean output; all parts between keep their outputs on the corrupt prompt. For a
+    head, the inputs are all together, then queries, keys, values; other receivers have one. Goldowsky-Dill et al. 2023.
     """
     base = metric(model, corrupt[-1].resid_post[:, -1], task)
     sender, between = corrupt[edge.layer], corrupt[edge.layer : edge.to_layer]

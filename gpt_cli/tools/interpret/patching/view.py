@@ -147,7 +147,7 @@ class PatchView(View):
         return Origin(about["checkpoint"], about["step"], text)
 
     def page(self, report: dict[str, Any]) -> bytes | None:
-        """Return a page with the maps of the picture; None for an edge."""
+        """Return an HTML page with the maps of the picture; None for an edge."""
         return None if "path" in report else patch_page({"checkpoint": report.get("run"), **report})
 
 
