@@ -76,7 +76,7 @@ _LICENCE = "gpt-cli gives these weights no licence; whoever shares them may name
 
 
 def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str = "The") -> Fit:
-    """Write a directory that AutoModelForCausalLM and AutoTokenizer load; return its class and tensors as a `Fit`.
+    """Write a directory that AutoModelForCausalLM and AutoTokenizer load; return its transformers class as a `Fit`.
 
     The model card's example continues `prompt`. The key `gpt_cli` of config.json holds the gpt_cli config, and the
     tokenizer's kind and pattern. Raises UsageError if no class fits, CheckpointError for weights that do not fit their
@@ -111,7 +111,7 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str = "The
 
 
 def write_export(out: Path, files: Mapping[str, Iterable[Buffer]], ours: Collection[str]) -> None:
-    """Write `files` to `out` in place of an earlier export, whose file names are `ours`; files of other names stay."""
+    """Write `files` (name -> chunks of bytes) to `out`; remove other files that `ours` names, and leave the rest."""
     if not out.is_dir() or set(os.listdir(out)) <= set(ours):
         write_directory(out, files)
     else:
@@ -122,7 +122,7 @@ def write_export(out: Path, files: Mapping[str, Iterable[Buffer]], ours: Collect
 def model_card(
     name: str, config: Config, fit: Fit, progress: Progress, *, prompt: str = "The", end_pads: bool = False
 ) -> str:
-    """Return an export's README.md, with code that continues `prompt`; `end_pads` means that end-of-text pads too."""
+    """Return an export's README.md, with code that continues `prompt`; `end_pads`: end-of-text is also the padding."""
     figures = {"Loss of the last step": progress.loss, "Lowest validation loss until then": progress.best_loss}
     losses = [f"{name}: {loss:.4f} nats/token.\n" for name, loss in figures.items() if loss is not None]
     num_steps, num_tokens = progress.step, progress.num_training_tokens

@@ -69,12 +69,12 @@ def projection_recipes(
 
 
 def attention_output(block: int) -> tuple[Part, ...]:
-    """Return the output projection matrix of a block's attention, as the only part of a recipe."""
+    """Return a tuple of one part: the output projection matrix of a block's attention."""
     return (Part((f"blocks.{block}.attention.projection_layer.weight",)),)
 
 
 def unscaled(model: ModelConfig) -> float:
-    """Factor for Wq that undoes the division of scores by √query_size in transformers; 1.0 if `model` divides too."""
+    """Factor for Wq that cancels the division of scores by √query_size in transformers; 1.0 if `model` divides too."""
     return math.sqrt(model.query_size) if model.scale == "none" else 1.0
 
 
@@ -84,7 +84,7 @@ def copy(shape: tuple[int, ...], name: str) -> Recipe:
 
 
 def norm(theirs: str, ours: str, model: ModelConfig) -> dict[str, Recipe]:
-    """Return the recipes of the norm `theirs`: its weight, and for layernorm a bias (zeros if `ours` has none)."""
+    """Return recipes of norm `theirs`, `ours` in gpt_cli: weight, for layernorm bias (zeros unless `model.bias`)."""
     D = model.d_model
     recipes = {f"{theirs}.weight": copy((D,), f"{ours}.weight")}
     if model.norm == "layernorm":

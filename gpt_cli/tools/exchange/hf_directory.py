@@ -153,7 +153,10 @@ def _download(path: Path) -> str | None:
 
 
 def read_json(path: Path, what: str, most: int) -> dict[str, Any]:
-    """Return a JSON file's object; raise CheckpointError otherwise, or if the file (a `what`) exceeds `most` bytes."""
+    """Return the object in a JSON file; raise CheckpointError for other content, or for over `most` bytes.
+
+    The error about the size calls the file `what`, such as "the config of a model".
+    """
     content = read_bytes(path, CheckpointError, most=(what, most))
     try:
         value = strict_json(content.decode("utf-8"))

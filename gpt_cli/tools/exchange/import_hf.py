@@ -56,7 +56,7 @@ class Foreign(NamedTuple):
 def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
     """Return the model in a directory or GGUF file, checked as far as is possible without reading all weights.
 
-    `context_length` can be shorter than the model's only with rope; None means the model's, with rope at most LONGEST.
+    `context_length` None means that of the model, with rope at most 8,192; only models with rope take a shorter one.
     A `gpt export` becomes the original model again; if that is impossible (the export multiplied matrices, or another
     program trained the model), it is read as its transformers class. Raises CheckpointError for a model that gpt cannot
     represent, UsageError for a `context_length` that the model cannot have.
@@ -147,7 +147,7 @@ def _family(directory: Directory) -> Family:
 
 
 def _context_length(settings: Mapping[str, Any], requested: int | None) -> int:
-    """Return `requested`, else the model's context length, with rope at most LONGEST; UsageError if impossible."""
+    """Return `requested`, else the model's context length, with rope at most LONGEST; UsageError if it does not fit."""
     there, turned = settings["context_length"], settings.get("positions") == "rope"
     if requested is None:
         return min(there, LONGEST) if turned else there

@@ -71,8 +71,8 @@ def write_run(
     """Write the weights of `foreign` as a run's best checkpoint, without optimizer state; return the parameter count.
 
     With `steps`, the run has a checkpoint for each step and no best checkpoint, since losses are unknown. An earlier
-    run in the directory is replaced. Raises CheckpointError for weights that are not finite, EnvironmentFailure if a
-    file cannot be written; after a failure, the directory has the earlier run or none.
+    run in the directory is replaced. `counting` shows the progress in bytes. Raises CheckpointError for weights that
+    are not finite, EnvironmentFailure if a file cannot be written; any error leaves the earlier run or none.
     """
     with torch.device("meta"):
         model = GPT(foreign.config.model, foreign.tokenizer.vocab_size)

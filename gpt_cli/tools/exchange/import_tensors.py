@@ -32,8 +32,8 @@ class Rows(NamedTuple):
 class Weights:
     """The weights of a gpt_cli state dict, each read on request from a transformers directory.
 
-    Embeddings are cut to the first `num_tokens` rows; `zeros` has the shapes of weights that the directory lacks. The
-    last two transposed tensors stay in memory, since one of them holds the weights of many heads.
+    `places` has the rows of each weight, `zeros` the shapes of weights that the directory lacks. Embeddings are cut to
+    the first `num_tokens` rows. The last two transposed tensors stay in memory, since each has weights of many heads.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Weights:
 def weight_locations(recipes: Mapping[str, Recipe], directory: Directory) -> dict[str, Rows] | None:
     """Map each gpt_cli weight to the tensor rows that hold it; None if `recipes` cannot be inverted for `directory`.
 
-    Products and factors that round cannot be inverted, nor zeros or copies that another program has trained further.
+    Products, factors other than powers of two, and zeros or copies that training has changed cannot be inverted.
     """
     locations: defaultdict[str, list[Rows]] = defaultdict(list)
     zeros = [name for name, recipe in recipes.items() if not recipe.parts]

@@ -63,7 +63,7 @@ def page_context(model: ModelConfig) -> int:
 
 
 def layout(shapes: Mapping[str, Sequence[int]], kind: Kind) -> Layout:
-    """Return where each weight lies in the bytes of a page, from shapes by name; matrices are stored as `kind`."""
+    """Return the layout of a page's weights from their shapes by name: matrices in `kind`, vectors in float32."""
     tensors, end = [], 0
     for name, shape in shapes.items():
         if name.startswith(OPTIMIZER_PREFIX):

@@ -177,7 +177,7 @@ class ExportRequest(Request):
 
         Raises UsageError if `out` is taken or no class of transformers fits the model, DataError for a prompt that the
         model cannot encode, CheckpointError if there is no such checkpoint, EnvironmentFailure for a page too large for
-        browsers.
+        browsers, or GGUF without its library.
         """
         if self.format in ("hf", "handout"):
             require_directory(self.out, self.format, self.overwrite)
@@ -217,7 +217,7 @@ class ExportRequest(Request):
 
 
 def require_directory(out: Path, form: str, overwrite: bool = False) -> None:
-    """Raise UsageError unless `out` is new, empty or a `form` export; `overwrite` permits files beside the export."""
+    """Raise UsageError unless `out` is new, empty or an export of format `form`; other files in it need `overwrite`."""
     our_files = FILES if form == "hf" else PAGES
     replaced = Path(os.path.realpath(out))  # also for x/.., where there is no x
     if replaced.is_dir():
@@ -273,7 +273,7 @@ def _is_ours(directory: Path, form: str) -> bool:
 
 
 def read_model_directory(directory: Path) -> Foreign:
-    """Return the model in a transformers directory; `import_hf` is imported only when this is called."""
+    """Return the model in a transformers directory; `import_hf`, and numpy with it, is imported only by this call."""
     from gpt_cli.tools.exchange import import_hf
 
     return import_hf.read_foreign(directory)

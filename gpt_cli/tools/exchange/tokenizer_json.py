@@ -32,7 +32,7 @@ _STEPS_HINT = (
 
 
 def padding_id(tokenizer: Tokenizer) -> int:
-    """Return the id for padding: of a Hugging Face pad_token, or of the byte 0xFF, unused in UTF-8; else end-of-text.
+    """Return the id that pads batches: of a Hugging Face pad_token, of byte 0xFF (unused in UTF-8), or of end-of-text.
 
     Data collators exclude padding from the loss, so a model that is padded with end-of-text never learns end-of-text.
     """
@@ -67,7 +67,7 @@ def tokenizer_json(tokenizer: Tokenizer, padded: bool = True) -> dict[str, Any]:
 def pipeline(
     model: Any, cut: Any, decoder: Any, added: Iterable[tuple[int, str, bool]], after: Any = None
 ) -> dict[str, Any]:
-    """Return a tokenizer.json; `cut` pre-tokenizes, `after` post-processes, `added` lists (id, text, is special)."""
+    """Return a tokenizer.json; `cut` pre-tokenizes, `after` post-processes, `added` has (id, text, is special)."""
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {
         "version": "1.0",
@@ -223,7 +223,7 @@ def read_tokenizer(directory: Path, end_of_text: int | list[int] | None, info: M
 def checked(
     text: str, settings: Mapping[str, Any], end_of_text: int, names: Mapping[int, str], where: str
 ) -> HuggingFaceTokenizer:
-    """Return the tokenizer that `text`, a tokenizer.json, describes; `names` has the token of each id.
+    """Return the tokenizer of a tokenizer.json `text` and tokenizer_config.json `settings`; `names` maps ids to tokens.
 
     Raises one CheckpointError for all unsupported features, or for a file that the library tokenizers cannot read.
     """
@@ -285,7 +285,7 @@ def _end_of_text(
 
 
 def rebuilt(info: Mapping[str, Any], names: Sequence[str], *, by_letters: bool) -> Tokenizer | None:
-    """Rebuild the gpt_cli tokenizer of an export, to be compared with its file; None if impossible or too slow.
+    """Rebuild the gpt_cli tokenizer of an export, for comparison with its file; None if impossible or too slow.
 
     `info` is the kind and pattern that `gpt export` stored, `names` are the tokens by id; with `by_letters`, each
     letter of a name stands for one byte.

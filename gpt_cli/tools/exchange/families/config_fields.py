@@ -41,7 +41,7 @@ LLAMA3 = {
 class ConfigFields:
     """Reader of a config.json: reading a key marks it as known, and `problems` reports all unknown keys.
 
-    `notices` are sentences for the user.
+    `notices` are sentences for the user on values that gpt replaces by others.
     """
 
     def __init__(self, content: Mapping[str, Any], where: str, hint: str, known_keys: str = _IRRELEVANT):
@@ -69,7 +69,7 @@ class ConfigFields:
         return self.content.get(key, default)
 
     def number(self, key: str, default: float | None = None) -> float | None:
-        """Return the number at `key`, else `default`; record a problem for another type, or if both are None."""
+        """Return the number at `key`, else `default`; record a problem for another type, or if neither exists."""
         value = self.get(key)
         if value is None and default is None:
             self.refuse(f"it has no {key}")
@@ -79,7 +79,7 @@ class ConfigFields:
         return default if value is None else value
 
     def whole(self, key: str, default: int | None = None, *, optional: bool = False) -> int | None:
-        """Return the integer at `key`, else `default`; record other types as problems, also None unless `optional`."""
+        """Return the integer at `key`, else `default`; record other types as problems, null too unless `optional`."""
         value = self.get(key, default)
         if value is None and not optional:
             self.refuse(f"it has no {key}")
@@ -89,7 +89,7 @@ class ConfigFields:
         return value
 
     def switch(self, key: str, default: bool) -> bool:
-        """Return a boolean, or `default` for an absent key or null; record a problem for any other value."""
+        """Return the boolean at `key`, or `default` for an absent key or null; record a problem for any other value."""
         value = self.get(key)
         if value is not None and not isinstance(value, bool):
             self.refuse(f"{brief(value)} is neither true nor false", key)
@@ -104,7 +104,7 @@ class ConfigFields:
         return names[name]
 
     def problems(self) -> list[GptError]:
-        """Return all recorded problems, and one for each unknown key, unless its value is null, false or empty."""
+        """Return the recorded problems, and problems for unknown keys whose value is not null, false or empty."""
         unknown = [key for key, value in self.content.items() if key not in self._known_keys and not _is_neutral(value)]
         for key in unknown[:_MOST_NAMED]:
             self.refuse(f"{brief(key)[1:-1]} is {brief(self.content[key])}, which gpt does not know")
@@ -129,6 +129,7 @@ def read_rope(
     """Return the gpt_cli rope settings of a transformers config.json, and the fraction of each head that rope rotates.
 
     Version 5 has rope_parameters; version 4 has rope_theta and rope_scaling (GPT-NeoX: rotary_emb_base, rotary_pct).
+    `context_length` replaces a missing original length of Llama 3.
     """
     parameters = fields.get("rope_parameters")
     held = fields.get("rope_scaling") or parameters or {}  # in this order, as version 5 reads both

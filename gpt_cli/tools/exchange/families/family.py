@@ -79,7 +79,7 @@ class Family(ABC):
         """Return the recipes of a block's attention tensors; `theirs` is the name of the block in transformers."""
 
     def tensors(self, model: ModelConfig, vocab_size: int) -> dict[str, Recipe]:
-        """Return the recipes of all tensors by name; there is no output layer if embeddings are tied."""
+        """Return the recipe of each tensor by its transformers name; tied embeddings have no output layer."""
         D, F = model.d_model, model.hidden_size
         tensors = {self.embedding: copy((vocab_size, D), "token_embedding.weight")}
         if self.position_table is not None:
@@ -104,7 +104,7 @@ class Family(ABC):
     def linear(
         self, theirs: str, parts: tuple[Part, ...], num_in: int, num_out: int, has_bias: bool, *, biased: bool = True
     ) -> dict[str, Recipe]:
-        """Return the recipes of the linear layer `theirs`: weight, and if `biased` a bias (zeros unless `has_bias`)."""
+        """Return the recipes of the layer `theirs`: weight, and, if `biased`, bias (zeros if gpt_cli has none)."""
         shape = (num_in, num_out) if self.transposes else (num_out, num_in)
         recipes = {f"{theirs}.weight": Recipe(shape, parts, self.transposes)}
         if biased:
@@ -118,7 +118,7 @@ class Family(ABC):
         return True, True, True
 
     def absent(self, fields: ConfigFields) -> re.Pattern[str] | None:
-        """Return a pattern of names of biases that are zeros in gpt_cli and missing in a config's model, or None."""
+        """Return a pattern of the biases (zeros in gpt_cli) that this config.json's model lacks; None if it has all."""
         return None
 
     def notes(self, model: ModelConfig) -> Iterator[str]:
@@ -176,7 +176,7 @@ class Family(ABC):
         }
 
     def common_keys(self, model: ModelConfig, vocab_size: int) -> dict[str, Any]:
-        """Return the config.json keys that all families have, defaults included, since these vary between versions."""
+        """Return the config.json keys of all families, defaults too, since these vary between transformers versions."""
         sizes = {**model.model_dump(), "feed_forward_size": model.hidden_size}
         return {
             "architectures": [self.class_name],

@@ -63,7 +63,7 @@ class Architecture(NamedTuple):
         return f"attention.layer_norm_{'rms_' if rms else ''}epsilon"
 
     def names(self, family: Family, blocks: Iterable[int | str]) -> dict[str, str]:
-        """Return the transformers name of each tensor that a model with these `blocks` can have, by GGUF name."""
+        """Map the GGUF name of each tensor that a model with these `blocks` can have to its transformers name."""
         layers = {**self.attention, **dict(zip(family.norms, ("attn_norm", "ffn_norm"), strict=True))}
         layers |= {f"mlp.{theirs}": _FEED_FORWARD[ours] for theirs, ours in family.layers.items()}
         names = {
@@ -78,7 +78,11 @@ class Architecture(NamedTuple):
         return names
 
     def order(self, name: str) -> str:
-        """Return the row order of a transformers tensor in GGUF: 'as it is', 'transposed', 'permuted' or 'by_head'."""
+        """Return how GGUF orders a transformers tensor: 'as it is', 'transposed', 'permuted' or 'by_head'.
+
+        'permuted' interleaves the two halves of each head, which rope rotates together; 'by_head' turns q, k and v of
+        each head into all q, all k, all v.
+        """
         if self.permuted and re.search(r"\.[qk]_proj\.", name):
             return "permuted"
         if ".query_key_value." in name:
@@ -155,18 +159,19 @@ def tensors_there(chosen: Architecture, family: Family, fitted: Fit, num_blocks:
     return tensors
 
 
-def rope_factors(config: Mapping[str, Any], turned: int) -> np.ndarray:
-    """Compute the divisor of each rope frequency by Llama 3's config.json keys, for `turned` numbers: [turned / 2]."""
+def rope_factors(config: Mapping[str, Any], rotated_size: int) -> np.ndarray:
+    """Compute the divisors of the rope frequencies from Llama 3's keys of a config.json: [rotated_size / 2]."""
     scaling, base = config["rope_scaling"], config["rope_theta"]
     factor, low, high = (scaling[key] for key in ("factor", "low_freq_factor", "high_freq_factor"))
+    frequencies = base ** (-np.arange(0, rotated_size, 2) / rotated_size)
     # turns of each pair within the original context
-    turns = scaling["original_max_position_embeddings"] * base ** (-np.arange(0, turned, 2) / turned) / (2 * math.pi)
+    turns = scaling["original_max_position_embeddings"] * frequencies / (2 * math.pi)
     share = np.clip((turns - low) / (high - low), 0, 1)
     return (1 / ((1 - share) / factor + share)).astype(np.float32)
 
 
 def arranged(rows: Any, order: str, num_heads: int, *, back: bool = False) -> Any:
-    """Rearrange a tensor's rows from transformers to GGUF by `order` (see `Architecture.order`); `back`: in reverse.
+    """Rearrange a tensor from transformers to GGUF, or, with `back`, in reverse, by `order` (see `Architecture.order`).
 
     Accepts torch tensors and numpy arrays.
     """

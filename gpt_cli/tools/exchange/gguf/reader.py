@@ -35,7 +35,7 @@ _READ = ("F32", "F16", "BF16", "Q8_0")
 
 
 def is_gguf(path: Path) -> bool:
-    """Return whether a file begins with GGUF's magic number or is named .gguf, without verifying the file."""
+    """Return whether a readable file begins with GGUF's magic number or is named .gguf, without verifying the rest."""
     with contextlib.suppress(GptError), reading(path, CheckpointError) as file:
         return file.read(len(_MAGIC)) == _MAGIC or path.name.lower().endswith(".gguf")
     return False

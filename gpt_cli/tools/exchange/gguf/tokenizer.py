@@ -69,10 +69,10 @@ _NEAREST = {
 
 
 def metadata_of(tokenizer: Tokenizer) -> tuple[dict[str, Any], list[str]]:
-    """Return the GGUF metadata with which llama.cpp encodes a text to the same ids as gpt, in the order of the file.
+    """Return a tokenizer as GGUF metadata, and sentences on texts that llama.cpp encodes differently from gpt.
 
-    Also returns sentences on how llama.cpp differs from gpt. The tokenizers of gpt_cli put no end-of-text before a
-    text, so llama.cpp adds none. Raises UsageError for a tokenizer that GGUF cannot express.
+    The tokenizers of gpt_cli put no end-of-text before a text, so llama.cpp adds none. Raises UsageError for a
+    tokenizer that GGUF cannot express.
     """
     if isinstance(tokenizer, HuggingFaceTokenizer):
         return _of_kept(tokenizer)
