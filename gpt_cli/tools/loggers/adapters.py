@@ -20,7 +20,7 @@ PROJECT = "small-gpt"
 
 
 class Destination(NamedTuple):
-    """Where a logger writes: folder, run's id and name; `continued` if the logger already has a run of this id."""
+    """Folder for a logger's files, id and name of the run; `continued` if the logger already has a run of this id."""
 
     folder: Path
     id: str
@@ -99,7 +99,7 @@ class Wandb:
 
 
 class Trackio:
-    """Log to Trackio, which keeps a SQLite table; `trackio show` draws the runs."""
+    """Log to Trackio, which writes a SQLite table; `trackio show` draws the runs."""
 
     def __init__(self, destination: Destination, config: dict[str, Any]):
         _prefer({"TRACKIO_DIR": destination.folder, "HF_HUB_DISABLE_TELEMETRY": 1, "GRADIO_ANALYTICS_ENABLED": False})

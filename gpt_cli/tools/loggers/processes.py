@@ -2,9 +2,9 @@
 
 A logging package may hang, fail, print, catch signals, or wait when Python ends. In a process of its own, none of that
 reaches the training, which only starts the process, checks if it has ended, and at last waits a while for its end.
-Metrics that a logger has not read yet are in the files of the run, so no queue grows in memory. `Followers` is the
-training's side; `main` runs the process of one logger, whose stdin closes when the training ends, even by `kill -9`,
-and whose stdout says why it failed.
+Metrics that a logger has not read yet are in the files of the run, so no queue grows in memory. The training uses
+`Followers`; `main` runs the process of one logger, whose stdin closes when the training ends, even by `kill -9`, and
+whose stdout says why it failed.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class LogReader:
         self._samples_seen: tuple[int, int] | None = None
 
     def read_new(self, *, over: bool) -> Iterator[tuple[int, dict[str, int | float], str | None]]:
-        """Yield each complete step, its metrics and its sample, if any; when the training is `over`, all that remain.
+        """Yield (step, metrics, sample or None) for each complete step, or, when training is `over`, each step left.
 
         During training, a step is complete one call after its metrics appear, since its sample is written after them.
         """
@@ -213,7 +213,7 @@ class LogReader:
 
 
 class SentLog:
-    """The file that records what a logger has received: its last valid line has the run's id and the last step."""
+    """File with the progress of a logger: `run` is the run's id in the logger, `step` the last step received."""
 
     def __init__(self, path: Path):
         self._path = path

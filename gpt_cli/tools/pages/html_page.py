@@ -18,7 +18,7 @@ _SHARED = ("words.js", "shell.js")
 
 @dataclass(frozen=True)
 class PageParts:
-    """What a kind of page adds to the frame `shell.html`: `header.html` and `main.html` of `folder`, and `scripts`.
+    """Files that a kind of page adds to the frame `shell.html`: `header.html`, `main.html` of `folder`, and `scripts`.
 
     Scripts are paths below `pages/`, in order; the `page.css` of each script's folder is added too. A `words.js` adds
     the page's texts, such as `title`, in two languages to the constant WORDS. The last script calls `start` with a
@@ -32,7 +32,7 @@ class PageParts:
 
 
 def build_page(parts: PageParts, content: Mapping[str, object], data: str = "") -> bytes:
-    """Return a page as HTML in UTF-8 that has `content` as JSON in it, and `data`, a long text in base64.
+    """Return an HTML page in UTF-8 that contains `content` as JSON, and `data`, such as weights in base64.
 
     The page may load nothing and run nothing but its own script, whose hash its content security policy names; the
     content is data, which the script shows as text. A worker obeys the policy of the page that starts it. If the author
