@@ -24,7 +24,7 @@ _LONGEST = 30  # characters of a value there
 
 
 def evaluated_tokens(records: Sequence[RunRecord]) -> int | None:
-    """Return the number of tokens that each evaluation read; None for the whole text, or if runs differ."""
+    """Return how many validation tokens each evaluation in training reads; None if it reads all, or if runs differ."""
     read = {tuple(record.curve("validation_tokens")[1][-1:]) for record in records}
     whole = {(record.outcome.get("validation_tokens"),) for record in records}
     return int(*read.pop()) if len(read) == 1 and read not in ({()}, whole) else None
@@ -41,7 +41,7 @@ def by_token(records: Sequence[RunRecord]) -> bool:
 
 
 class Mean(NamedTuple):
-    """The closing losses of runs that differ only in their seed, with their mean and its standard error over seeds."""
+    """Closing losses (after training) of runs that differ only in their seed, their mean and its standard error."""
 
     settings: Mapping[str, Any]  # in which these runs differ from others
     num_runs: int  # with a closing loss
@@ -57,9 +57,10 @@ class Mean(NamedTuple):
 
 
 def means(runs: Sequence[tuple[Mapping[str, Any], RunLoss | None]], *, by_token: bool) -> list[Mean]:
-    """Return the mean loss of each group of runs that differ only in their seed, the lowest first.
+    """Return the mean closing loss of each group of runs that differ only in their seed, the lowest first.
 
-    Runs with the same settings and the same seed are not averaged: each is in another group.
+    `runs` are (settings, loss); means are in nats per token with `by_token`, else in bits per byte. Runs with the same
+    settings and the same seed are not averaged: each is in another group.
     """
     groups, equal = dict[Any, list[int]](), Counter[Any]()
     for index, (settings, _) in enumerate(runs):
@@ -88,7 +89,7 @@ def _mean(runs: Sequence[tuple[Mapping[str, Any], RunLoss | None]], places: tupl
 
 
 def means_of_records(records: Sequence[RunRecord]) -> list[Mean]:
-    """Return the mean loss of each group of a report's runs that differ only in their seed, the lowest first."""
+    """Return the mean closing loss of each group of runs in a report that differ only in their seed, lowest first."""
     differing, configs = [row.name for row in differing_settings(records)], [record.config for record in records]
     settings = [{name: config.get(name) for name in differing} for config in configs]
     return means([(one, run.result) for one, run in zip(settings, records, strict=True)], by_token=by_token(records))
@@ -174,7 +175,7 @@ def differing_settings(records: Sequence[RunRecord]) -> list[Row]:
 
 
 def rows(contents: Sequence[Mapping[str, Any]], text: Callable[[Any], str] = as_yaml) -> list[Row]:
-    """Return a table row for each name in `contents`, which maps names to values for each run; `text` formats them."""
+    """Return a row for each name in `contents`, a mapping name -> value for each run; `text` formats the values."""
     names = dict.fromkeys(name for content in contents for name in content)
     return [
         Row(name, tuple(text(content[name]) if name in content else None for content in contents)) for name in names

@@ -1,4 +1,4 @@
-"""Thin and scale curves; format their numbers, the ends of axes, and the letters of runs."""
+"""Select the points of curves to draw, scale curves, and format numbers, ends of axes and letters of runs."""
 
 from __future__ import annotations
 

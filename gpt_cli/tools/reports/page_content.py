@@ -105,9 +105,9 @@ def _run_content(record: RunRecord, num_runs: int) -> dict[str, object]:
 
 
 def curves_content(record: RunRecord, most: int) -> dict[str, str]:
-    """Return at most `most` points of each quantity, packed: [axes + 1, points] float64; the last row has the values.
+    """Map each of QUANTITIES to at most `most` points of its curve, `packed`: float64 [axes + 1, points].
 
-    Points without a value are left out; a missing coordinate on an axis is NaN.
+    A row for each of AXES has coordinates, NaN if missing; the last row has the values, all finite.
     """
     content = {}
     for quantity in QUANTITIES:

@@ -44,7 +44,7 @@ MOST_ON_A_PAGE = 32  # as many as its tables hold beside each other
 
 @dataclass(frozen=True)
 class RunReport(Result):
-    """Result of `gpt report`: run records; `runs[0].metrics["loss"]` is [lines] float64, by `metrics["step"]`."""
+    """Result of `gpt report`: a record for each run, whose `metrics` map "loss", "step", ... to float64 [lines]."""
 
     runs: tuple[RunRecord, ...]
     axis: str = "step"
@@ -75,7 +75,7 @@ class RunReport(Result):
         return "nats/token" if by_token(self.runs) else "bits/byte"
 
     def as_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:
-        """Return as text the curves (of the best of many groups), then differing settings or means over seeds."""
+        """Return a drawing of the curves (if many, the best), and a table of differing settings or means over seeds."""
         return self._drawn(Style.of(width, encoding, colour=False))
 
     def as_coloured_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:
@@ -89,7 +89,7 @@ class RunReport(Result):
             screen.result(show(screen.width, getattr(sys.stdout, "encoding", None) or "ascii"))
 
     def as_page(self) -> str:
-        """Return a page of curves, samples, settings and attention of at most MOST_ON_A_PAGE runs, the best ones."""
+        """Return an HTML page with curves, samples, settings and attention of the best runs, at most MOST_ON_A_PAGE."""
         return report_page(self.on_the_page(), axis=self.axis, dumps=self.attention).decode()
 
     def on_the_page(self) -> Sequence[RunRecord]:

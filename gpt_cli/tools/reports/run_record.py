@@ -67,7 +67,7 @@ class RunRecord(Figures):
 
     @property
     def result(self) -> RunLoss | None:
-        """The loss to compare runs by; without a readable checkpoint, the lowest evaluation in the metrics, or None."""
+        """The validation loss that ranks runs; without a readable checkpoint, the lowest in the metrics, or None."""
         losses = self.metrics["validation_loss"]
         if self.overview.result is not None or not np.isfinite(losses).any():
             return self.overview.result
@@ -86,7 +86,7 @@ class RunRecord(Figures):
 
     @property
     def models(self) -> list[dict[str, int | float | None]]:
-        """The models that the run trains in turn: first and last step, lowest validation loss in nats per token."""
+        """The models that the run trains in turn, teacher first: first and last step, lowest validation loss (nats)."""
         steps, losses = self.curve("validation_loss")
         ends = [*self.teachers, max((*self.teachers, self.overview.steps or 0))]
         return [
@@ -101,7 +101,7 @@ class RunRecord(Figures):
     def final_figures(self) -> dict[str, float | int | None]:
         """Return the run's final figures by name, None for unknown ones. Losses are in nats per token.
 
-        `loss` is the figure of the last line, and `best_validation_loss` the lowest of the evaluations while training.
+        `loss` is that of the last line of metrics, `best_validation_loss` the lowest of the evaluations in training.
         `validation_loss` and `bits_per_byte` are of the closing evaluation, or else of the last evaluation;
         `validation_loss_error` is the standard error of a closing loss. `tokens_per_second` is the rate of the whole
         training, or, until a training has ended, the median of the lines.

@@ -78,7 +78,7 @@ class ListedRun(Figures):
         }
 
     def figures(self) -> tuple[str, ...]:
-        """Return a table cell for each of FIGURES."""
+        """Return the cells of the run's row, one for each column in FIGURES."""
         run = self.overview
         settings = None if run.config is None or run.state == "imported" else run.config.train
         of = "" if settings is None or settings.max_steps is None else f"/{settings.max_steps:,}"
@@ -108,7 +108,7 @@ class ListedRun(Figures):
 
 
 def listed(runs: Sequence[Overview]) -> tuple[ListedRun, ...]:
-    """Return the runs as rows of a list."""
+    """Return each run as a `ListedRun`, with its short name and the shipped config that is most like its config."""
     shipped, now = read_shipped(), time.time()
     return tuple(ListedRun(run, short_run_name(run.path), likeness_of(run, shipped), now) for run in runs)
 
@@ -126,7 +126,7 @@ def remarks_on(runs: Sequence[ListedRun]) -> list[str]:
 
 
 def sorted_by(runs: Sequence[Overview], column: str | None) -> list[Overview]:
-    """Return the runs sorted by a column; equal runs, and all runs if `column` is None, keep their order.
+    """Sort runs by a column (lowest loss, most steps, newest first); ties, and all runs for None, keep their order.
 
     If tokenizers differ, "loss" sorts by bits per byte, since a token is not the same amount of text.
     """
@@ -139,7 +139,7 @@ def sorted_by(runs: Sequence[Overview], column: str | None) -> list[Overview]:
 
 
 class TableOfRuns(Result, ABC):
-    """A table of runs, with `remarks` that explain their losses."""
+    """Base class of results that are a table of runs; `remarks` explain the losses in the table."""
 
     runs: tuple[ListedRun, ...]
     remarks: tuple[str, ...]
@@ -162,7 +162,7 @@ class TableOfRuns(Result, ABC):
         return [self.rows(), *self.below(), *self.remarks] if self.runs else []
 
     def table(self, width: int | None) -> str:
-        """Return the tables as text; if `width` (None: no limit) is too narrow, last cells go below their rows."""
+        """Return the tables as text; to fit `width` (None: no limit), last cells go below rows, columns drop out."""
         if not self.runs:
             return ""
         spare, dear = ["parameters", "bits/byte", "size"], ["age", "steps"]
@@ -225,7 +225,7 @@ class Removed(Result):
 
 
 def removed(run: str | Path) -> str:
-    """Return the line that says that a run was removed; its directory may remain, with files that no run wrote."""
+    """Return the message that a run was removed, or that it was removed from a directory that still has other files."""
     return f"removed the run in {visible(run)}" if os.path.exists(run) else f"removed {visible(run)}"
 
 
@@ -235,7 +235,7 @@ def remove_runs(request: RemoveRequest, runs: Sequence[RunFiles], host: Host) ->
 
 
 def removing(runs: Sequence[RunFiles], host: Host) -> Iterator[RunFiles]:
-    """Remove runs, and yield each when it is gone.
+    """Remove runs one after another, and yield each after its removal.
 
     A run's config is removed after its checkpoints and metrics, so that an interrupted removal can be repeated. Empty
     directories go too, and with the last run of a sweep the sweep's files.
