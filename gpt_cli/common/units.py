@@ -31,7 +31,7 @@ def size(num_bytes: int) -> str:
 def quantity(number: int) -> str:
     """Format a number of parameters with three significant digits: 25.1 k, 1.05 M."""
     for unit, factor in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if number >= factor:
+        if float(f"{number:.3g}") >= factor:  # 999,600 is 1 M
             return f"{number / factor:.3g} {unit}"
     return str(number)
 

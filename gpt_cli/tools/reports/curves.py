@@ -85,7 +85,8 @@ def letter_of(run: int) -> str:
 
 def short(number: float) -> str:
     """Format a number in at most four significant digits: 3.353, 7,397, 12.4 k, 1e-04."""
-    size = abs(number)
+    # rounded first: 9,999.6 is 10 k, and 999,600 is 1 M
+    size = abs(float(f"{number:.{4 if abs(number) < 1e4 else 3}g}"))
     if size >= 1e12 or 0 < size < 1e-3:
         return f"{number:.0e}" if f"{number:.0e}" == f"{number:.1e}".replace(".0e", "e") else f"{number:.1e}"
     for unit, factor in ((" G", 1e9), (" M", 1e6), (" k", 1e3)):

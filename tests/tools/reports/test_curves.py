@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gpt_cli.checkpoints.metrics_files import smoothed
+from gpt_cli.common.units import quantity
 from gpt_cli.tools.reports.curves import Scale, axis_end, scale_of, short
 
 
@@ -51,6 +52,13 @@ def test_numbers_are_short() -> None:
     assert [short(number) for number in numbers] == [
         "0", "3.353", "1,234", "12.3 k", "2.05 M", "3.2 G", "1e-04", "2.5e-05", "1.1e+20",
     ]  # fmt: skip
+
+
+def test_a_number_that_rounds_up_to_a_unit_has_the_unit() -> None:
+    assert [short(number) for number in (9_999.4, 9_999.6, 999_400, 999_600, 999.6e6)] == [
+        "9,999", "10 k", "999 k", "1 M", "1 G",
+    ]  # fmt: skip
+    assert [quantity(number) for number in (999_400, 999_600, 999_600_000)] == ["999 k", "1 M", "1 G"]
 
 
 def test_an_axis_ends_with_what_it_counts() -> None:
