@@ -59,7 +59,7 @@ class Scale(NamedTuple):
 
 
 def scale_of(quantity: str, curves: Sequence[np.ndarray]) -> Scale:
-    """Return a scale that shows all values of the curves; it is logarithmic if their range is wide."""
+    """Return a scale for curves of `quantity`: from 0 for learning rate and tokens/s, logarithmic for a wide range."""
     values = [end for curve in curves if len(curve) for end in (float(curve.min()), float(curve.max()))]
     if not values:
         return Scale(0.0, 1.0)

@@ -38,7 +38,7 @@ class Style:
 
     @classmethod
     def of(cls, width: int, encoding: str, *, colour: bool) -> Style:
-        """Return the style for a terminal of a width and a text encoding."""
+        """Return the style for a terminal; `braille` is False if `encoding` has no braille characters."""
         try:
             f"{chr(_BRAILLE)}{_MARK}─".encode(encoding)
         except (UnicodeEncodeError, LookupError):
