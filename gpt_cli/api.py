@@ -1,4 +1,4 @@
-"""The commands of `gpt` as Python functions; the keywords of each are the fields of its Request. Needs no torch."""
+"""The commands of `gpt` as Python functions, whose keywords are the fields of request classes. Needs no torch."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _NOT_THE_CALLER = ("gpt_cli", "contextlib", "_collections_abc")
 
 
 class Command(Generic[P, R]):
-    """A `gpt` command as a Python function; only its first argument may be positional. The command line calls `answer`.
+    """A `gpt` command as a Python function, such as `gpt_cli.sample`; only its first argument may be positional.
 
     As a method of a model from `gpt_cli.load`, the command takes no keywords that name a run or a checkpoint.
     """
@@ -83,7 +83,7 @@ class Command(Generic[P, R]):
         return self if loaded is None else Command(self.request, self._function, self._work, loaded)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the command and return its result. Raises a GptError, or TypeError for an argument out of place."""
+        """Run the command, return its result. Raises GptError; TypeError for an unnamed argument or a second run."""
         if len(args) > 1 or (args and self._leading in kwargs):
             raise TypeError(f"all arguments but {self._leading} need their names")
         values: dict[str, Any] = {**dict(zip([self._leading], args, strict=False)), **kwargs}
@@ -107,7 +107,7 @@ class Command(Generic[P, R]):
         return f"<function {self._path}>"
 
     def answer(self, request: Request, host: Host) -> R:
-        """Run the command for a request that `read_request` has checked, and return its result."""
+        """Return the result for a checked `request`, as the command line does; `host` shows notices and progress."""
         return self._work(request, request.find(host), host)
 
 
@@ -118,7 +118,7 @@ def command(
 
     With `work`, written `module:function`, the Command passes `work`, `torch` and `shares` to `done`, which calls that
     function. Without `work`, the Command calls the decorated function. Either function receives the request, the inputs
-    from `request.find` and a Host.
+    that `request.find` returns, and the Host that shows notices and progress.
     """
     assert isinstance(request, type)
     assert issubclass(request, Request)
@@ -133,8 +133,8 @@ def command(
 def done(work: str, request: Request, inputs: Any, host: Host, *, torch: bool = False, shares: bool = False) -> Any:
     """Import the function `work`, written `module:function`, call it with request, inputs and host; return its result.
 
-    `torch` means that the import loads torch. `shares` means the same, and that torch's waiting threads sleep while
-    other programs need the cores.
+    `torch` says that the import loads torch, which takes long. `shares` says so too, and lets torch's waiting threads
+    sleep while other programs need the cores.
     """
     module, _, name = work.partition(":")
     with sharing() if shares else nullcontext():
@@ -196,13 +196,13 @@ def sweep() -> Swept: ...
 
 @command(InfoRequest)
 def info(request: InfoRequest, inputs: Any, host: Host) -> Info:
-    """Describe a config or a checkpoint. Raises CheckpointError for a damaged checkpoint, and does not try another."""
+    """Describe a config or checkpoint. Raises CheckpointError if the checkpoint is damaged, even beside intact ones."""
     return done("tools.bench.model_info:info", request, inputs, host, torch=True)
 
 
 @command(ExportRequest)
 def export_model(request: ExportRequest, inputs: Any, host: Host) -> Exported:
-    """Export a model to `out`. One-file formats replace a file at `out`, except training checkpoints and run files."""
+    """Export a model to `out`. One-file formats replace a file there, except a training checkpoint or a run's file."""
     return done("tools.exchange.export_model:export", request, inputs, host, torch=True)
 
 
@@ -238,12 +238,11 @@ def train(request: TrainRequest, plan: Plan, host: Host) -> Training:
             print(report)
         print(training.finish().as_dict()["validation_loss"])
 
-    `finish()` takes all remaining reports and returns Finished. Wrong arguments raise an error at once; the training
-    advances only while reports are taken. The first report is Prepared, and files are written after it; a run with
-    nothing left to train yields only Finished. The run directory is locked until Finished. Ctrl-C raises
-    KeyboardInterrupt and saves nothing; resume=True continues from the last checkpoint. With dry_run=True nothing is
-    trained, and the function returns no generator, but the config, the reasons for the values that gpt chose, and
-    Prepared.
+    `finish()` trains to the end and returns Finished. Wrong arguments raise an error at once; the training advances
+    only while the caller takes reports. The first report is Prepared, and the run's files are written after it; a run
+    with nothing left to train yields only Finished. The run directory is locked until Finished. Ctrl-C raises
+    KeyboardInterrupt and saves nothing; resume=True continues from the last checkpoint. dry_run=True trains nothing,
+    and returns the config, the reasons for the values that gpt chose, and Prepared, instead of a generator.
     """
     if request.processes not in (None, 1):
         sentence = "from Python one process trains; only the command line starts several"

@@ -19,8 +19,8 @@ class GptError(Exception):
     """An error that a user can correct, printed as `error: where: sentence`, with a line `hint: ...` if it has a hint.
 
     `where` is the flag, the key, the file and line, or the object that the sentence is about; the sentence says what is
-    wrong and what would be right. A raised error may carry `others`, so that the user sees all problems at once. The
-    line of a hint that these errors do not share begins with `about`, by default `where`.
+    wrong and what would be right. A raised error may have `others`, so that the user sees all problems at once. A hint
+    that not all of these errors share is printed after `about`, the subject of the hint, by default `where`.
     """
 
     exit_code = EXIT_CODE_BUG
@@ -89,14 +89,14 @@ class DivergedError(GptError):
 
 
 def advised(errors: Sequence[GptError], hint: str) -> GptError:
-    """Give several errors the same hint; return the first error, which then carries the others."""
+    """Give all errors the same hint; return the first, with the rest as its `others`, so that all are printed."""
     for error in errors:
         error.hint = hint
     return together(errors)
 
 
 def together(errors: Sequence[GptError]) -> GptError:
-    """Return the first of several errors, which then carries the others, so that all are printed."""
+    """Return the first of several errors, with the rest as its `others`, so that all are printed."""
     first, *others = errors
     first.others = others
     return first
@@ -104,7 +104,7 @@ def together(errors: Sequence[GptError]) -> GptError:
 
 @contextlib.contextmanager
 def collecting(wrong: list[GptError]) -> Iterator[None]:
-    """Catch a GptError that is raised in the context; add the error, and the errors it carries, to `wrong`."""
+    """Catch a GptError raised in the context, and append the error and its `others` to the list `wrong`."""
     try:
         yield
     except GptError as error:
@@ -114,7 +114,7 @@ def collecting(wrong: list[GptError]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def blaming(where: str, instead_of: str | None = None) -> Iterator[None]:
-    """Set `where` of a DataError raised in the context; with `instead_of`, only if its `where` was `instead_of`."""
+    """Make a DataError raised in the context blame `where`; with `instead_of`, only if it blames `instead_of`."""
     try:
         yield
     except DataError as error:
@@ -133,7 +133,7 @@ def keywords_named() -> Iterator[None]:
 
 
 def name_keywords(error: GptError) -> None:
-    """Make an error and the errors it carries name Python keywords; its traceback then shows all errors and hints."""
+    """Rewrite an error and its `others` to name Python keywords, not flags; add all hints to the error's traceback."""
     for each in (problems := [error, *error.others]):
         each.where, each.sentence = as_keywords(each.where), as_keywords(each.sentence)
         each.hint = each.hint and as_keywords(each.hint)

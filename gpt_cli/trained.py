@@ -35,6 +35,6 @@ class Trained(Loaded):
         raise AttributeError(f"'Trained' object has no attribute {name!r}{hint}")
 
     def __repr__(self) -> str:
-        """Return the file, the step and the size in one line; the model's own repr has hundreds of lines."""
+        """Return the checkpoint file, the step and the number of parameters in one line."""
         num_parameters = sum(weight.numel() for weight in self.model.parameters())
         return f"Trained({shown(self.path)}, step {self.step:,}, {num_parameters:,} parameters)"
