@@ -160,7 +160,7 @@ def build() -> Any:
 
 
 def _made(name: str) -> Any:
-    """Build the click command or group `name` from TABLE; a group whose row has an example also runs by itself."""
+    """Build the click command or group `name` from TABLE; a group that has an example also runs without subcommand."""
     row, some = TABLE[name], typer.Typer(add_completion=False, rich_markup_mode=None)
     if not row.example:
         some.callback(cls=CommandGroup, no_args_is_help=True, help=row.sentence)(lambda: None)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class CommandRow(NamedTuple):
-    """A row of TABLE: a command or a group, as text alone, so that the table needs no import of request classes."""
+    """A command or group of TABLE, described by strings, so that help imports no request classes, which takes long."""
 
     sentence: str  # the first of its help
     example: str = ""  # several have ", gpt" between them

@@ -28,7 +28,7 @@ _METAVARS: dict[Any, str] = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
 
 
 def callback(name: str, function: Command[..., Any]) -> Callable[..., int | None]:
-    """Return a function for typer with a keyword for each flag, which runs the command and may return an exit code."""
+    """Make the function that typer calls with the values of flags to run a command; None means exit code 0."""
     fields, row = flags_of(function.request), TABLE[name]
 
     def call(*, context: typer.Context, quiet: bool, debug: bool, json: bool = False, **options: Any) -> int | None:

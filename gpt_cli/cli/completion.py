@@ -78,7 +78,7 @@ tokenizers = complete_words("byte", "gpt2", "cl100k_base", "o200k_base")
 
 
 def runs(incomplete: str) -> list[str]:
-    """Return the runs under runs/ whose paths begin with `incomplete`, except paths that need quotes in a shell."""
+    """Return the paths of runs under runs/ that begin with `incomplete`, except paths that need quotes in a shell."""
     from gpt_cli.checkpoints.run_list import find_runs
 
     directories: list[str] = []
@@ -88,7 +88,7 @@ def runs(incomplete: str) -> list[str]:
 
 
 def run_names(incomplete: str) -> list[str]:
-    """Return the runs whose names, relative to runs/, begin with `incomplete`."""
+    """Return the names of runs, which are paths relative to runs/, that begin with `incomplete`."""
     return complete_words(*(str(Path(path).relative_to("runs")) for path in runs("")))(incomplete)
 
 

@@ -55,7 +55,7 @@ def prepare_streams() -> None:
 
 
 class Patient:
-    """A stream whose writes wait for a slow reader (of a pipe); after `hurry`, each write waits at most one second.
+    """A text stream that waits for a slow reader, as of a pipe; after `hurry`, each write waits at most one second.
 
     After a write has timed out, later writes do not wait. If the reader is gone or the disk is full, text is lost
     without an error.
@@ -137,7 +137,7 @@ class Console:
             self._line(say(as_flags(text)))
 
     def tell(self, text: str) -> None:
-        """Print a line of important information, which is no warning, on stderr, even if the console is `quiet`."""
+        """Print an important line on stderr, even if the console is `quiet`; unlike `warn`, without "warning:"."""
         self._line(say(as_flags(text)))
 
     def warn(self, text: str) -> None:
@@ -170,9 +170,10 @@ class Console:
 
     @contextlib.contextmanager
     def counting(self, what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
-        """Yield a function to call with each amount done; it shows a bar on a terminal, elsewhere a line now and then.
+        """Show the progress of the task `what`: yield a function to call with the number of units done since last time.
 
-        The first call starts the clock. The bar appears after two seconds; its clock advances between calls too.
+        A terminal shows a bar after two seconds, other output a line at most every ten seconds. `total` is None if
+        unknown. The first call starts the clock, which advances between calls too.
         """
         if self.quiet:
             yield lambda _: None
@@ -187,7 +188,7 @@ class Console:
             progress.close()
 
     def host(self, writing: Callable[[], AbstractContextManager[None]] = nullcontext) -> Host:
-        """Return the Host through which tasks print here; tasks write a long file in the context `writing()`."""
+        """Return a Host that shows a task's lines and progress here; tasks write long files inside `writing()`."""
         return Host(self.notice, self.warn, self.counting, importing_torch, writing, sys.stdin)
 
     def _line(self, text: str) -> None:
@@ -201,7 +202,7 @@ def for_stdout(text: str) -> str:
 
 
 class Mute(Console):
-    """A Console that prints nothing, for the ranks of a training that are not the first."""
+    """A Console that prints nothing, for all ranks (processes) of a training but the first."""
 
     def __init__(self) -> None:
         super().__init__(quiet=True)

@@ -1,4 +1,4 @@
-"""Show progress: a bar on a terminal, elsewhere a line now and then. Both are updated between counts too."""
+"""Displays of progress: a bar for a terminal, lines of text elsewhere; the time advances between counts too."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _WITH_TOTAL = "{desc}{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{r
 
 
 class Meter:
-    """Base class of progress displays: a `total` of None shows only the time. The first `count` starts the clock.
+    """Base class of progress displays; `total` is None if unknown. The first call of `count` starts the clock.
 
-    Between counts a thread calls `beat`, because one amount may take minutes on a busy machine.
+    A thread calls `beat` each second, because minutes may pass between two counts on a busy machine.
     """
 
     def __init__(self, what: str, total: int | None, unit: str):
@@ -92,7 +92,7 @@ class Bar(Meter):
 
 
 class Lines(Meter):
-    """Progress as lines of text, which the function `notice` receives at least LINE_SECONDS apart."""
+    """Progress as lines of text, which the function `notice` receives every LINE_SECONDS or less often."""
 
     def __init__(self, what: str, total: int | None, unit: str, notice: Callable[[str], object]):
         super().__init__(what, total, unit)

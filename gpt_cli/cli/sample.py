@@ -124,7 +124,7 @@ def _open(request: SampleRequest, console: Console, host: Host) -> Answer:
 
 
 def in_session(request: SampleRequest) -> SampleRequest:
-    """Return `request` for an interactive session: with one run (default: the newest), and temperature 0 for greedy."""
+    """Return `request` with what a session needs: a run (default: the newest), temperature 0 instead of `greedy`."""
     fields = {name: getattr(request, name) for name in request.model_fields_set - {"greedy"}}
     greedy = {"temperature": 0.0} if request.greedy else {}
     return read_request(SampleRequest, {**fields, **greedy, "run": request.run or newest_run()})
@@ -199,7 +199,7 @@ def explained(request: SampleRequest, typed: str) -> list[str]:
 
 
 def sample_commands(request: SampleRequest, name: str) -> list[str]:
-    """Return the session lines that give the setting `name` its present value, such as `/temperature 1.2`."""
+    """Return the lines that a user would type to set `name` to its present value, such as `/temperature 1.2`."""
     value = getattr(request, name)
     each = value if name == "stop" else [",".join(value)] if name == "without" else [value]
     return [f"/{_typed(name)} {SETTINGS[name] if one in (None, '') else visible(one)}" for one in each or [None]]

@@ -24,13 +24,12 @@ SAME_REQUEST_SECONDS = 1.0
 
 @dataclass
 class Signals:
-    """What the user's signals ask a training to do: to stop, or to save a checkpoint.
+    """The signals that ask a training to save a checkpoint (USR1) or to stop (INT, TERM, HUP, XCPU).
 
-    USR1 asks for a checkpoint; INT, TERM, HUP and XCPU ask for the end. Until `saving` is set, these end the process
-    at once. From then on, `received` is the number of the first, and a second ends the process at once, unless it is
-    XCPU or arrives within a second. Files are complete at any moment, and once `saved` is set, no step is lost. A
-    process that ends at once prints a line, if `may_speak` allows that for the exit code, and calls `before_leaving`;
-    if steps are lost, the line ends with `advice`.
+    A stop signal before `saving` is set ends the process at once. Later, the first is recorded as `received`, and the
+    training saves and stops. A second one ends the process at once, unless it is XCPU or arrives within a second of the
+    first; this loses the last steps unless `saved` is set, but damages no file. A process that ends at once prints a
+    line, if `may_speak(exit code)` is true, and calls `before_leaving`; if steps are lost, the line ends with `advice`.
     """
 
     before_leaving: Callable[[], object] = lambda: None
@@ -48,7 +47,7 @@ class Signals:
         return requested
 
     def hear(self, number: int) -> None:
-        """Record the signal `number`; for a stop signal before `saving` or a second one, end the process at once."""
+        """Record signal `number`; a stop signal before `saving` is set, or a second one, ends the process at once."""
         if number == signal.SIGUSR1:
             self._save_requested = True
             return

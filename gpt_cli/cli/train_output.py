@@ -120,7 +120,7 @@ def advise(pieces: Iterable[Advice], console: Console, step: int | None = None) 
 
 
 class _Bar(tqdm):
-    """A tqdm bar that translates its figures only when it is drawn, which is not at each step."""
+    """A tqdm bar that translates its figures only when tqdm draws it, instead of at each step."""
 
     @property
     def format_dict(self) -> Any:
@@ -130,7 +130,7 @@ class _Bar(tqdm):
 
 
 class _TrainingPosition:
-    """How far a training is: in steps, or in seconds if train.max_time will likely end it; and its lowest loss."""
+    """Position of a training, in steps or, if train.max_time will likely end it, in seconds; and its lowest loss."""
 
     def __init__(self, prepared: Prepared):
         self.start = prepared
@@ -161,7 +161,7 @@ class _TrainingPosition:
             self.best = step, validation_loss
 
     def prints_line(self, done_before: int, elapsed: float) -> bool:
-        """Return whether to print a progress line now, `elapsed` seconds into the run; if so, count it as printed."""
+        """Return whether a line is due at `elapsed` seconds; if so, note the time. `done_before` is the last `done`."""
         part, since = max(1, self.length // NUM_LINES), elapsed - self._line_at
         prints = since >= (LEAST_SECONDS if self.done // part > done_before // part else LINE_SECONDS)
         prints = prints or self.done == self.length > done_before

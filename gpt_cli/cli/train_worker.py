@@ -1,4 +1,4 @@
-"""Run one process of `gpt train`: handle signals, meet the other processes, and print events."""
+"""Run one process of `gpt train`: handle signals, connect to the other processes, and print events."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ class _Line:
         return UsageError(shown(word), sentence, hint=f"did you mean {meant}?")
 
     def meaning(self, positions: Sequence[int]) -> str | None:
-        """Suggest flags, quotes or no spaces around "=" for the unexpected words at `positions`; None if none fit."""
+        """Return a hint on the unexpected words at `positions`: to add flags or quotes, or omit spaces; else None."""
         if not positions:
             return None
         before = positions[0] - 1
@@ -171,7 +171,7 @@ class _Line:
         return f"did you mean {line}?" if line else None
 
     def _flags_for(self, words: Sequence[str]) -> Iterator[str]:
-        """Yield a flag for each word that is a config, run or text; all other words become one --prompt, if allowed."""
+        """Yield `--flag word` for each config, run or text in `words`; join all others as one --prompt, if allowed."""
         from gpt_cli.checkpoints.training_text import is_imported
         from gpt_cli.config.load import shipped_configs
         from gpt_cli.text.datasets import ENTRIES
