@@ -137,7 +137,7 @@ def training_step(config: Config, device: torch.device, dtype: str) -> Callable[
 
 
 def endless_state(config: Config, ranks: Ranks = ALONE) -> TrainingState:
-    """Return the state of a new, endless training on random tokens; `config` must have no "auto" left."""
+    """Return the state of a new, endless training on random tokens; no setting of `config` may be "auto"."""
     config = config.changed(train={"max_time": None, "max_steps": 2**31 - 1})
     ids = _noise(config, 4 * config.train.batch_size * (config.model.context_length + 1))
     return TrainingState.at_the_start(config, ids, vocab_size_of(config), ranks=ranks)
@@ -196,7 +196,7 @@ def _without_cache(model: GPT, num_tokens: int) -> None:
 def _transformers(
     config: Config, device: torch.device, num_tokens: int, num_samples: int
 ) -> Callable[[], object] | None:
-    """Return a function that samples from transformers' GPT-2 of `config`; None without the library or bfloat16."""
+    """Return a function that samples with transformers' GPT-2, sized by `config`; None without it or bfloat16."""
     sizes = config.model
     try:
         transformers: Any = importlib.import_module("transformers")

@@ -142,7 +142,7 @@ def bench(request: BenchRequest, config: Config, host: Host) -> Bench:
 
 
 def roof_variants(config: Config, device: torch.device) -> list[Variant]:
-    """Make the runs that measure the roof: matrix products in each dtype, and reads of more than any cache holds."""
+    """Make the variants that measure the roof: matrix products in each dtype, and reads of 256 MB of memory."""
 
     def variant(name: str, limit: str, cost: float, run: Callable[..., object], *inputs: torch.Tensor) -> Variant:
         @torch.inference_mode()
@@ -172,7 +172,7 @@ def roof_variants(config: Config, device: torch.device) -> list[Variant]:
 def time_in_turns(
     runs: Sequence[Callable[[], object]], rounds: int, count: Callable[[int], object], of: Average = statistics.median
 ) -> list[float]:
-    """Time `runs` in turns, `rounds` times after a warm-up; return `of(seconds)` of each; call `count(1)` per run."""
+    """Call `runs` in turns, `rounds` times after a warm-up; return the median seconds of each, or `of` its seconds."""
     seconds: list[list[float]] = [[] for _ in runs]
     for number in range(rounds + 1):
         for run, times in zip(runs, seconds, strict=True):
@@ -194,8 +194,9 @@ def take_turns(
 ) -> tuple[list[Timing], dict[str, float]]:
     """Time variants in turns; compare the rate of each with that of the first variant and with `limits`.
 
-    `of` reduces a variant's times to one. Returns the timings, and the limits, each raised to the rate of any variant
-    that exceeded it. `host` gets a notice of the task `what`, for users without a progress bar.
+    `limits` has the best rates so far, in operations or bytes per second, by dtype or READING. `of` reduces the times
+    of a variant to one. Returns the timings, and the limits raised to the rates of faster variants. `host` shows the
+    progress of the task `what`.
     """
     num_runs = len(variants) * (rounds + 1)
     host.notice(f"measuring {what}: {num_runs:,} runs")

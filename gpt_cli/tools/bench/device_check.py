@@ -74,10 +74,10 @@ class Skipped(Exception):  # noqa: N818 - nothing is wrong
 
 @dataclass(frozen=True)
 class Bound:
-    """The largest difference that a check allows between numbers of two arrays: absolute, or with `bits` relative.
+    """The largest difference `most` that a check allows between two arrays: absolute, or relative if `bits` is set.
 
     The unit of a relative difference is 2^-bits times the largest magnitude in the expected array. `reason` names the
-    difference that was measured on a CPU (note 0060); a bound is about ten times as large.
+    difference that was measured on a CPU (note 0060); `most` is about ten times as large.
     """
 
     most: float
@@ -86,7 +86,7 @@ class Bound:
     bits: int | None = None
 
     def difference(self, expected: Figures, computed: Figures) -> float:
-        """Return the largest difference of the arrays, in the bound's unit; NaN or infinity if not comparable."""
+        """Return the largest difference of the arrays, in the bound's unit; infinity if shapes differ, NaN for NaNs."""
         assert expected.keys() == computed.keys()
         if any(expected[name].shape != computed[name].shape for name in expected):
             return np.inf
@@ -202,7 +202,7 @@ def _answer(work: Callable[..., Any], kind: type[Request], **fields: Any) -> Any
 
 @dataclass(frozen=True)
 class Checked:
-    """Outcome of one check; `difference` is in the unit of `Group.bound`, or None without a finite difference."""
+    """Outcome of one check; `difference` is in the unit of `Group.bound`, or None if not finite or not computed."""
 
     name: str
     verdict: Verdict

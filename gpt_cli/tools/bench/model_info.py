@@ -83,7 +83,8 @@ def info(request: InfoRequest, target: tuple[Path, Path | Config], host: Host) -
     """Describe a config, or verify and describe a checkpoint; for a run, also say which checkpoints are intact.
 
     `target` is the result of `request.find`. If `request.ranks` is N, also estimate what each of N processes that train
-    together needs. Raises UsageError for unfit `ranks`, CheckpointError for damage, DataError for a bad text.
+    together needs. Raises UsageError if N processes cannot share the training, CheckpointError if the checkpoint is
+    damaged, DataError if the text of a config is unusable.
     """
     path, chosen = target
     num_ranks = request.ranks
