@@ -1,1 +1,1 @@
-"""Attention computed step by step with its numbers: a head of a trained model, a published example, small studies."""
+"""`gpt explain`: every step and number of attention, in a model's head, a published example or a small study."""

@@ -32,7 +32,7 @@ _COMPUTING, _AS_TEXT, _AS_JSON = 100, 400, 50
 
 @dataclass(frozen=True)
 class Explained(Result):
-    """Result of `gpt explain`: an explanation, its language and its form; `study` is None for a head or an example."""
+    """Result of `gpt explain`, to show as `form`: terminal, markdown or html. `study` names a study, else None."""
 
     explanation: Explanation
     study: str | None
@@ -131,7 +131,7 @@ def _require_room(num_tokens: int, queries: Sequence[int], *, each: int, besides
 
 
 def _queries(text: str | None, num_tokens: int) -> list[int]:
-    """Return the positions in a prompt that --query (`text`) selects; UsageError for a position beyond `num_tokens`."""
+    """Return the positions in a prompt that --query (`text`) selects; raise UsageError if one is too large."""
     if text == "all":
         return list(range(num_tokens))
     position = num_tokens - 1 if text is None else int(text)

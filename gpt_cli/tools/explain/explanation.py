@@ -70,8 +70,8 @@ def title_of(step: str) -> str:
 class Step:
     """One computation: its formula, and its result `numbers`, [rows, columns] in float64.
 
-    Adjacent steps with `beside` have one row and the same columns, the tokens attended to, so that they can be shown
-    side by side.
+    With `beside`, the numbers are one row, with a column for each token attended to; adjacent steps with `beside` are
+    shown side by side.
     """
 
     name: str
@@ -94,7 +94,7 @@ class Explanation:
 
     title: str
     steps: Sequence[Step]
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)  # further entries of the JSON, such as tokens
     parameters: Mapping[str, np.ndarray] = field(default_factory=dict)
     parts: Mapping[str, str] = field(default_factory=dict)
     source: str = ""  # the model and the text that it is about

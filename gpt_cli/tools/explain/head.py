@@ -67,7 +67,7 @@ def explain_head(
 
 
 class HeadSteps:
-    """Collect the steps of a head; `names` label all tokens, `places` are query positions, `rotary` is rope or None."""
+    """Collect the steps of a head: `names` label all tokens, `places` are positions of queries, `rotary` is rope."""
 
     def __init__(self, head: int, names: Sequence[str], places: Sequence[int], rotary: RotaryPositions | None):
         self.head, self.names, self.places, self.rotary = head, names, list(places), rotary
@@ -244,7 +244,7 @@ def _add_outputs(steps: HeadSteps, block: Block, x: Tensor, mixed: Tensor) -> No
 
 
 def _largest(key: str, beginning: str, query: str, numbers: Tensor, names: Sequence[str]) -> Note:
-    """Return a note `key` on `query`: `beginning`, then tokens with the largest positive numbers, as text and data."""
+    """Return a note about the token `query`: after `beginning`, the tokens of the largest positive `numbers` [T]."""
     order = torch.argsort(numbers, descending=True, stable=True)[:_NUM_LARGEST].tolist()
     largest_pairs = [(position, float(numbers[position])) for position in order if numbers[position] > 0]
     text = ", ".join(f"{names[position]} {number:.4f}" for position, number in largest_pairs)

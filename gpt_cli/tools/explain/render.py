@@ -44,7 +44,7 @@ class Table:
 
 
 def to_terminal(explanation: Explanation, language: str, width: int) -> str:
-    """Return an explanation as text; a table over `width` is cut, or continues below if its columns have names."""
+    """Return an explanation as text; columns beyond `width` are left out, or follow below if columns have names."""
     lines = [say(explanation.title, language), *([explanation.source] if explanation.source else [])]
     for table in _tables(explanation, language):
         if table.part:
@@ -153,7 +153,7 @@ def _number(number: float) -> str:
 
 
 def _cut(table: Table) -> list[list[str]]:
-    """Return the header and the rows of a table; one ellipsis replaces all columns without names after the twelfth."""
+    """Return a table's header and rows; if the columns have no names, one ellipsis replaces those after the twelfth."""
     rows = [list(row) for row in (table.header, *table.rows)]
     if table.whole or len(rows[0]) <= _MAX_COLUMNS + 1:
         return rows

@@ -31,9 +31,10 @@ SENTENCES = ((5, 2, 1, 0, 0), (1, 3, 1, 4, 0))
 
 @torch.no_grad()
 def scaling(loaded: Loaded | None) -> Explanation:
-    """Compare softmax of undivided and divided inputs: random scores and a model's scores by √K, normal numbers by 100.
+    """Study how division changes softmax: of random scores and a model's by √K, of normal numbers by 100.
 
-    The measures: entropy in nats, the largest weight, and the gradient (Frobenius norm of the Jacobian of softmax).
+    Measures entropy in nats, the largest weight, and the gradient (Frobenius norm of the Jacobian of softmax). With
+    `loaded` None, no model's scores are measured.
     """
     generator = torch.Generator().manual_seed(0)
     rows = []
@@ -94,7 +95,7 @@ def _model_scores(loaded: Loaded) -> Step:
 
 @torch.no_grad()
 def mask() -> Explanation:
-    """Show that masking before softmax equals masking after it and renormalising, without which later tokens leak."""
+    """Compare the causal mask before and after softmax: equal if rows are renormalised, else later tokens leak."""
     x = torch.tensor(EMBEDDINGS, dtype=torch.float64)
     with torch.random.fork_rng(devices=[]):
         head = linear_head().double()

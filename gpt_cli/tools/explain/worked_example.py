@@ -32,7 +32,7 @@ StepsAndMatrices = tuple[list[Step], dict[str, Tensor]]
 
 
 def step_of(part: str, name: str, formula: str, numbers: Tensor, *, title: str = "") -> Step:
-    """Return a step with a row for each word of the example; the words also label columns if there are six."""
+    """Return a step with a row for each word of the example; six columns are labelled by the words too."""
     columns: tuple[Label, ...] = WORDS if numbers.shape[1] == len(WORDS) else ()
     return Step(name, formula, numbers.double().numpy(), WORDS, columns, part, title=title)
 
@@ -148,7 +148,7 @@ def _split(x: Tensor) -> StepsAndMatrices:
 
 
 def _of_heads(part: str, x: Tensor, heads: list[Attention]) -> tuple[list[Step], Tensor, dict[str, Tensor]]:
-    """Return worked steps of all `heads` on x [T, D], titled `part`; the joined outputs [T, H K]; matrices by name."""
+    """Return the steps of all `heads` on x [T, D], for the heading `part`; their outputs [T, H K]; matrices by name."""
     steps: list[Step] = []
     outputs: list[Tensor] = []
     used: dict[str, Tensor] = {}
