@@ -42,12 +42,12 @@ def train_points(
     hearing: Hearing,
     flags: Sequence[str] | None,
 ) -> Jobs:
-    """Train points in order, as many at once as there are `environments`; return the failures and the signal, as Jobs.
+    """Train points in order, as many at once as there are `environments`; return Jobs with the failures and the signal.
 
-    A stopped run continues from its checkpoint. Each environment has the variables of one process. `flags` go to each
-    training, which writes to this process's stderr; with None, trainings are quiet, and `host.warn` receives their
-    last lines. In the context `hearing(f)`, signals call `f`, which passes each signal on to the trainings; after a
-    signal to stop, no further training begins. Raises EnvironmentFailure for a point that another process trains.
+    A stopped run continues from its checkpoint. Each environment has the variables of one process. `flags` are added to
+    each command line, and trainings write to this process's stderr; with None, trainings are quiet, and `host.warn`
+    receives their last lines. In the context `hearing(f)`, signals call `f`, which passes each on to the trainings;
+    after a signal to stop, no further training begins. Raises EnvironmentFailure if another process trains a point.
     """
     jobs, began = Jobs(environments, keeps_stderr=flags is None), time.monotonic()
     counting = host.counting if flags is None else uncounted

@@ -30,7 +30,7 @@ _NAME_LENGTH = 60
 
 
 class Point(NamedTuple):
-    """A run of a sweep: directory, config, and in `texts` the settings that it tries, as written in the sweep file."""
+    """A run of a sweep: directory, config, and `texts`, the settings that the sweep varies, as its file writes them."""
 
     path: Path
     texts: Mapping[str, Any]
@@ -38,7 +38,7 @@ class Point(NamedTuple):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings that this run tries: section.key -> the value in the run's config."""
+        """The settings that the sweep varies: section.key -> the value in this run's config."""
         content = dotted_keys(self.config.model_dump(mode="json"))
         return {key: content[key] for key in self.texts}
 
@@ -87,7 +87,7 @@ class SweepRequest(Request):
 
 
 def require_same(directory: Path, plan: Sweep) -> None:
-    """Raise UsageError if the directory holds a sweep other than `plan`, or files that no sweep wrote."""
+    """Raise UsageError if `directory` has another sweep or files of no sweep, CheckpointError for a damaged record."""
     record, before = directory / SWEEP, None
     if not record.exists():
         if directory.is_dir() and (others := sorted(p.name for p in directory.iterdir() if not p.name.startswith("."))):

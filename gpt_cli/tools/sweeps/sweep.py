@@ -60,7 +60,7 @@ class Planned(Result):
 
 @dataclass(frozen=True)
 class Swept(TableOfRuns):
-    """The runs of a sweep, the best first, with the settings that each tried."""
+    """The runs of a sweep, the best first, each with the settings that the sweep varies."""
 
     directory: Path
     points: tuple[Point, ...]
@@ -79,7 +79,7 @@ class Swept(TableOfRuns):
         return {"runs": rows, "means": means} if repeated(self.means) else {"runs": rows}
 
     def last_cells(self) -> Sequence[str]:
-        """Return the last column of the table: its heading, and for each run its settings, or why it cannot be read."""
+        """Return the table's last column: a heading, then each run's settings, or why the run cannot be read."""
         both = zip(self.points, self.runs, strict=True)
         return ["settings", *(run.overview.problem or str(point) for point, run in both)]
 
@@ -88,7 +88,7 @@ class Swept(TableOfRuns):
         return [rows_of_means(self.means, self.unit)] if repeated(self.means) else []
 
     def failure(self) -> GptError | None:
-        """Return an error of the first failure's class that names failed runs; None without failures or on a signal."""
+        """Return an error that names the failed runs; None if no run failed or a signal stopped the sweep."""
         if not self.failed or self.signal is not None:
             return None
         names, code = ", ".join(visible(point.path.name) for point, _ in self.failed), self.failed[0][1]
@@ -109,7 +109,7 @@ def sweep(
     """Train points that have not ended; compare all; pass the result to `show`, write a report page, return the result.
 
     `target` is the result of `request.find`. `hearing(f)` is a context in which `f` receives signals, to pass on to the
-    trainings. `flags` go to trainings, which write to stderr; None silences trainings. A dry run only lists the points.
+    trainings. `flags` are added to their command lines; None silences trainings. A dry run only lists the points.
     """
     plan, directory, points = target
     if request.dry_run:

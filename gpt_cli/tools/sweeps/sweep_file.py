@@ -31,7 +31,7 @@ Settings = Mapping[str, Any]  # section.key -> a value as a config file has it
 
 
 class Sweep(NamedTuple):
-    """A base config that all points share, and the settings of each point."""
+    """A sweep file as read: base config and settings of all runs, and the settings and config of each run (point)."""
 
     path: Path
     base: Path
@@ -76,7 +76,7 @@ def _each_once(wrong: Iterable[GptError]) -> list[GptError]:
 
 
 class _File:
-    """The content of a sweep's file and of its base config; `sound` has the well-formed settings of each section."""
+    """The content of a sweep's file and of its base config; `sound` maps each section to its well-formed settings."""
 
     def __init__(self, path: Path, max_time: str | None):
         self.path, self.where, self.max_time = path, str(path), max_time
@@ -115,7 +115,7 @@ class _File:
             yield UsageError(self.where, f"num_runs is missing; use a whole number from 1 to {SWEEP_POINTS:,}")
 
     def wrong_settings(self) -> Iterator[GptError]:
-        """Yield an error for each setting that is unknown, repeated, malformed or excluded; add the rest to `sound`."""
+        """Yield errors for settings unknown, repeated, malformed or against --max-time; add all others to `sound`."""
         keys, seen = setting_schemas(), dict[str, str]()
         for section in filter(self.content.__contains__, _SECTIONS):
             settings = self.content[section] or {}
@@ -225,7 +225,7 @@ class _File:
                 yield from wrong_values(error, content, str(self.base), sources)[0]
 
     def _of(self, point: Settings) -> tuple[dict[str, Any], dict[KeyPath, str]]:
-        """Merge a point's settings into the base config; return the result, and where each setting was written."""
+        """Merge a point's settings into the base config; return the result, and the file and line of each setting."""
         content = {
             section: dict(value) if isinstance(value, dict) else value or {}
             for section, value in self.below.content.items()
@@ -283,7 +283,7 @@ def _wrong_form(key: str, value: Any, section: str) -> str | None:
 
 
 def _drawing(key: str, value: Any, where: str) -> Callable[[float], Any]:
-    """Return a function from [0, 1) to items of a list `value`, or to numbers in a range `value`, in four digits."""
+    """Return a function that maps [0, 1) to the items of a list `value`, or to numbers (as text) in a range `value`."""
     if isinstance(value, list):
         return lambda share: value[int(share * len(value))]
     if not (kinds := _types_of(key)) & {"integer", "number"}:
