@@ -1,4 +1,4 @@
-"""Evaluation on answers: their loss, exact matches and multiple choice, each with its standard error."""
+"""Measure models on answers of conversations: loss, exact matches and multiple choice, with standard errors."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def answer_costs(
     count: Callable[[int], object] = lambda _: None,
     where: str = "checkpoint",
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return, for each of E examples, the total nats of its answer tokens, and whether greedy sampling gives them: [E].
+    """Return the nats of each example's answer tokens, float64 [E], and whether greedy sampling gives them, bool [E].
 
-    Examples are not packed. `count` receives the number of tokens done since its last call. Raises CheckpointError,
+    Each window has one example. `count` receives the number of tokens done since its last call. Raises CheckpointError,
     naming `where`, if logits are not finite.
     """
     lengths, device = examples.lengths, model.token_embedding.weight.device
@@ -65,11 +65,11 @@ def answer_costs(
 def measure_answers(
     loaded: Loaded, corpus: ConversationCorpus, dtype: str, host: Host, *, by_bytes: bool, device: torch.device
 ) -> tuple[dict[str, Any], Observations | None]:
-    """Measure a model on the answers of conversations; return its figures, and the nats and tokens of each example.
+    """Measure a model on the answers of conversations; return its figures, and the nats and tokens of each answer.
 
-    The second result has bytes instead of tokens if `by_bytes`, and is None if an example does not fit. The figures
-    `exact_match` and `choices` may be None. Raises DataError if no example fits the model or the vocabulary lacks a
-    character, CheckpointError if logits are not finite.
+    With `by_bytes`, bytes replace tokens; if the context cannot hold an example, the second result is None. The figure
+    `exact_match` is None without short answers, `choices` without multiple choice. Raises DataError if no example fits
+    the context or the vocabulary lacks a character, CheckpointError if logits are not finite.
     """
     tokenizer, length, model = loaded.tokenizer, loaded.config.model.context_length, loaded.model.to(device).eval()
     template = template_for(loaded.config.data.template, tokenizer, host.notice)
@@ -101,7 +101,7 @@ def measure_answers(
 def _chosen(
     model: GPT, conversations: Sequence[Conversation], tokenizer: Tokenizer, template: Template, dtype: str
 ) -> np.ndarray:
-    """Return, for each conversation whose choices all fit the context, whether the right one is likeliest: bool [N]."""
+    """Return whether the right choice is likeliest, for each conversation whose choices fit the context: bool [N]."""
     is_right = list[bool]()
     for one in conversations:
         if one.choices:
@@ -125,7 +125,7 @@ def _share(hits: np.ndarray) -> dict[str, Any] | None:
 
 
 def about_answers(name: str, about: dict[str, Any]) -> str:
-    """Sum up in a line how run `name` answers: examples, examples left out, shares of exact answers, right choices."""
+    """Return a line on the answers of run `name`: examples, examples left out, shares of exact and right answers."""
     said = [f"{visible(name)}: {counted(about['examples'], 'example')}"]
     said += [f"{about['left_out']:,} left out, which its context cannot hold"] if about["left_out"] else []
     for key, what in (("exact_match", "exact answers"), ("choices", "right choices")):

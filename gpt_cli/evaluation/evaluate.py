@@ -61,7 +61,7 @@ NGRAM = 8  # tokens
 
 @dataclass(frozen=True)
 class Evaluation(Result):
-    """Losses of runs on the text `data`, or on their own texts if None; `per_token` may have one run's token losses."""
+    """Losses of runs on the text `data` (None: each run's own text); `per_token` has a single run's token losses."""
 
     data: list[str] | None
     without: list[str]  # heads that were switched off
@@ -99,7 +99,7 @@ class Evaluation(Result):
 
 
 class _Measured(NamedTuple):
-    """A run's figures on a text; `costs` is the loss of each part of the text, None if an example was left out."""
+    """A run's figures on a text; `costs` has the loss of each stretch or answer, None if an example was left out."""
 
     figures: dict[str, Any]
     costs: Observations | None
@@ -214,7 +214,7 @@ def evaluate(request: EvaluateRequest, target: ToEvaluate, host: Host) -> Evalua
 
 
 def _spaced(ids: Ids, target: ToEvaluate, request: EvaluateRequest) -> tuple[Sequence[Ids], Ids]:
-    """Return independent parts of a text, about --max-tokens in total, and one array: the first id, then predicted ids.
+    """Return parts of the ids, about --max-tokens in all, and one array: the first id, then each part's predicted ids.
 
     Runs with one tokenizer read the same parts, each as long as the longest window of all runs. Without --max-tokens,
     or if tokenizers differ, the whole text is the only part.

@@ -137,9 +137,10 @@ def byte_lengths(tokenizer: Tokenizer) -> np.ndarray:
 
 
 def byte_lengths_on(text: Corpus, ids: Ids, tokenizer: Tokenizer) -> np.ndarray:
-    """Return each token's number of bytes [V]; for a Hugging Face tokenizer, scaled so that `ids` sum to all of `text`.
+    """Return the bytes of each vocabulary token [V]; for a Hugging Face tokenizer, scaled to the size of `text`.
 
-    A Hugging Face tokenizer may write lowercase, drop accents, or replace words by [UNK].
+    The bytes of `ids` then add up to those of `text`, although such a tokenizer may write lowercase, drop accents, or
+    replace words by [UNK].
     """
     lengths = byte_lengths(tokenizer)
     if tokenizer.kind != "kept":

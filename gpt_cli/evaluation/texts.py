@@ -1,4 +1,4 @@
-"""The text on which a trained model is measured: one that the user names with --data, or the run's own text."""
+"""Read the text on which a trained model is measured: the text of --data, or the text that the run was trained on."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def beginning(corpus: Corpus, max_tokens: int) -> Corpus:
 
 
 def read_named_text(sources: Sequence[str], text: DataConfig, host: Host) -> SourceCorpus:
-    """Read the --data text by a run's settings `text`; its documents may be conversations (`with_conversations`).
+    """Read the --data text by the settings `text` of a run, except `separator`; documents may be conversations.
 
-    Raises DataError or EnvironmentFailure, without hints about settings that need `--set`.
+    Raises DataError or EnvironmentFailure; hints do not name `data.` settings, which commands with --data cannot set.
     """
     try:
         corpus = read_corpus([*sources], reading_of([*sources], text.changed(separator=None)), host=host)
@@ -52,7 +52,7 @@ def read_named_text(sources: Sequence[str], text: DataConfig, host: Host) -> Sou
 
 
 def with_conversations(corpus: SourceCorpus, template: str | None) -> Corpus:
-    """Return a --data text; if it consists of conversations, a template (None: the usual one) writes them."""
+    """Return `corpus`; if it has conversations, as a ConversationCorpus in chat template `template` (None: default)."""
     if not corpus.how.conversations:
         return corpus
     return ConversationCorpus(corpus, 0, corpus.num_documents, template)
@@ -99,8 +99,8 @@ def _gives_same_ids(training: Corpus, validation: Corpus, loaded: Loaded, host: 
 def training_share(name: str, corpus: SourceCorpus, loaded: Loaded, host: Host) -> float:
     """Estimate the share of --data (0 to 1) that the model was trained on, for `remark_on_shares`.
 
-    Counts files that the run was trained on and that are older than the checkpoint; without any, a short text counts if
-    its token ids equal those of the run's text, whatever its name.
+    A file counts if the run was trained on it and it is older than the checkpoint. If no file counts, a short text with
+    the token ids of the run's text does.
     """
     data, share = loaded.config.data, 0.0
     with contextlib.suppress(GptError, OSError):  # texts of the run that are no longer there
