@@ -94,7 +94,7 @@ class Curve:
         self._said: dict[str, float] = {}
 
     def add(self, line: Line) -> list[Advice]:
-        """Add a line of metrics.jsonl to the curve; return advice that was not given before."""
+        """Add a line of metrics.jsonl to the curve; return new advice, or old advice if its `degree` rose a lot."""
         self._lines.append(line)
         while len(self._lines) > _MANY and self._lines[0].step <= line.step - _LONG:
             self._lines.popleft()
@@ -112,7 +112,7 @@ class Curve:
         return new_advice
 
     def at_the_end(self, closing_loss: float, stopped_by: str, resume_command: str) -> list[Advice]:
-        """Return [] or one Advice for the next run; `closing_loss` is that of the best weights, in nats per token."""
+        """Return [] or one Advice for the next run; `closing_loss` is the best weights' loss in nats per token."""
         if not self._evaluations:
             return []
         candidates = [*self._other_kind(), *self._of_the_whole(closing_loss, stopped_by, resume_command)]

@@ -29,7 +29,7 @@ _FAR_ABOVE, _FAR_BELOW = 10, 50
 def before_training(start: Prepared) -> list[Advice]:
     """Return advice on settings; [] if the run is resumed or starts from another model's weights.
 
-    If the vocabulary dwarfs the model, the number of parameters says little, so no advice on memorising is given.
+    If most weights belong to the vocabulary, the number of parameters says little, so no advice warns of memorising.
     """
     if start.step or start.began_from is not None or not start.steps_left:
         return []

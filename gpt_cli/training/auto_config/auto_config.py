@@ -80,7 +80,7 @@ def _figures(corpus: SourceCorpus, config: Config) -> TextFigures:
 
 
 def fitting(text: TextFigures, budget: Budget, config: Config, free: int | None) -> Choice:
-    """Choose settings that need at most half of `free` bytes (None: no limit) of memory; else the smallest model."""
+    """Choose settings that need at most half of `free` bytes of memory (None: no limit), or else the smallest model."""
     fixed = config.model_dump(exclude_unset=True)
     choice, most = choose_settings(text, budget, fixed), 1e8
     while free is not None and needed(choice.config, choice.vocab_size) > _SHARE_OF_MEMORY * free and most > 1e5:

@@ -50,9 +50,10 @@ REFERENCE_COST = cost_of(REFERENCE.d_model, REFERENCE.num_blocks, REFERENCE_VOCA
 def shape_of(
     tokens: float, steps: float, vocabulary: int, overrides: Mapping[str, Any], most_parameters: float
 ) -> tuple[int, int]:
-    """Return (width, blocks) of the largest useful model for `tokens` of text and the time of `steps` REFERENCE steps.
+    """Return (width, blocks) of the largest useful model for a text of `tokens` tokens and a budget of `steps`.
 
-    `overrides` are the model settings that the user has fixed; `most_parameters` limits the weights in matrix products.
+    The budget is the time of `steps` steps of the model REFERENCE. `overrides` are the model settings that the user has
+    fixed; `most_parameters` limits the weights in matrix products.
     """
     least = _TOKENS_PER_PARAMETER if steps <= NGRAMS_UP_TO else _WITHOUT_NGRAMS
     sizes = [(overrides.get("d_model", width), overrides.get("num_blocks", blocks)) for width, blocks in SIZES]
@@ -69,7 +70,7 @@ def shape_of(
 
 
 def fitting_width(width: int, overrides: Mapping[str, Any]) -> int:
-    """Return a width that the heads in `overrides`, if any, divide into pairs, which rope turns within each head."""
+    """Return `width`; if `overrides` fix the number of heads, rounded to an even head size (2 or more) for rope."""
     multiple = overrides.get("num_heads") or overrides.get("num_key_value_heads")
     if not multiple or overrides.get("head_size"):
         return width
@@ -89,7 +90,7 @@ def context_of(text: TextFigures, bytes_per_token: float, validation: float, wid
 
 
 def heads_of(width: int, multiple: int) -> int:
-    """Return a number of heads, a multiple of `multiple` that divides `width`: head size about 32, or 64 if wide."""
+    """Return a number of heads, a multiple of `multiple`, for an even head size: about 32, or 64 if `width` >= 256."""
     wanted = width // (64 if width >= _LONG else 32)
     possible = range(max(multiple, wanted // multiple * multiple), 0, -multiple)
     return next((heads for heads in possible if width % (2 * heads) == 0), multiple)

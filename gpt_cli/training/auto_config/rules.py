@@ -223,7 +223,7 @@ def minutes_that_pay(text: TextFigures, budget: Budget, fixed: Mapping[str, Any]
 
 
 def _lasting(budget: Budget, possible: int, useful: int) -> int:
-    """Return the steps to take: `useful`, if well below the `possible` steps of a time budget; else `possible`."""
+    """Return the steps to take: `useful` steps if a time budget allows clearly more, else the `possible` steps."""
     return useful if budget.steps is None and useful < 0.9 * possible else possible
 
 

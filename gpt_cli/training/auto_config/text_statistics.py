@@ -40,7 +40,7 @@ class TextFigures:
         return self.num_bytes / max(1, self.num_characters)
 
     def bytes_per_token(self, vocab_size: int) -> float:
-        """Return mean bytes per token for a BPE vocabulary, interpolated in `pairs` (size, mean); 1 without merges."""
+        """Return the mean bytes per token of a BPE vocabulary, from `pairs` by interpolation; 1 without merges."""
         sizes, lengths = zip((257, 1.0), *self.pairs, (50_000, self.pairs[-1][1] * 1.2), strict=True)
         return float(np.interp(math.log(vocab_size), np.log(sizes), lengths))
 
