@@ -23,9 +23,9 @@ _order = lru_cache(maxsize=2)(permutation)  # key and number of windows of an ep
 
 
 class Sequences(NamedTuple):
-    """Inputs and targets, int64 [B, T] each; `positions` [B, T] and `num_targets` are None unless examples are packed.
+    """Inputs and targets, int64 [B, T]; if examples are packed, also `positions` [B, T], the indices in the example.
 
-    `num_targets`, a scalar tensor, counts the targets of the whole step that enter the loss. Other targets are IGNORED.
+    Then `num_targets`, a scalar tensor, counts the targets of the whole step that enter the loss; others are IGNORED.
     """
 
     inputs: Tensor
@@ -59,8 +59,8 @@ class Batches:
     def numbers(self, step: int, chosen: slice | np.ndarray = slice(None)) -> np.ndarray:
         """Return the array from which `windows` builds the `chosen` sequences of a step: their starts, int64 [B].
 
-        If the ids are on disk, return the windows themselves, int32 [B, T + 1]. If a teacher draws targets, return
-        inputs and targets side by side, int64 [B, 2 T]. Steps are counted from 0. Raises DataError or
+        If the ids are on disk, return the windows themselves, int32 [B, T + 1]. With `taught_targets`, return inputs
+        and targets side by side, int64 [B, 2 T]. Steps are counted from 0. Raises DataError or
         EnvironmentFailure if the ids on disk are damaged or cannot be read.
         """
         if self.taught_targets is not None:
@@ -76,7 +76,7 @@ class Batches:
         return windows
 
     def windows(self, numbers: Tensor) -> Sequences:
-        """Return inputs and targets, int64 [B, T] each; `numbers` is what the method `numbers` returned, on the device.
+        """Return inputs and targets, int64 [B, T] each, from the result of the method `numbers`, copied to the device.
 
         Each target is the next token; with a teacher, some targets are drawn instead (`TaughtTargets`).
         """

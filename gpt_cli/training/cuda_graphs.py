@@ -118,7 +118,7 @@ class WholeStep:
 
 
 class _Taken(NamedTuple):
-    """A step's loss, gradient norm and, for each changed tensor, a checksum (in `bits`) or the change's norm."""
+    """A step's loss and gradient norm, then each changed tensor's checksum (`bits`) or norm of change (`numbers`)."""
 
     bits: Tensor
     numbers: Tensor

@@ -121,7 +121,7 @@ class Replicated:
 
 
 def owners(sizes: Mapping[str, int], together: Sequence[Sequence[str]], num_ranks: int) -> list[list[str]]:
-    """Return each rank's parameter names: `together` groups and lone names go, largest first, to the emptiest rank."""
+    """Return each rank's parameter names, of about equal total `sizes`; names of a group in `together` share a rank."""
     grouped = {name for names in together for name in names}
     groups = [*together, *([name] for name in sizes if name not in grouped)]
     loads, chosen = [0] * num_ranks, {}

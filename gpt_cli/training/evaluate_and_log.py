@@ -40,7 +40,7 @@ _NUM_REPEATS = 2
 
 @dataclass
 class Pace:
-    """The step and training seconds from which speed is measured: the last line of metrics.jsonl or process start."""
+    """The start of a speed measurement: step and training seconds at the last metrics.jsonl line or process start."""
 
     step: int
     seconds: float

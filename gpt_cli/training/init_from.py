@@ -68,7 +68,7 @@ class Initial:
     def settings(self, *, other_text: bool) -> Config:
         """Return the config that a training without --config takes from this model.
 
-        Raises UsageError if gpt may not read the text of this config, unless the training names another (`other_text`).
+        Raises UsageError if a stranger may have chosen the text of this config, unless `other_text`: the user names it.
         """
         if self.header is not None:
             named = trusted_config(self.header) if other_text else config_with_text(self.header, stdin=True)
@@ -83,7 +83,7 @@ class Initial:
 def read_initial(path: Path, host: Host) -> Initial:
     """Read the config of the model at a path: a run (its best checkpoint), a checkpoint, or a transformers directory.
 
-    `host.notice` receives unused parts of a transformers directory. Raises CheckpointError if no model is usable.
+    `host.notice` receives a line on each unused part of such a directory. Raises CheckpointError if no model is usable.
     """
     if not (path / "config.json").is_file() or RunFiles(path).exists():
         header = find_header(path)

@@ -16,9 +16,9 @@ class StopRequested(Exception):  # noqa: N818 - no error
 
 
 class Watch:
-    """A callback to call between pieces of work; raises StopRequested once any rank has received a signal.
+    """A callback that training calls between pieces of work; it raises StopRequested if any rank has received a signal.
 
-    All ranks must call it together (any arguments), to stop at the same point; `alone` is for work of a single rank.
+    All ranks must call it together, to stop at the same point; arguments are ignored. `alone` is for a single rank.
     """
 
     def __init__(self, stop: Stop, ranks: Ranks):

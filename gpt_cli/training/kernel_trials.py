@@ -35,8 +35,8 @@ def choose_kernels(state: TrainingState, warn: Notify) -> None:
 
     A trial runs the plain and the faster code on the run's shapes: results must agree, and the time must fall. If
     blocks are compiled, the kernel must be faster than compiled attention, and the loss is tried too. A resumed run
-    uses what it used before, whatever the speed, so that its results equal those of an uninterrupted run; if it cannot,
-    `warn` receives a line.
+    keeps its earlier choice, whatever the speed, so that its results equal those of an uninterrupted run; if the kernel
+    or the compiled loss no longer works, `warn` receives a line.
     """
     sizes, train, device = state.config.model, state.config.train, state.device
     shape = (train.sequences_at_once, sizes.num_heads, sizes.context_length, sizes.query_size)
@@ -73,7 +73,7 @@ def choose_kernels(state: TrainingState, warn: Notify) -> None:
 def _choose(
     state: TrainingState, part: str, form: str, possible: bool, trial: Callable[[], _Trial[_Form]], warn: Notify
 ) -> _Form | None:
-    """Choose the function that `trial` tries for `part` (attention or loss), or None; record the choice in `state`.
+    """Return the function that `trial` tries for `part` (attention or loss) if it pays, else None; `state` records it.
 
     Without `possible`, no trial runs. `form` (triton or compiled) is the function's name in the record and in warnings.
     """
@@ -94,7 +94,7 @@ def _choose(
 def compare_with_plain(
     kernel: Kernel, shape: Sequence[int], dtype: str, device: torch.device, rate: float, *, compiled: bool = False
 ) -> tuple[bool, float, float]:
-    """Compute attention with dropout by `attend` and by `kernel`, forward and backward, on inputs [B, H, T, K].
+    """Compute attention with dropout `rate` by `attend` and by `kernel`, forward and backward, on inputs [B, H, T, K].
 
     With `compiled`, torch compiles `attend` together with the draw of its mask, as in compiled blocks. Returns whether
     outputs and gradients agree, then the seconds of both.

@@ -24,7 +24,7 @@ class Muon:
     """The Muon optimizer: orthogonalised Nesterov momentum, with decoupled weight decay."""
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], weight_decay: float, dtype: torch.dtype):
-        """Prepare to optimize `parameters`: the matrices that this rank owns, in whole groups of `stacks`."""
+        """Prepare to optimize this rank's matrices, which are whole groups of `stacks`, with products in `dtype`."""
         groups = stacks(parameters)
         self.parameters = {name: parameters[name] for names in groups for name in names}
         self.weight_decay = weight_decay

@@ -1,4 +1,4 @@
-"""Prompts of a training: of its samples, of its attention snapshots, and one for trying the trained model."""
+"""Prompts of a training: for samples, for attention snapshots, and for the user's first try of the trained model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHORTEST = 2  # tokens before a prompt ends with its line or with a word
 
 
 def sample_prompt(config: Config, tokenizer: Tokenizer, validation_ids: Ids | Examples) -> list[int]:
-    """Return the token ids that samples continue: `train.sample_prompt`, else the beginning of a validation-text line.
+    """Return the ids of the prompt of samples: `train.sample_prompt`, else the beginning of a line of validation text.
 
     For conversations, the prompt is a question, by default the first. Raises DataError if a character has no token.
     """
@@ -72,7 +72,7 @@ def _is_within_character(part: bytes) -> bool:
 
 
 def prompt_of_validation(tokenizer: Tokenizer, validation_ids: Ids | Examples) -> str:
-    """Return a prompt that can be encoded: a question, else `The` (if the text is ASCII), a word, or ""."""
+    """Return a prompt to try the model: a question, else `The` (for ASCII text) or a word; "" if none is encodable."""
     if isinstance(validation_ids, Examples):
         return tokenizer.decode(validation_ids.question(0))
     start, ids, _ = _start(tokenizer, validation_ids)

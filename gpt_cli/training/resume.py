@@ -106,7 +106,7 @@ def _begin_anew(files: RunFiles, config: Config) -> str:
 
 
 def is_best_of_run(best: Checkpoint, config: Config, progress: Progress) -> bool:
-    """Return whether `best` belongs to the run with this config and progress: same best loss, or newer."""
+    """Return whether `best` belongs to this run: equal fixed settings and text, and equal best loss or a later step."""
     best_progress = best.progress
     return (
         not _fixed_changes(best.config, config)
@@ -155,7 +155,7 @@ def is_missing(error: DataError) -> bool:
 
 
 def other_text(continued: Checkpoint, config: Config, files: RunFiles, why: str = "") -> CheckpointError:
-    """Return the error for a text whose ids are not those that the run was trained on."""
+    """Return the error for a text whose ids differ from those that the run was trained on; `why` ends its sentence."""
     sources = ", ".join([*source_names(config.data.source), *source_names(config.data.validation_source)])
     then, now = continued.config.data, config.data
     if (then.source, then.validation_source) == (now.source, now.validation_source):

@@ -68,7 +68,7 @@ class Run:
         return self.state.ranks
 
     def open_directory(self) -> None:
-        """Prepare the run directory: empty it for a new run; for a resumed run, remove files of later steps.
+        """Prepare the run directory: for a new run, remove an old run; for a resumed run, remove files of later steps.
 
         A run that starts from another model saves that model's weights at once, before an early stop can lose them.
         """
@@ -111,7 +111,7 @@ class Run:
     def save(self, *, requested: bool | None = None) -> None:
         """Save a checkpoint to resume from; raise Diverged if a loss or gradient is not finite.
 
-        Unless `requested` is None, `new_events` returns a Saved event once the file is complete.
+        Once the file is complete, `new_events` returns a Saved event with `requested`, or none if `requested` is None.
         """
         read_outcomes(self.state)
         progress, keep = self.progress, self.config.train.keep_checkpoints

@@ -47,7 +47,7 @@ from gpt_cli.training.teachers import teach
 
 
 def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] | Finished:
-    """Do everything that comes before the first write; return a run that is ready to train, and its estimates.
+    """Prepare a training without a write to its directory; return the run, ready to train, and its Prepared event.
 
     Returns Finished instead if the run has nothing left to train. Raises every kind of GptError.
     """
@@ -105,10 +105,10 @@ class Chosen(Result):
 
 
 def dry_run(plan: Plan, host: Host, *, several: bool = False) -> Chosen:
-    """Prepare a training but take no step; return its config. Raises the errors of a training; accepts an existing run.
+    """Prepare a training but take no step; return its config and costs. Raises the errors of `setup`.
 
     `device`, `dtype` and `compile` stay as requested, because the training may run on another machine. With `several`
-    processes, only the config is chosen, because one process cannot know the memory of each.
+    processes, only the config is chosen, because one process cannot know the memory of each. The run may exist already.
     """
     reuse_memory()
     with restored_threads(), sharing():
@@ -127,7 +127,7 @@ def dry_run(plan: Plan, host: Host, *, several: bool = False) -> Chosen:
 
 
 def resolve(config: Config, notice: Notify, *sources: Config | None) -> Config:
-    """Return the config with `device`, `dtype` and `compile` chosen; report settings without effect to `notice`.
+    """Return the config with `device`, `dtype` and `compile` chosen; `notice` receives settings that have no effect.
 
     Settings that equal those of a config in `sources` are not reported. `compile` stays auto if a timed step has to
     decide. Raises EnvironmentFailure if the device does not exist.

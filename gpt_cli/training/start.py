@@ -149,7 +149,7 @@ def load_text(
     *,
     of_sweep: bool,
 ) -> tuple[SourceCorpus, EncodedText]:
-    """Read and encode the text; the tokenizer is the resumed run's, else `tokenizer`, else a new one by the config.
+    """Read and encode the text; the tokenizer is the resumed run's, else `tokenizer`, else a new one as configured.
 
     On each machine, the first rank reads first. With `of_sweep`, only the first run of the sweep reports notices about
     the text. Raises CheckpointError if the ids of a resumed run differ from the ids that the run was trained on.

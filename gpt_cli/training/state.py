@@ -38,7 +38,7 @@ class Outcome:
 
 @dataclass
 class TrainingState:
-    """A model in training, with its optimizer and batches; only `progress` counts steps and seconds."""
+    """A model in training, its optimizer and batches, and `progress`, which counts its steps and seconds."""
 
     config: Config
     model: GPT
@@ -141,7 +141,7 @@ class TrainingState:
 
     @property
     def num_trained(self) -> int:
-        """The number of weights that the optimizer changes."""
+        """The number of weights, or of elements of low-rank factors, that the optimizer changes."""
         return sum(parameter.numel() for parameter in self.layout.parameters.values())
 
     def begin_next_model(self) -> None:

@@ -27,7 +27,7 @@ from gpt_cli.training.validation import cross_entropy
 class StepInputs:
     """The inputs of a step, on the device: `micro_batches` maps a micro-batch's index to its rows of `Batches.numbers`.
 
-    `keys` [L, 3, 2] are the dropout keys, if compiled blocks or a graph need them on the device; else None.
+    `keys`, int32 [L, 3, 2], are halves of the keys of each block's 3 dropouts; None without compiled blocks or graph.
     """
 
     step: int

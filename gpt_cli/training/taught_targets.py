@@ -18,10 +18,10 @@ _ROUNDS = 12  # of fitting how much a context is trusted
 
 @dataclass
 class TaughtTargets:
-    """Targets: ids of a text, int64 [N], some replaced by a teacher's `draws` [N, draws per id], None if no teacher.
+    """Targets: ids of a text, int64 [N], some replaced, once there is a teacher, by draws from it or n-gram counts.
 
-    A step picks each draw with the same probability, so the mean gradient is that of the teacher's probabilities. If
-    all targets were next tokens, a model that reads a short text many times would memorise the text.
+    A step picks each of the teacher's `draws` [N, draws per id] of an id with the same probability, so the mean
+    gradient is that of the teacher's probabilities. Replacements keep the model from memorising a short text.
     """
 
     ids: np.ndarray
@@ -100,8 +100,8 @@ def _trust(elsewhere: np.ndarray, followers: np.ndarray, agreeing: np.ndarray, s
     """Return the probability that each position uses its context, float64 [N]; similar counts share one value.
 
     `elsewhere` counts other occurrences of a position's context, and `followers` the different tokens after them.
-    `agreeing` is the share of them with the position's own next token, `shorter` this token's probability by shorter
-    contexts. _ROUNDS passes of expectation maximisation fit the values.
+    `agreeing` is the share of these occurrences before the position's next token, `shorter` the probability of this
+    token by shorter contexts. _ROUNDS passes of expectation maximisation fit the values.
     """
     kinds = np.where(elsewhere > 0, 4 * np.log2(np.maximum(1, elsewhere)).astype(np.int64) + followers.clip(1, 4), 0)
     trust, sizes = np.full(kinds.max() + 1, 0.5), np.maximum(1, np.bincount(kinds))

@@ -50,8 +50,8 @@ def validation_score(
 ) -> Score:
     """Measure the loss, without dropout, on windows (start, end) of `text`; each window starts without context.
 
-    For conversations, only the tokens that training learns from, such as answers, enter the loss.
-    `count` receives the number of tokens done since its last call, `by_window` the nats and tokens of each window.
+    For conversations, only the tokens that training learns from, such as answers, enter the loss. `count` receives the
+    number of tokens done since its last call, `by_window` the nats and tokens of each window, longest first.
     Ranks take batches in turns, and losses are added in a fixed order, so that the number of ranks changes nothing.
     """
     device = model.token_embedding.weight.device
