@@ -1,4 +1,4 @@
-"""Run a model block by block, and read or replace any activation on the way.
+"""Run a model block by block, so that a caller can read or replace any activation of a block.
 
 The model has no hooks: this module calls the model's own functions on the model's parameters. Activations inside
 attention are named as in `Stages` (queries, weights), those of the residual stream as in TransformerLens (resid_pre).
@@ -21,9 +21,9 @@ from gpt_cli.model.attention import SelfAttention, causal_mask, join_heads
 class Activations:
     """Activations of a block on n sequences of T tokens, without dropout, each computed when it is first read.
 
-    A new value, as in `made.heads = ...`, changes the activations that are first read afterwards. `chosen` are the
-    heads to compute (None: all). If a caller cuts queries and resid_pre to the last t of T tokens, weights, heads and
-    all outputs have t positions.
+    A caller may assign a new value, as in `activations.heads = x`; activations that are first read afterwards depend on
+    it. `chosen` lists the heads to compute (None: all). If a caller cuts queries and resid_pre to the last t of T
+    tokens, weights, heads and all outputs have t positions.
     """
 
     def __init__(self, block: Block, resid_pre: Tensor, rotation: Tensor | None, chosen: Sequence[int] | None = None):
@@ -85,7 +85,8 @@ class Activations:
 def walk(model: GPT, x: Tensor, rotation: Tensor | None, first: int = 0) -> Iterator[Activations]:
     """Yield the activations of each block from layer `first` on; x [n, T, D] is the input of layer `first`.
 
-    Each block reads the `resid_post` before it, which a caller may have replaced. `model.embed` gives x and rotation.
+    Each later block reads the `resid_post` of the block before it, which the caller may replace first. For layer 0,
+    `model.embed` returns x and rotation.
     """
     assert not model.training
     for block in model.blocks[first:]:
@@ -95,9 +96,9 @@ def walk(model: GPT, x: Tensor, rotation: Tensor | None, first: int = 0) -> Iter
 
 
 def projections_of(attention: SelfAttention, head: int, who: str) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
-    """Return Wq, Wk and Wv of a head; in grouped-query attention, Wk and Wv are those of the head's group.
+    """Return the layers Wq, Wk, Wv of a head; in grouped-query attention, Wk and Wv are those of the head's group.
 
-    Raises UsageError in the name of `who` for other forms.
+    Raises UsageError for other forms of attention; the message names `who`, the calling command (`gpt explain`).
     """
     # exactly these: a form derived from one of them may compute something else
     if type(attention) is GroupedQueryAttention:
@@ -110,7 +111,7 @@ def projections_of(attention: SelfAttention, head: int, who: str) -> tuple[nn.Li
 
 
 def head_columns(block: Block) -> Tensor:
-    """Return the columns of projection_layer that read each head's output: [H, D, K]."""
+    """Return each head's columns [D, K] of the weight matrix of the output projection: [H, D, K]."""
     return block.attention.projection_layer.weight.unflatten(1, (block.attention.num_heads, -1)).transpose(0, 1)
 
 

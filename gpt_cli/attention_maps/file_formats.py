@@ -1,4 +1,4 @@
-"""File formats for attention: what data each holds, bytes of memory and disk, and picture sizes. Needs no torch."""
+"""File formats for attention: the tensors that each can hold, its memory and disk, picture sizes. Needs no torch."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ GAP = 12  # between maps is this part of one
 
 
 def check_format(ending: str, stages: Sequence[str], file_dtype: str = "float32") -> None:
-    """Raise UsageError if format `ending` cannot hold the intermediate tensors `stages`, or numbers of `file_dtype`."""
+    """Raise UsageError if files with `ending` (.npz) cannot hold the tensors `stages` or values of `file_dtype`."""
     if ending not in _WITH_STAGES and set(stages) != {"weights"}:
         wrong = f"a {ending} file holds weights only; use {', '.join(_WITH_STAGES[:-1])} or {_WITH_STAGES[-1]}"
         raise UsageError("‹stage›", wrong)
@@ -52,18 +52,18 @@ def check_format(ending: str, stages: Sequence[str], file_dtype: str = "float32"
 
 
 def num_written(num_heads: int, num_tokens: int) -> int:
-    """Return how many tokens a page lists per head and position as raised (lowered) most; 0 for long texts."""
+    """Return how many raised, and how many lowered, tokens a page lists per head and position; few for a long text."""
     return min(_TOP, _MOST_WRITTEN // (2 * num_heads * num_tokens))
 
 
 def written_bytes(num_heads: int, num_tokens: int) -> tuple[int, int]:
-    """Estimate the bytes (memory, disk) of one head's lists of raised and lowered tokens in an HTML page."""
+    """Estimate the bytes (memory, disk) of one head's lists of raised and lowered tokens in a page of `num_heads`."""
     count = 2 * num_written(num_heads, num_tokens) * num_tokens
     return _WRITTEN_MEMORY * count, _WRITTEN_DISK * count
 
 
 def writing_bytes(ending: str, num_numbers: int, num_dots: int) -> tuple[int, int]:
-    """Estimate the bytes (memory, disk) to write one head as `num_numbers` values and a map of `num_dots` dots."""
+    """Estimate the bytes (memory, disk) that one head's numbers and map dots take in a file with this `ending`."""
     costs = _COSTS[ending]
     on_map, of_map = costs.map
     return costs.memory * num_numbers + costs.dot * num_dots + on_map, costs.disk * num_numbers + of_map
@@ -78,9 +78,9 @@ def map_inches(num_tokens: int, num_maps: int) -> float:
 
 
 def columns_of(num_layers: int, num_heads: int) -> int:
-    """Return the number of maps per row of a picture: all heads of a layer, or up to 6 layers if one head is drawn.
+    """Return the number of maps per row of a picture: all heads of a layer, or up to 6 layers if each has one map.
 
-    The layers of one head are spread over the rows as evenly as possible.
+    In the second case, the layers are spread over the rows as evenly as possible.
     """
     return num_heads if num_heads > 1 else -(-num_layers // -(-num_layers // 6))
 

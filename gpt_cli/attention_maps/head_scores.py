@@ -26,9 +26,9 @@ BYTES_PER_WEIGHT = 40  # about six such arrays, and what malloc keeps between bl
 
 
 def pattern_sums(weights: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum each score in PATTERNS over queries, and count these queries: [B, H, T, T], [B, T] -> float64 [6, H], [6].
+    """Sum each score in PATTERNS over queries, and count the queries: [B, H, T, T], [B, T] -> float64 [6, H], [6].
 
-    The first query is left out, because it can only attend to itself.
+    Left out: the first query, which can only attend to itself; of duplicate_token, each query with a new token.
     """
     T = ids.shape[1]
     rows = weights[:, :, 1:]  # [B, H, T - 1, T]
@@ -61,11 +61,11 @@ def score_heads(
     watch: Callable[[int, Stages, np.ndarray], object] = lambda *_: None,
     count: Callable[[int], object] = lambda _: None,
 ) -> HeadScores:
-    """Score heads (None: all) on the windows (start, end) of `ids`; score induction on repeated random tokens instead.
+    """Return the scores of heads (None: all) on windows (start, end) of `ids`; induction is scored on random tokens.
 
     For each batch and layer, `watch` receives the layer's index in `layers`, the layer's stages, and the starts of the
-    windows. `count` receives the number of tokens done since its last call: those of the windows, then those of
-    `num_repeats` sequences of `repeated_length` tokens.
+    windows. `count` receives the number of tokens done since its last call, first of the windows, then of
+    `num_repeats` sequences of `repeated_length` random tokens.
     """
     layers = range(len(model.blocks)) if layers is None else layers
     heads = range(model.config.num_heads) if heads is None else heads
@@ -108,14 +108,15 @@ def as_scores(
 
 
 def sequences_at_once(num_heads: int, num_tokens: int) -> int:
-    """Return the number of sequences of num_tokens whose attention weights fit in WEIGHTS_AT_ONCE; at least 1."""
+    """Return how many sequences of num_tokens have at most WEIGHTS_AT_ONCE attention weights per layer; at least 1."""
     return max(1, WEIGHTS_AT_ONCE // max(1, num_heads * num_tokens**2))
 
 
 def repeated_length(model: GPT) -> int:
     """Return the length 2 n of the sequences on which induction is measured: at most context_length and HEADS_WINDOW.
 
-    n is at most the shortest attention window, so that every head can attend to the token after the first occurrence.
+    n is at most the shortest attention window, so that every head can attend to the token after the first occurrence,
+    and less than vocab_size.
     """
     sizes = model.config
     most = min(sizes.context_length, HEADS_WINDOW, *(2 * window for window in sizes.windows if window is not None))
@@ -168,8 +169,8 @@ def induction_scores(
 ) -> np.ndarray:
     """Compute the induction scores of the given heads (None: all) on repeated random tokens: [layers, heads].
 
-    All scores are NaN if a sequence has fewer than 4 tokens. `repeats` is the number of sequences (None:
-    `num_repeats`). `count` receives the number of tokens done since its last call.
+    All scores are NaN if `repeated_length` is below 4. `repeats` is the number of sequences (None: `num_repeats`).
+    `count` receives the number of tokens done since its last call.
     """
     layers = range(len(model.blocks)) if layers is None else layers
     heads = range(model.config.num_heads) if heads is None else heads

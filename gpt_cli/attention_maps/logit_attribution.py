@@ -60,8 +60,8 @@ def head_writes(
 ) -> Writes:
     """Return, for each head and position, the `top` tokens whose logits the head raises most, and lowers most.
 
-    `layers`, `heads` and positions `queries` choose a part; None means all. A small vocabulary gives fewer tokens. At
-    most LOGITS_AT_ONCE logits are in memory at a time. `count` receives the number of positions after each head.
+    `layers`, `heads` and `queries` (positions) restrict the result; None means all. `top` is cut to vocab_size. At most
+    LOGITS_AT_ONCE logits are in memory at a time. After each head, `count` receives the number of positions.
     """
     assert not model.training
     queries = range(len(ids)) if queries is None else queries
@@ -114,7 +114,7 @@ def _outputs_and_scales(model: GPT, ids: Sequence[int], queries: Sequence[int]) 
 
 
 def through(norm: Norm, reader: Tensor) -> Tensor:
-    """Fold a norm's gain and centring, not its scale or bias, into the matrix `reader` [V, D] that follows the norm."""
+    """Return the matrix `reader` [V, D] that follows a norm, with the norm's gain and centring (no bias) folded in."""
     return centred(norm, reader * norm.weight.to(reader))
 
 

@@ -75,7 +75,8 @@ def dump_attention(
 ) -> AttentionDump:
     """Compute attention weights and other `stages` of the given heads on ids [T], as float32 or float16 arrays.
 
-    The model wrote the last `num_generated` ids. Raises CheckpointError for NaN/inf, UsageError if float16 overflows.
+    `predictions` of the result rates the last `num_generated` ids, which the model generated. Raises CheckpointError
+    for NaN/inf, UsageError if float16 overflows.
     """
     device = model.token_embedding.weight.device
     batch = torch.tensor([list(ids)], device=device)
@@ -122,10 +123,10 @@ def require_room_for_dump(
     out: Path | None,
     shorter: str = "use a shorter prompt",
 ) -> None:
-    """Raise EnvironmentFailure if memory or disk cannot hold the attention of a model that `command` is about to run.
+    """Raise EnvironmentFailure if memory or disk cannot hold the attention that `command` is about to compute.
 
-    The error's hint is `shorter`; for the command attn-dump, the hint is to use one head, if there is room for one. If
-    `ending` is None, attention is drawn in the terminal; if `out` is None, no file is written.
+    The error's hint is `shorter`; for the command attn-dump, the hint is to use one head, if one fits. `ending` is that
+    of the file, such as .png (None: attention is drawn in the terminal). If `out` is None, no file is written.
     """
     count, numbers = len(layers) * len(heads), count_numbers(stages, num_tokens, model.config)
     dots = num_dots(num_tokens, len(layers), len(heads))
@@ -149,7 +150,7 @@ def require_room_for_dump(
 
 
 def _bytes_of_heads(model: GPT, num_heads: int, num_tokens: int) -> int:
-    """Estimate the peak bytes, results not counted, to score a layer's heads and find tokens that the heads raise."""
+    """Estimate the peak memory in bytes, without results, to score a layer's heads and find the tokens they raise."""
     V, sizes = model.vocab_size, model.config
     T = repeated_length(model)
     scoring = BYTES_PER_WEIGHT * num_heads * T**2 * min(num_repeats(model), sequences_at_once(sizes.num_heads, T))

@@ -33,7 +33,7 @@ def draw(dump: AttentionDump, notice: Notify = ignored, *, kind: str = "png") ->
     Many heads make a grid, a row for each layer; one head of many layers makes a strip, layer after layer; a single
     head makes a large map, with the weights as numbers if these are readable. Colours show the square root of a weight,
     so that small weights differ visibly from zero; the colours (viridis) get evenly lighter, so that the picture is
-    readable in grey too. The foot names checkpoint, step and prompt. `notice` receives a line when no installed font
+    readable in grey too. A footer names checkpoint, step and prompt. `notice` receives a line when no installed font
     has a character of the labels, and when the text has too many tokens to draw a dot for each weight.
     """
     num_layers, num_heads, num_tokens, _ = dump.weights.shape

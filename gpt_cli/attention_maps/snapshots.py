@@ -51,7 +51,7 @@ class Snapshot(_About):
 
 @dataclass(frozen=True)
 class Steps:
-    """The attention on one prompt at steps of a run; `read(n)` yields every n-th snapshot, counted from the last."""
+    """The snapshots of one prompt at steps of a run; `read(n)` yields every n-th of them, counted from the last."""
 
     run: str
     newest: Snapshot
@@ -89,7 +89,7 @@ def read_snapshot(path: Path) -> Snapshot:
 
 
 def kept_steps(run: RunFiles) -> Steps:
-    """Return the snapshots of a run; `read` skips those with another prompt, tokens or shape than the newest has.
+    """Return the snapshots of a run; `read` skips any whose prompt, tokens or shape differ from those of the newest.
 
     Raises CheckpointError if the run has no snapshot, or if a snapshot file is invalid.
     """

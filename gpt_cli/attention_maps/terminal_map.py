@@ -31,7 +31,7 @@ def maps_to_draw(dump: AttentionDump) -> dict[str, np.ndarray]:
 
 
 def draw_text_map(tokens: tuple[str, ...], weights: np.ndarray, width: int, *, colour: bool) -> tuple[Text, int]:
-    """Draw weights as text at most `width` cells wide; return the text and the number of last tokens that it shows.
+    """Draw weights as text at most `width` cells wide; return the text, and how many of the last tokens it shows.
 
     Rows are queries, columns keys; the shade follows the square root of the weight. If each column can be two cells
     wide, columns have labels too; else columns are one cell wide and, in colour, rows are half a cell high.
