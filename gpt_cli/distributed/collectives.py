@@ -88,7 +88,7 @@ class Ranks:
         return part
 
     def all_gather(self, part: Tensor, lengths: Sequence[int]) -> list[Tensor]:
-        """Return the parts of all ranks, by rank; each rank passes its own part, and `lengths` gives all lengths."""
+        """Return the parts of all ranks, by rank; each rank passes its own part, and the lengths of all parts."""
         return [part]
 
     def gather(self, part: Tensor, lengths: Sequence[int]) -> list[Tensor] | None:
@@ -215,7 +215,7 @@ class ProcessGroup(Ranks):
 
     @contextlib.contextmanager
     def _alive(self) -> Iterator[None]:
-        """Run a block, and turn errors of torch.distributed, caused by the end of another rank, into LostProcess."""
+        """Run a block, and turn errors that torch.distributed raises when another rank has ended into LostProcess."""
         try:
             yield
         except RuntimeError as error:

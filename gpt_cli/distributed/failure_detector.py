@@ -1,4 +1,4 @@
-"""Detect by heartbeats that a rank or the launcher is gone, and choose the one rank that tells the user why all end.
+"""Detect by heartbeats that a rank or the launcher is gone, and choose the one rank that tells the user why.
 
 Needs no torch if gpt has started the processes: their heartbeats are files in a folder.
 """
@@ -74,7 +74,7 @@ class FolderHeartbeats:
             os.utime(descriptor)
 
     def beats(self) -> list[int]:
-        """Return one number for each rank, which changes with each heartbeat; 0 before the first."""
+        """Return one number for each rank, which changes with each heartbeat of the rank; 0 before the first."""
         opened = (self._open(f"beat-{rank}", os.O_RDONLY) for rank in range(self.size))
         return [0 if beat is None else os.fstat(beat).st_mtime_ns for beat in opened]
 
@@ -150,7 +150,7 @@ class Launcher:
         self._term_sent_at: float | None = None
 
     def is_gone(self) -> bool:
-        """Return whether the launcher is gone; if so, send SIGTERM to this process, and exit LEAVE_WITHIN s later."""
+        """Return whether the launcher is gone; if so, send SIGTERM to this process, and end it after LEAVE_WITHIN s."""
         if self._pid == os.getppid():
             return False
         now = time.monotonic()
@@ -173,7 +173,7 @@ class Launcher:
 
 
 class FailureDetector:
-    """Two threads: one sends and reads heartbeats; the other, which no dead store blocks, watches for silent ranks."""
+    """Two threads: one sends and reads heartbeats; the other watches for silent ranks, even if reading hangs."""
 
     def __init__(self, rank_env: RankEnvironment, heartbeats: Heartbeats, intact: Intact):
         self.rank_env, self.heartbeats, self.intact = rank_env, heartbeats, intact

@@ -27,9 +27,9 @@ AFTER_TERM = 3.0
 
 
 def require_fitting(num_processes: int, config: Config, where: str = "‹processes›", *, fixed: bool = False) -> None:
-    """Raise UsageError unless `num_processes` is a power of two that divides the micro-batches of a step.
+    """Raise UsageError unless `num_processes` is a power of two that divides a step's number of micro-batches.
 
-    The error's hint is a micro_batch_size that fits, unless the config is `fixed`, as for an existing run.
+    The error names the setting `where`; its hint is a micro_batch_size that fits, unless the config is `fixed`.
     """
     settings = config.train
     micro_batches = settings.num_micro_batches
@@ -61,7 +61,7 @@ def fitting_sizes(micro_batches: int) -> list[int]:
 def launch(words: Sequence[str], num_processes: int, config: Config, intact: Intact) -> int:
     """Run `gpt` with arguments `words` in several processes, and return the exit code of the training.
 
-    Raises EnvironmentFailure if a process ended without telling the user why; `intact()` says what checkpoint is left.
+    Raises EnvironmentFailure if a process ended without telling the user why; `intact()` says which checkpoint is left.
     """
     with tempfile.TemporaryDirectory(prefix="gpt-", ignore_cleanup_errors=True) as folder:
         workers = Workers(num_processes, Path(folder), intact)
@@ -76,15 +76,15 @@ def launch(words: Sequence[str], num_processes: int, config: Config, intact: Int
 
 
 def python_command() -> list[str]:
-    """Return the command that restarts this Python, with -P unless this process imports from the working folder.
+    """Return the command that starts this Python again, with -P unless this process imports from the working folder.
 
-    Without -P, `python -m` would import a stranger's torch.py from the working folder.
+    Without -P, `python -m` would import a file such as torch.py from the working folder.
     """
     return [sys.executable, *([] if sys.path[0] in ("", working_folder()) else ["-P"])]
 
 
 def process_environment(num_processes: int, folder: str, config: Config) -> dict[str, str]:
-    """Return the environment variables that all processes share; the processes meet in the private `folder`."""
+    """Return the environment variables that all processes share; `folder` has the files by which they connect."""
     variables = {
         **os.environ,
         "WORLD_SIZE": str(num_processes),
@@ -99,7 +99,7 @@ def process_environment(num_processes: int, folder: str, config: Config) -> dict
 
 
 def hearing(hear: Callable[[int, object], None]) -> contextlib.AbstractContextManager[None]:
-    """Return a context in which `hear` gets SIGUSR1 and signals that stop a training; ignored signals stay ignored."""
+    """Return a context in which SIGUSR1 and signals that stop a training call `hear`; ignored signals stay ignored."""
     return handling((*STOPS, signal.SIGUSR1), hear)
 
 
@@ -113,7 +113,7 @@ class Workers:
         self.received: list[int] = []
 
     def start(self, command: Sequence[str], variables: Mapping[str, str]) -> None:
-        """Start all processes: the first with stdin and stdout, all with stderr and in the terminal's process group."""
+        """Start all processes; only rank 0 gets stdin and stdout, all get stderr and the terminal's process group."""
         for rank in range(self.size):
             nowhere = subprocess.DEVNULL if rank else None
             rank_variables = {**variables, "RANK": str(rank), "LOCAL_RANK": str(rank)}
@@ -123,7 +123,7 @@ class Workers:
             self._send(number)
 
     def wait(self) -> int:
-        """Wait for all processes; return the exit code, or raise EnvironmentFailure if a failure was not reported."""
+        """Wait for all processes; return the training's exit code; raise EnvironmentFailure if no rank says why."""
         failed: list[int] = []  # ranks, in the order of their ends
         last_resorts: list[tuple[float, signal.Signals]] | None = None
         while any(worker.poll() is None for worker in self.processes):

@@ -47,7 +47,7 @@ _LONGEST_SHOWN = 40  # characters; a longer value is a digest
 class Rendezvous:
     """The store through which the ranks of a training find each other; as a context manager, it watches heartbeats.
 
-    All ranks must see `run_directory`, where rank 0 holds the lock; None skips this check. `intact` names the
+    All ranks must see `run_directory`, where rank 0 holds the lock; None skips this check. `intact()` names the
     checkpoint that is left if the training ends. Raises EnvironmentFailure if the store cannot be opened.
     """
 
@@ -81,8 +81,8 @@ class Rendezvous:
     def meet(self, record: Mapping[str, str], device: torch.device = CPU) -> None:
         """Wait for all ranks, compare their records, and connect the ranks with the torch backends for `device`.
 
-        A record has what must be equal on all ranks; the settings in its JSON object `config` are compared one by one.
-        Raises UsageError or EnvironmentFailure, on all ranks, which reports every difference.
+        All ranks' records must have equal entries; the settings in the entry `config`, a JSON object, are compared one
+        by one. On all ranks, raises UsageError or EnvironmentFailure that reports every difference.
         """
         mine = dict(record)
         mine |= {"threads": str(torch.get_num_threads()), "torch": torch.__version__, "code": digest_of_code()}
@@ -116,7 +116,7 @@ class Rendezvous:
         self.watcher.patience = PATIENCE
 
     def part(self) -> None:
-        """Stop watching heartbeats, so that other ranks may exit while this rank still prints.
+        """Stop sending and watching heartbeats, so that other ranks may exit while this rank still prints.
 
         If the launcher is gone, also remove the folder where the processes met, as the launcher would have done.
         """
@@ -162,7 +162,7 @@ class Rendezvous:
 
 
 def _open(rank_env: RankEnvironment) -> tuple[Store, Heartbeats]:
-    """Connect to the store that all ranks share; return it, and the heartbeats that show which ranks are alive.
+    """Connect to the store that all ranks share; return the store, and the heartbeats that show which ranks live.
 
     The store is a folder, or a TCP store with a second connection for the heartbeats.
     """
@@ -198,7 +198,7 @@ def _open(rank_env: RankEnvironment) -> tuple[Store, Heartbeats]:
 
 
 def differences(records: Sequence[Mapping[str, str]], where: Sequence[str]) -> list[GptError]:
-    """Return an error for each entry in which a rank's record differs from rank 0's; `where` describes each rank."""
+    """Return an error for each entry in which a rank's record differs from rank 0's; `where[r]` describes rank r."""
     first, *others = (_flat(record) for record in records)
     problems: list[GptError] = []
     for rank, other in enumerate(others, 1):
@@ -228,7 +228,7 @@ def _difference(name: str, key: str, first: str, other: str) -> GptError:
 
 
 def shared_gpus(abouts: Sequence[Mapping[str, str]], where: Sequence[str]) -> list[GptError]:
-    """Return [error] if a rank has the same GPU as a lower rank, else []; `abouts` and `where` describe each rank."""
+    """Return [error] if a rank has the same GPU as a lower rank, else []; `abouts[r]` has rank r's host and gpu."""
     owners: dict[tuple[str, str], int] = {}
     for rank, about in enumerate(abouts):
         owner = owners.setdefault((about["host"], about["gpu"]), rank)
