@@ -77,6 +77,7 @@ class Examples:
     ids: np.ndarray
     learned: np.ndarray
     bounds: np.ndarray
+    answers: np.ndarray  # [E]: the index in ids of each example's first answer
     template: Template
     num_left_out: int = 0  # which did not fit
     longest: int = 0  # tokens of the longest, those left out included
@@ -101,9 +102,7 @@ class Examples:
 
     def question(self, number: int) -> list[int]:
         """Return the token ids of the example `number` before its first answer."""
-        start, end = self.bounds[number : number + 2]
-        ids, learned = self.ids[start:end], self.learned[start:end]
-        return ids[: int(learned.argmax())].tolist()
+        return self.ids[self.bounds[number] : self.answers[number]].tolist()
 
     def windows(self, num_tokens: int | None = None) -> list[tuple[int, int]]:
         """Return evenly spaced examples as (start, end) windows, about `num_tokens` tokens in all (None: all examples).
@@ -168,6 +167,7 @@ def gather(
 ) -> Examples:
     """Return the encoded conversations that fit the context, maybe none; `learn_all` counts questions in the loss."""
     ids, learned, bounds, num_left_out, longest = list[np.ndarray](), list[np.ndarray](), [0], 0, 0
+    answers = list[int]()
     for conversation in conversations:
         encoded = template.encode(conversation.turns, tokenizer)
         count(sum(len(turn.content.encode()) for turn in conversation.turns))
@@ -178,6 +178,7 @@ def gather(
         ids.append(np.array(encoded.ids, np.uint32))
         learned.append(np.ones(len(encoded.ids), bool) if learn_all else np.array(encoded.learned))
         learned[-1][0] = False  # nothing comes before it
+        answers.append(bounds[-1] + encoded.learned.index(True, 1))
         bounds.append(bounds[-1] + len(encoded.ids))
     joined = np.concatenate([np.empty(0, np.uint32), *ids]), np.concatenate([np.empty(0, bool), *learned])
-    return Examples(*joined, np.array(bounds), template, num_left_out, longest)
+    return Examples(*joined, np.array(bounds), np.array(answers, int), template, num_left_out, longest)
