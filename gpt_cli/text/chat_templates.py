@@ -50,7 +50,7 @@ class Template:
         return tokenizer.end_of_text if self.end is None else int(tokenizer.array(self.end)[0])
 
     def encode(self, turns: Sequence[Turn], tokenizer: Tokenizer) -> Encoded:
-        """Encode turns up to the end of the last answer, or, if a question is last, up to the start of its answer.
+        """Return ids and loss mask of turns, up to the last answer's end or, after a last question, its answer's start.
 
         The text of each answer is tokenized separately, as a model generates it. Raises DataError for a character that
         the vocabulary lacks.
@@ -103,7 +103,7 @@ class Template:
 
 
 def plain_template(pattern: str = PLAIN) -> Template:
-    """Return a template that writes a system turn as a line, `pattern` with a question at {prompt}, and the answer."""
+    """Return a template: `pattern` with the question at {prompt}, then the answer; a system turn is a line before."""
     before, _, after = pattern.partition(PROMPT)
     return Template(pattern, ("", before, ""), ("\n", after, ""))
 
@@ -117,8 +117,8 @@ def builtin_template(tokenizer: Tokenizer) -> str:
 def template_for(setting: str | None, tokenizer: Tokenizer, notice: Notify = ignored) -> Template:
     """Return the template for the setting `data.template`: chatml, llama3, a pattern with {prompt}, or None.
 
-    None selects the tokenizer's own template; if gpt does not know it, `notice` receives a line and the plain template
-    is used. Raises UsageError if the tokenizer lacks the special tokens of chatml or llama3.
+    None selects the tokenizer's own template; if gpt does not know this template, `notice` receives a line, and
+    questions are plain lines. Raises UsageError if the tokenizer lacks the special tokens of chatml or llama3.
     """
     chat_template = builtin_template(tokenizer)
     if setting is None and not _OTHERWISE.search(chat_template):

@@ -72,7 +72,7 @@ def _zstandard(path: Path, file: BinaryIO) -> Iterator[bytes]:
 
 
 class Growth:
-    """A count of the bytes decompressed from a file; raises DataError if no text expands that much (a zip bomb)."""
+    """A count of the bytes decompressed from a file; raises DataError above the limit for texts (a zip bomb)."""
 
     def __init__(self, path: Path, file: BinaryIO):
         self._path, self._num_bytes = path, 0
@@ -98,7 +98,7 @@ def is_archive(path: Path) -> bool:
 
 
 def files_of(path: Path, file: BinaryIO) -> Iterator[tuple[Path, BinaryIO]]:
-    """Yield (path, open file) for each file in an archive, except hidden ones, or once for a file that is no archive.
+    """Yield (path, open file) for each file in an archive, except hidden files; for any other file, yield that file.
 
     The path of a file in an archive begins with the path of the archive. Raises DataError if the archive is damaged, is
     encrypted, has too many files, or expands further than text does.

@@ -54,7 +54,7 @@ class Conversation(NamedTuple):
         return json.dumps([self.turns, self.choices], ensure_ascii=False)
 
     def answered_by(self, answer: str) -> Conversation:
-        """Return a copy of the conversation in which `answer` replaces the last turn."""
+        """Return a copy of the conversation in which the assistant's `answer` replaces the last turn."""
         return self._replace(turns=(*self.turns[:-1], Turn("assistant", answer)))
 
 
@@ -73,7 +73,7 @@ def is_conversation(record: Any, text_field: str) -> bool:
 
 
 def notice_of(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return a notice that names unusual question and answer fields, and text fields that gpt ignores; may be empty."""
+    """Return a line that names unusual question and answer fields, and text fields that gpt does not read, or ""."""
     name, (question, answer) = _list_of(records[0]), _pair_of(records[0]) or _PAIRS[0]
     present = " and ".join(key for key in question if key in records[0])
     words = f"the messages are in {name}" if name else f"the question is in {present}, the answer in {answer}"
@@ -120,7 +120,7 @@ def conversation(
 
     Either form may have a `system` field. If `answered`, the conversation must end with an answer, otherwise with a
     question. With `remarks`, a final question without an answer is dropped and counted, not an error. Raises DataError
-    for a record of another form; `where`, the place of the record in its file, is for the message.
+    for a record of another form; the message locates the record by `where`, such as a.jsonl:3.
     """
     name = _list_of(record)
     if name:

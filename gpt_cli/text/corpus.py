@@ -34,7 +34,7 @@ class Corpus(ABC):
 
     @property
     def whole(self) -> Corpus:
-        """The full corpus that contains this part, or the corpus itself; streaming a part reads the full corpus."""
+        """The full corpus that contains this part, or the corpus itself if it is no part."""
         return self
 
     @property
@@ -131,7 +131,7 @@ class Tally:
         self.documents: list[TextBlock] | None = []
 
     def add_all(self, blocks: Iterator[TextBlock], watch: Watch = lambda _: None) -> None:
-        """Count one file's documents; `watch` receives the bytes of each block. If reading fails, undo these counts."""
+        """Count one file's documents; `watch` receives the bytes of each block. A DataError undoes these counts."""
         before, num_before = self.__dict__ | {"_digest": self._digest.copy()}, len(self.documents or ())
         try:
             self._add_all(blocks, watch)

@@ -52,7 +52,7 @@ class Dataset:
         return "fetched" if self.is_here() else "not fetched yet"
 
     def is_here(self) -> bool:
-        """Return whether reading the corpus needs no network."""
+        """Return whether the corpus can be read without network."""
         return self.url is None or self.read_cached() is not None
 
     def read_cached(self) -> bytes | None:
@@ -133,7 +133,7 @@ class Fetched(Result):
 
 
 def fetch_corpora(request: Any, entries: Sequence[Dataset], host: Host) -> Fetched:
-    """Download corpora, and write them to `request.out` if it is given; raise EnvironmentFailure without network."""
+    """Download corpora that are not cached; with `request.out`, write them there. Raises the errors of `fetch`."""
     paths = list[Path]()
     for entry in entries:
         with host.working(f"fetching {entry.name}"):
@@ -194,7 +194,7 @@ def _download(entry: Dataset) -> bytes:
 
 
 def _cause(error: BaseException) -> str:
-    """Return the innermost reason of a failed download, without the exceptions that requests and urllib3 add."""
+    """Return the reason of a failed download: the innermost error, which requests and urllib3 wrap in others."""
     while inner := error.__cause__ or error.__context__:
         error = inner
     return getattr(error, "strerror", None) or str(error)

@@ -97,10 +97,11 @@ def decode_utf8(content: bytes, where: str) -> str:
 
 
 def decoded(blocks: Iterable[bytes], where: str, unnamed: str = "name a text file") -> Iterator[TextBlock]:
-    """Yield the text of a UTF-8 document without byte order mark; the first block has 8,192 bytes or is the only one.
+    """Yield the text of a UTF-8 document, given as blocks of bytes, without byte order mark.
 
-    Raises DataError that names the format of a file that is not text, or its encoding, or the first byte that is not
-    UTF-8 and its line. The error's hint is `unnamed` where renaming the file cannot help.
+    The first block has 8,192 bytes or more, or is the only one: it shows the format. Raises DataError that names the
+    format of a file that is not text, or its encoding, or the first byte that is not UTF-8 and its line. The error's
+    hint is `unnamed` where renaming the file cannot help.
     """
     sample, before, rest, num_bytes, num_lines, starts = b"", b"", b"", 0, 0, True
     for number, block in enumerate(chain(blocks, [None])):
@@ -141,7 +142,7 @@ def decoded(blocks: Iterable[bytes], where: str, unnamed: str = "name a text fil
 
 
 def format_of_binary(content: bytes) -> str | None:
-    """Return the format of a file by its start `content`; "not text" if it contains NUL bytes, None for text."""
+    """Return the format of a binary file, by its start `content`: "not text" if unknown, None for a text file."""
     if binary_format := _binary_format(content):
         return binary_format[0]
     return "not text" if b"\0" in content[:8192] and not _is_utf16(content[:65536]) else None
@@ -175,7 +176,7 @@ def _is_utf16(sample: bytes) -> bool:
 
 
 def _binary_format(content: bytes) -> tuple[str, str] | None:
-    """Return the binary format of a file by its start, and advice on how to get text out of it; None for text."""
+    """Return (binary format, advice how to get its text) of a file, by its start `content`; None for text."""
     if content.startswith(b"PK\x03\x04"):
         kinds = (advice for name, advice in _ZIPPED.items() if re.search(_ZIP_START + name, content[:65536], re.DOTALL))
         return "a zip archive, as office documents and books are too", next(kinds, "name a text file")
@@ -270,7 +271,7 @@ def split_document(text: str) -> Iterator[str]:
 
 
 def at_line(text: str, at: int) -> int | None:
-    """Return where the piece from `at` on ends: at its last newline, else at MAX_PIECE characters; None if all fits."""
+    """Return the end of the piece from `at` on: after its last newline, else at + MAX_PIECE; None if the rest fits."""
     if len(text) - at <= MAX_PIECE:
         return None
     newline = text.rfind("\n", at, at + MAX_PIECE)
@@ -278,7 +279,7 @@ def at_line(text: str, at: int) -> int | None:
 
 
 def in_pieces(blocks: Iterable[TextBlock], cut: Callable[[str, int], int | None] = at_line) -> Iterator[TextBlock]:
-    """Yield documents in pieces (units of tokenization); `cut` finds each end, no matter where the blocks end."""
+    """Yield documents in pieces (units of tokenization), wherever blocks end; `cut(text, start)` returns each end."""
     text, starts = "", True
     for block in chain(blocks, [_END]):
         if block.starts:

@@ -161,11 +161,11 @@ def check_length(ids: Ids, validation_ids: Ids, context_length: int, num_charact
 
 @contextlib.contextmanager
 def sole_writer(directory: Path, notice: Notify) -> Iterator[None]:
-    """Run a block with the lock of a token directory, made if missing; wait while another process holds the lock.
+    """Run a block while this process holds the lock of a token directory; wait while another process holds the lock.
 
-    After a wait, the caller checks with `open_tokens` whether the other process wrote the ids. `notice` receives a line
-    before waiting. The kernel frees the lock when a process ends, however it ends. On a filesystem without locks, no
-    process waits, and two may write the same content. Raises EnvironmentFailure if the directory cannot be written.
+    Makes the directory if it is missing. `notice` receives a line before a wait; after the wait, the caller checks with
+    `open_tokens` whether the other process wrote the ids. The kernel frees the lock when a process ends. Without locks
+    of the filesystem, two may write the same content. Raises EnvironmentFailure if the directory cannot be written.
     """
     make_directory(directory)
     path = directory / _LOCK

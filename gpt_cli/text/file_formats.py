@@ -80,7 +80,7 @@ def read_file(
 
 
 def has_remedy(error: GptError) -> bool:
-    """Return whether the error's hint already offers `data.skip_bad`, or says to name only the file of questions."""
+    """Return whether the error's hint already offers `data.skip_bad`, or says to name the file of questions alone."""
     hint = error.hint or ""
     return "skip_bad" in hint or hint.endswith(ALONE)
 
@@ -88,7 +88,7 @@ def has_remedy(error: GptError) -> bool:
 def holds_conversations(path: Path, how: Reading, *, named: bool) -> bool | None:
     """Return whether a file's first record is a conversation; None for a file that is empty, damaged or not text.
 
-    In an archive, the first file that is none of these decides.
+    In an archive, the first file that is text decides.
     """
     how = replace(how, conversations=True)
     with contextlib.suppress(GptError, OSError, ValueError, RecursionError), open_regular(path, DataError) as file:
@@ -182,7 +182,7 @@ def _records_in(
 
 
 def _rows_of(path: Path, file: BinaryIO, how: Reading, remarks: Remarks) -> Iterator[Record]:
-    """Yield a Parquet table's rows with the columns to read; if a sample shows which, its rows have all columns."""
+    """Yield a Parquet table's rows with the columns to read; the first rows, which show these columns, have all."""
     growth, names = Growth(path, file), parquet_columns(path, file)
     if not how.conversations and how.text_field in names:
         yield from parquet_rows(path, file, growth, [how.text_field])

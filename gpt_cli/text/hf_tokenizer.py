@@ -76,7 +76,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def added(self) -> dict[str, dict[str, Any]]:
-        """The added tokens of tokenizer.json and tokenizer_config.json, matched before others: text -> properties."""
+        """The added tokens of both files, which the tokenizer matches before all others: text -> properties."""
         tokens = {token["content"]: dict(token) for token in self.content.get("added_tokens") or []}
         ids = {name: number for number, name in self.names.items()}
         for token, counts in _of_settings(self.settings):
@@ -145,7 +145,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def token_bytes(self) -> list[bytes]:  # type: ignore[override]
-        """The bytes of each id inside a text, not at its start; b'' for end-of-text, `starts_with` and unused ids."""
+        """The bytes that each id decodes to inside a text; b'' for end-of-text, `starts_with` and unused ids."""
         table = [b""] * self.vocab_size
         bytes_of, _ = decoder(self.content)
         for number, name in self.names.items():
@@ -183,7 +183,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def _cuts(self) -> tuple[re.Pattern[str] | None, bool]:
-        """A pattern that ends where a cut changes no ids (or None); whether text after a cut loses its first space."""
+        """(a pattern that ends where a cut changes no ids, or None; whether text after a cut loses its first space)."""
         first, cutting = steps(self.content, "normalizer"), steps(self.content, "pre_tokenizer")
         replaced = {step["pattern"]["String"]: step["content"] for step in first if step["type"] == "Replace"}
         begins = [step["prepend"] for step in first if step["type"] == "Prepend"]
@@ -203,7 +203,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return _SPACE if prefixed or not into_words else _SPACE_OR_LINE, bool(begins)
 
     def cut(self, text: str, at: int) -> int | None:
-        """Return an index above `at` where a cut changes no ids, else at + _LONGEST; None if the rest is one piece."""
+        """Return the end of the piece at `at`, where a cut changes no ids, else at + _LONGEST; None if all fits."""
         pattern, window = self._cuts[0], MAX_PIECE
         while len(text) - at > window + 1:
             if pattern and (match := pattern.match(text, at, at + window + 2)):
@@ -261,7 +261,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
 
 def _of_settings(settings: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], bool]]:
-    """Yield each token of a tokenizer_config.json, and whether its flags override those in tokenizer.json."""
+    """Yield (token, whether its flags override those in tokenizer.json) for each token of a tokenizer_config.json."""
     others = [settings.get(key) for key in ("additional_special_tokens", "extra_special_tokens")]
     lists = [token for one in others if isinstance(one, list) for token in one]
     special = list(filter(None, map(token_text, [*map(settings.get, _NAMED), *lists])))

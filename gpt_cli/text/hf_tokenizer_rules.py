@@ -184,7 +184,7 @@ def problems(content: Mapping[str, Any]) -> list[str]:
 
 
 def require_merges(model: Mapping[str, Any]) -> None:
-    """Raise ValueError if the vocabulary lacks a token that a merge joins or makes, where the library would panic."""
+    """Raise ValueError if the vocabulary lacks a token that a merge joins or makes: the library would panic."""
     vocabulary = model["vocab"]
     for merge in model.get("merges", ()):
         one, other = merge.split(" ") if isinstance(merge, str) else merge

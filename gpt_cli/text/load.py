@@ -74,7 +74,7 @@ class SourceCorpus(SurveyedCorpus):
         return shown(", ".join(self.sources))
 
     def survey_all(self, host: Host, watch: Watch, fresh: bool) -> Survey:
-        """Return the survey of this corpus from the cache; if there is none, or if `fresh`, read everything."""
+        """Return the corpus's survey from the cache, or by reading everything if the cache has none or if `fresh`."""
         with host.working("looking for changes"):
             looked = SourceWalk(self.sources, self.how.skip_bad).finished()
         num_bytes = looked.num_bytes
@@ -206,9 +206,9 @@ def read_corpus(
 ) -> SourceCorpus:
     """Return the corpus of one or more SOURCEs (file, directory, glob, - or catalogue name), each file read once.
 
-    `fresh` reads all files again and compares them with what is in the cache. `watch` receives each block of UTF-8 that
-    is read, of bad files too. Raises DataError for a source that is missing, damaged, contains no text or is not UTF-8,
-    and EnvironmentFailure for a source that the user may not read.
+    With `fresh`, gpt reads all files even if the cache has their survey, and compares the two. `watch` receives each
+    block of text as UTF-8, of bad files too. Raises DataError for a source that is missing, damaged, contains no text
+    or is not UTF-8, and EnvironmentFailure for a source that the user may not read.
     """
     corpus = SourceCorpus(source_names(sources), how or Reading())
     corpus.take(corpus.survey_all(host, watch, fresh))

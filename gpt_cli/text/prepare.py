@@ -59,7 +59,7 @@ class Preparation(Result):
 
 
 def prepare_text(request: PrepareRequest, config: Config, host: Host) -> Preparation:
-    """Read and encode a text as `gpt train` does, and return figures about it; raise DataError for a bad text."""
+    """Read and encode a text as `gpt train` does; return its sizes and cache folders; raise DataError for bad text."""
     began, num_encoded = time.monotonic(), 0
 
     @contextlib.contextmanager
@@ -121,7 +121,7 @@ def _facts(
 
 @dataclass(frozen=True)
 class Verification(Result):
-    """The state of texts and of tokens made from them: `intact`, `readable` or `damaged`, with an error if damaged."""
+    """The state of texts and their tokens: `intact`, `damaged` (with an error), `readable` (no digest to compare)."""
 
     verified: list[dict[str, Any]]
     damaged: list[DataError] = field(default_factory=list)
@@ -138,7 +138,7 @@ class Verification(Result):
 
 
 def verify(request: VerifyRequest, config: Config, host: Host) -> Verification:
-    """Read a text and all its cached tokens, and return whether they are intact; raise DataError for a bad text."""
+    """Read a text and all its cached tokens, and return the state of each; raise DataError for an unreadable text."""
     data = config.data
     texts = [data] if data.validation_source is None else [data, data.changed(source=data.validation_source)]
     rows = list[dict[str, Any]]()

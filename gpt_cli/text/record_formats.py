@@ -31,7 +31,7 @@ _ROWS, _MOST_ROWS = 2**25, 256  # bytes, about, and number of rows of a table th
 
 
 def form_of_json(start: str) -> str | None:
-    """Return the form of JSON by its start: "array" or "lines" of records, or None for JSON to read as plain text."""
+    """Return the form of JSON that begins with `start`: "array" or "lines" of records, None for plain text."""
     start = start.lstrip(_SPACE)
     if start.startswith("["):
         return "array" if start[1:].lstrip(_SPACE)[:1] in ("{", '"') else None
@@ -44,7 +44,7 @@ def form_of_json(start: str) -> str | None:
 
 
 def json_lines(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Record]:
-    """Yield each non-empty line's value; a line without JSON is a bad record. Raises DataError for overlong lines."""
+    """Yield a record for each non-empty line; a line without JSON is a bad record. Raises DataError for long lines."""
     for number, line in enumerate(lines := lines_of(text, name, LINE_CHARACTERS), start=1):
         if not line.strip():
             continue
@@ -60,7 +60,7 @@ def json_lines(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Rec
 
 
 def json_items(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Record]:
-    """Yield a record for each item of one JSON array; items other than objects and strings give a record without text.
+    """Yield a record for each item of a JSON array; any item but an object, a string or null is a bad record.
 
     Raises DataError for content that is not an array, is cut off, or has an item that is too large.
     """
@@ -122,8 +122,8 @@ def json_items(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Rec
 def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | None = None) -> Iterator[Record]:
     """Yield the rows below the header; if `delimiter` is None, choose one that gives the first rows equally many cells.
 
-    A row is a bad record if its number of cells differs from the header's; a title above the table is taken for the
-    header. Raises DataError for unclosed quotes and for repeated names.
+    A row is a bad record if its number of cells differs from the header's; a title above the header counts as header.
+    Raises DataError for unclosed quotes, and for two columns of one name.
     """
     csv.field_size_limit(ROW_CHARACTERS)  # of the whole process; only this function reads csv
     lines, num_characters = lines_of(text, name, ROW_CHARACTERS), 0

@@ -45,7 +45,7 @@ _is_sentence = re.compile(r"(?!\d+[.、])((\S+ ){4}.+|.* .*\.|.*, .*|.*[\u3040-\
 
 
 class Record(NamedTuple):
-    """One row of a table, or one value of JSON, with its place in the file."""
+    """One row of a table, or one value of JSON; `where` (file and line) is for error messages."""
 
     where: str
     fields: Any  # a mapping from names to values; a text alone is a document
@@ -70,9 +70,9 @@ def lines_of(text: Iterable[str], name: str, most: int) -> Iterator[str]:
 
 
 def documents_of(records: Iterable[Record], text_field: str, remarks: Remarks) -> Iterator[TextBlock]:
-    """Yield the text of each record as a document; a record without text is a bad record.
+    """Yield the text of each record as a document; a record without the field of the text is a bad record.
 
-    Raises DataError that lists the fields with text, if it is unclear which field is the text of the records.
+    Raises DataError that lists the fields with text, if several fields, or none, may be the text.
     """
     records = iter(records)
     sample = _sample_of(records)
@@ -123,7 +123,7 @@ def _blocks_of(
 
 
 def text_field_of(sample: Sequence[Record], text_field: str, remarks: Remarks) -> str:
-    """Return the name of the text field: `text_field`, or, if it is the default and missing, the only long field.
+    """Return the name of the text field: `text_field`; if records lack it and it is the default, the only long field.
 
     A field of lists of lines counts only if it is the longest field. Raises DataError that lists the fields with text,
     the longest first.
@@ -179,7 +179,7 @@ def _nested_texts(sample: Sequence[Record], most: float) -> list[str]:
 
 
 def _texts_of(sample: Sequence[Record], names: Collection[str]) -> list[str]:
-    """Return the names of the fields whose values, apart from empty ones, are mostly words."""
+    """Return those of `names` whose non-empty values are mostly words."""
     values = {name: [value for record in sample if (value := _field(record, name))] for name in names}
     return [name for name in names if 2 * sum(map(is_words, values[name])) > len(values[name])]
 

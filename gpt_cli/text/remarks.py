@@ -57,7 +57,10 @@ class Remarks:
         self._names[what] += [name] if len(self._names[what]) <= _MOST_NAMED else []
 
     def leave_out_record(self, error: DataError, others: Iterable[object]) -> None:
-        """With `skip_bad`, count a bad record; else raise `error`, and hint at skip_bad if one of `others` is good."""
+        """With `skip_bad`, count a bad record; else raise `error`, which hints at skip_bad if any of `others` is true.
+
+        `others` has the other good records, or True if there are some.
+        """
         if not self._skip_bad:
             if not error.hint and any(others):
                 error.hint = "‹data.skip_bad=true› leaves such records out"

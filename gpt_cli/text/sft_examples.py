@@ -165,7 +165,7 @@ def gather(
     learn_all: bool = False,
     count: Callable[[int], object] = lambda _: None,
 ) -> Examples:
-    """Return the encoded conversations that fit the context, maybe none; `learn_all` counts questions in the loss."""
+    """Return the encoded conversations that fit context_length; with `learn_all`, the loss counts questions too."""
     ids, learned, bounds, num_left_out, longest = list[np.ndarray](), list[np.ndarray](), [0], 0, 0
     answers = list[int]()
     for conversation in conversations:

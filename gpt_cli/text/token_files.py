@@ -90,7 +90,7 @@ class TokensOnDisk:
         return ids
 
     def announce(self, starts: np.ndarray, length: int) -> None:
-        """Tell the operating system which windows will be read next, so that it prefetches them."""
+        """Tell the operating system which windows `windows` will read next, so that the system prefetches them."""
         if not hasattr(os, "posix_fadvise"):  # macOS
             return
         for start in starts.tolist():
@@ -176,13 +176,13 @@ def read_index(directory: Path) -> dict[str, Any] | None:
 
 
 class TokenWriter:
-    """Writes token ids to part files. The caller adds ids in groups; no group is divided between two files.
+    """Writer of token ids to part files. The caller adds ids in groups; each group is in one file.
 
     After a kill, a new writer keeps the parts that match their digests, and the caller skips their `num_groups` groups.
     """
 
     def __init__(self, directory: Path, dtype: np.dtype | type):
-        """Make `directory` and keep its intact parts; raise EnvironmentFailure if the system refuses."""
+        """Make `directory`, or keep the intact parts in it; raise EnvironmentFailure if it is not writable."""
         self.directory, self.dtype = directory, np.dtype(dtype)
         make_directory(directory)
         for path in (directory / _INDEX, *temporaries(directory, _NAMES)):
@@ -200,7 +200,7 @@ class TokenWriter:
         return sum(part.groups for part in self._parts)
 
     def add(self, ids: np.ndarray) -> None:
-        """Add the ids of one group; if the system refuses, raise EnvironmentFailure without adding the group."""
+        """Add the ids of one group; if a write fails, raise EnvironmentFailure without adding the group."""
         assert ids.dtype == self.dtype
         if self._num_ids + len(ids) > len(self._buffer):
             self._write_part()
@@ -213,7 +213,7 @@ class TokenWriter:
     def finish(self, about: dict[str, Any]) -> TokensOnDisk:
         """Write the last part and the index, which also stores `about` (JSON data); return all ids, read from disk.
 
-        Raises EnvironmentFailure if the system refuses.
+        Raises EnvironmentFailure if a write fails.
         """
         self._write_part()
         self._buffer = np.empty(0, self.dtype)

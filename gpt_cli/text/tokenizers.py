@@ -53,15 +53,15 @@ class Tokenizer(ABC):
         return self.array(text).tolist()
 
     def begin(self, ids: Sequence[int]) -> list[int]:
-        """Return `starts_with`, which begins every text, and then a prompt's ids; if both are empty, end-of-text."""
+        """Return the ids of a text's start: `starts_with`, then a prompt's `ids`; if both are empty, end-of-text."""
         return [*self.starts_with, *ids] or [self.end_of_text]
 
     def continued(self, text: str) -> np.ndarray:
-        """Return the ids of a later piece (see `cut`) of a text; `array` returns the ids of the first piece."""
+        """Return the ids of a piece of a text (see `cut`) after the first; `array` returns those of the first piece."""
         return self.array(text)
 
     def cut(self, text: str, at: int) -> int | None:
-        """Return the end of the piece (unit of tokenization) that starts at `at`; None if it may be all the rest."""
+        """Return the end of the piece (unit of tokenization) that starts at `at`; None if the rest fits in a piece."""
         return at_line(text, at)
 
     @abstractmethod
@@ -77,7 +77,7 @@ class Tokenizer(ABC):
         return b"".join(self.token_bytes[i] for i in ids if i != self.end_of_text)
 
     def decode(self, ids: Iterable[int], *, begins: bool = True) -> str:
-        """Decode ids, with U+FFFD for invalid UTF-8; if `begins`, they start a text (see `at_the_start`)."""
+        """Decode ids, with U+FFFD for invalid UTF-8; `begins` says that the ids start a text (see `at_the_start`)."""
         content = self.decode_bytes(ids)
         return (self.at_the_start(content) if begins else content).decode("utf-8", errors="replace")
 

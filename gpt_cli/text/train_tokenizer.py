@@ -68,7 +68,7 @@ def make_tokenizer(
 ) -> Tokenizer:
     """Return the tokenizer of a config; only the kinds bpe and char are made from the text.
 
-    Byte pairs are learned from the training part, characters from both parts, so that both can be encoded. `count`
+    Byte pairs are learned from the training part, characters from both parts, so that no part has unknown ones. `count`
     receives the bytes of text read since its last call. Raises EnvironmentFailure if a published vocabulary is neither
     in the cache nor downloadable, UsageError for the kind `kept` (of an imported model).
     """
@@ -91,7 +91,7 @@ def make_tokenizer(
 
 
 def sample_texts(texts: Iterable[str], share: float) -> Iterator[str]:
-    """Yield about the fraction `share` of the texts, chosen by index alone; all texts if `share` is 1 or more."""
+    """Yield about the fraction `share` of the texts, at random but the same in each call; all if `share` >= 1."""
     key, chosen = stream_key(0, "tokenizer"), np.empty(0, bool)
     for number, text in enumerate(texts):
         at = number % _WORDS_AT_ONCE
@@ -116,7 +116,7 @@ def train_byte_pairs(texts: Iterable[str], vocab_size: int, pattern: str = WORD_
 
 
 def published_tokenizer(name: str) -> BytePairTokenizer:
-    """Return the vocabulary that tiktoken calls `name`, from its cache or the network, within NETWORK_TIMEOUT."""
+    """Return the tokenizer that tiktoken calls `name`, from tiktoken's cache or the network, in NETWORK_TIMEOUT s."""
     from tiktoken_ext.openai_public import ENCODING_CONSTRUCTORS  # only published vocabularies need it
 
     if name not in ENCODING_CONSTRUCTORS:
