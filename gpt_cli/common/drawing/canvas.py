@@ -1,6 +1,6 @@
-"""Everything of matplotlib that this program uses: figures, figures as bytes of files, and fonts for their words.
+"""Import matplotlib for all pictures, save figures as bytes, and find fonts that have the characters of a text.
 
-Words may be Chinese, and matplotlib's own font lacks Chinese characters. Needs no torch.
+Texts may be Chinese, and matplotlib's own font lacks Chinese characters. Needs no torch.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ def as_file(figure: Figure, kind: str) -> bytes:
 
 
 def fonts_for(spoken: str, notice: Callable[[str], object]) -> tuple[list[str], str]:
-    """Return fonts for gpt's own words in a picture, and the language of these words: `spoken` or English.
+    """Return the names of fonts for gpt's texts in a picture, and the language code of these texts: `spoken` or en.
 
-    The language is English instead of Chinese if no installed font has Chinese characters; `notice` then gets a line.
+    If no installed font has Chinese characters, en replaces zh, and `notice` receives a line for the user.
     """
     fonts, missing = find_fonts(_COMMON if spoken == "zh" else set())
     if missing:
@@ -78,7 +78,7 @@ def fonts_for(spoken: str, notice: Callable[[str], object]) -> tuple[list[str], 
 
 
 def translate(figure: Figure, notice: Callable[[str], object]) -> tuple[list[str], str]:
-    """Translate a figure's texts to the user's language and set fonts; return both, fonts and language."""
+    """Translate a figure's texts to the user's language and set their fonts; return font names and language code."""
     fonts, spoken = fonts_for(language(), notice)
     for text in figure.findobj(Text):
         text.set_text(say(text.get_text(), spoken))
@@ -89,7 +89,7 @@ def translate(figure: Figure, notice: Callable[[str], object]) -> tuple[list[str
 def remark_on_missing(missing: set[str], notice: Callable[[str], object], instead: str = "") -> None:
     """Send `notice` a line about the characters in `missing`, which no installed font has; `instead` ends the line.
 
-    Signs such as emoji get a line of their own: their fonts are coloured, which pictures cannot draw.
+    A separate line lists signs such as emoji: their fonts are coloured, and pictures cannot draw coloured fonts.
     """
     letters = sorted(character for character in missing if character.isalpha())
     signs = sorted(character for character in missing if unicodedata.category(character) == "So")
@@ -102,7 +102,7 @@ def remark_on_missing(missing: set[str], notice: Callable[[str], object], instea
 
 
 def find_fonts(characters: set[str]) -> tuple[list[str], set[str]]:
-    """Return fonts that together have `characters`, beginning with matplotlib's, and the characters that no font has.
+    """Return names of fonts that together have `characters`, matplotlib's first, and the characters that no font has.
 
     Among installed fonts, those of regular weight with simplified Chinese characters come first.
     """

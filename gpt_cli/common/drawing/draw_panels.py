@@ -1,6 +1,6 @@
 """Draw pictures of panels (heat maps, or curves with errors) above a footer that names checkpoint and prompt.
 
-In every heat map, the layer number increases downwards. An error is one standard error, and the picture says so.
+Row 0 of a heat map, such as the first layer, is at the top. An error is one standard error, and the picture says so.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _is_turned(panel: HeatMap) -> bool:
 
 
 def _errors(panels: Sequence[Panel]) -> str:
-    """Return the caption for the error bars, bands or ± of a picture; "" if no panel has standard errors."""
+    """Return the caption that explains error bars, bands or ± in a picture; "" if no panel has standard errors."""
     for panel in panels:
         errors = [panel.errors] if isinstance(panel, HeatMap) else [line.errors for line in panel.lines]
         if any(each is not None and np.isfinite(np.array(each, float)).any() for each in errors):
@@ -115,7 +115,7 @@ def _errors(panels: Sequence[Panel]) -> str:
 
 
 def write_origin(figure: Figure, origin: Origin, fonts: list[str], missing: set[str], spoken: str) -> None:
-    """Write a footer of two lines: the checkpoint with its step, in the language `spoken`, and the prompt."""
+    """Write a footer (checkpoint, step, prompt) in the language `spoken`; □ replaces characters in `missing`."""
     width, height = figure.get_size_inches()
     num_letters = int((width - 0.2) / _FOOTER_LETTER)
     step = f", step {origin.step:,}"
@@ -132,12 +132,12 @@ def write_origin(figure: Figure, origin: Origin, fonts: list[str], missing: set[
 
 
 def drawable(text: str, missing: set[str]) -> str:
-    """Replace each character of a text that is in `missing`, because no font has it, by an empty square."""
+    """Replace the characters in `missing`, which no font has, by empty squares."""
     return "".join("□" if character in missing else character for character in text)
 
 
 def draw_map(figure: Figure, axes: Axes, shown: HeatMap, missing: set[str], spoken: str) -> None:
-    """Draw a heat map and its colour bar; cells without a number are grey."""
+    """Draw a heat map and its colour bar, with titles in the language `spoken`; □ replaces characters in `missing`."""
     colours = "viridis" if shown.low >= 0 else "RdBu_r"
     image = axes.imshow(shown.numbers, vmin=shown.low, vmax=shown.high, cmap=colours, aspect="auto")
     axes.set_facecolor("#cccccc")
@@ -177,7 +177,7 @@ def _short(number: float, decimals: int) -> str:
 
 
 def draw_lines(axes: Axes, shown: Curves, spoken: str, *, stacked: bool = False, last: bool = True) -> None:
-    """Draw the lines of a panel with their errors; among `stacked` panels, only the `last` labels the x axis."""
+    """Draw the lines of a panel with their errors; if panels are `stacked`, only the `last` labels the x axis."""
     for line in shown.lines:
         _draw_line(axes, line, spoken, band=shown.x_label == "step")
     if stacked:

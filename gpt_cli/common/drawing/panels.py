@@ -30,7 +30,7 @@ class HeatMap(NamedTuple):
 
 
 class PlotLine(NamedTuple):
-    """A line of a panel, grey if its label is empty; `errors` has the standard error of each value, NaN for none."""
+    """A line of a panel: `values` at the positions `across`, with standard errors (NaN: none); grey without a label."""
 
     label: str
     across: Sequence[float]
