@@ -30,7 +30,7 @@ _USER_TO_STEAL = (0, 1, 2, 5, 6, 7)  # the columns of /proc/stat in which a core
 
 @dataclass(frozen=True)
 class Usage:
-    """Processor time used up to the time `at`: by all programs on this process's cores, and by this process."""
+    """Seconds of processor time used until `at`: by all programs on this process's cores, and by this process."""
 
     at: float  # seconds
     everyone: float  # core seconds
@@ -64,7 +64,7 @@ def used_by_others(before: Usage, after: Usage) -> float:
 
 
 def is_busy(num_threads: int, num_cores: int, by_others: float, *, was: bool) -> bool:
-    """Return whether threads lack cores because other processes use `by_others` of them; `was` is the last answer."""
+    """Return whether threads lack cores because other processes use `by_others` cores; `was` is the previous answer."""
     lacking = min(num_threads, num_cores) + by_others - num_cores
     return num_threads > 1 and lacking > (QUIET_BELOW if was else BUSY_FROM)
 

@@ -49,7 +49,7 @@ def choose_device(name: str) -> torch.device:
 
 @contextlib.contextmanager
 def starting(device: torch.device) -> Iterator[None]:
-    """Initialise a device in a thread beside the context, because this takes half a second on CUDA."""
+    """Initialise a GPU in another thread while the context runs (half a second on CUDA); do nothing on cpu and mps."""
     if device.type in ("cpu", "mps"):  # two threads at once may end the process on mps (pytorch #197805)
         yield
         return
@@ -88,7 +88,7 @@ def to_device(numbers: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Return the bytes in an accelerator's memory that are free or reserved by torch for later; None if unknown."""
+    """Return the bytes of an accelerator's memory that new tensors can use; None if unknown, and for a CPU."""
     if device.type == "cpu":
         return None
     module = torch.get_device_module(device)
@@ -131,7 +131,7 @@ def new_graph(device: torch.device) -> tuple[Graph, contextlib.AbstractContextMa
 
 
 def recording_failure(error: RuntimeError) -> str:
-    """Return the first line of the error that made a recording fail: the earliest error in the chain behind `error`."""
+    """Return why recording a graph failed: the first line of the earliest error in the chain that ended in `error`."""
     while isinstance(error.__context__, RuntimeError):
         error = error.__context__
     return shown((str(error) or type(error).__name__).splitlines()[0])
@@ -207,7 +207,7 @@ def tokens_at_once(device: torch.device, on_cpu: int) -> int:
 
 
 def choose_dtype(name: str, device: torch.device, d_model: int, notice: Notify = lambda _: None) -> str:
-    """Return float32 or bfloat16; auto means bfloat16 if the device has instructions for it and the model is wide.
+    """Return float32 or bfloat16; auto means bfloat16 if the device has instructions for it and `d_model` >= 64.
 
     `notice` receives a line if bfloat16 is requested and the device lacks it.
     """
@@ -278,7 +278,7 @@ def product_dtype(name: str) -> torch.dtype:
 def autocast(device: torch.device, dtype: str, *, enabled: bool = True) -> contextlib.AbstractContextManager[object]:
     """Return a context that computes matrix products in `dtype`; weights stay float32.
 
-    If not `enabled`, the context itself changes nothing; autocast contexts inside it share their casts of weights.
+    With enabled=False, the context casts nothing, but autocast contexts inside it cast each weight only once.
     """
     if dtype == "float32":
         return contextlib.nullcontext()

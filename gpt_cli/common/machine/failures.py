@@ -1,4 +1,4 @@
-"""Recognise in errors of the system, torch and C++ that memory or open files ran out. Needs no torch."""
+"""Recognise errors about lack of memory or open files, and choose exit codes of errors. Needs no torch."""
 
 from __future__ import annotations
 

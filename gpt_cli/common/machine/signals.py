@@ -18,7 +18,7 @@ PATIENCE = 1.0  # for a reader that is slow, once a command was asked to stop
 
 @contextlib.contextmanager
 def handling(numbers: Iterable[int], hear: Callable[[int, object], object]) -> Iterator[None]:
-    """Call `hear` for the signals `numbers` in the context; a signal that was ignored before stays ignored."""
+    """Call `hear(number, frame)` at signals in `numbers` during the context; ignored signals stay ignored."""
     heard = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, hear) for number in heard}
     try:
