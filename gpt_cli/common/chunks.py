@@ -12,7 +12,7 @@ _LARGE = 2**16  # characters
 
 
 def gathered(pieces: Iterable[str]) -> Iterator[str]:
-    """Yield the text of many small pieces in fewer, larger pieces, so that few system calls write the text."""
+    """Yield the same text in pieces of at least 65,536 characters (the last may be shorter), to save system calls."""
     joined, length = list[str](), 0
     for piece in pieces:
         joined.append(piece)

@@ -56,7 +56,7 @@ def require_regular_target(path: Path) -> None:
 
 
 def require_no_file(directory: Path) -> None:
-    """Raise UsageError if `directory`, which --out names, is a file or a link that leads nowhere."""
+    """Raise UsageError if `directory`, which --out names, is a file or a link without a target."""
     if directory.is_symlink() and not os.path.exists(directory):
         raise UsageError(shown(directory), "this is a link that leads nowhere, but ‹out› names a directory")
     if directory.exists() and not directory.is_dir():
@@ -151,13 +151,13 @@ def remove_directory(directory: Path) -> None:
 
 
 def temporaries(directory: Path, names: re.Pattern[str]) -> list[Path]:
-    """Return the temporary files in `directory` whose target names match `names`, also those of running writers."""
+    """Return the temporary files in `directory` whose target names match `names`, also files still being written."""
     matches = ((_TEMPORARY.fullmatch(path.name), path) for path in directory.iterdir()) if directory.is_dir() else ()
     return [path for match, path in matches if match and names.fullmatch(match["name"])]
 
 
 def _temporary(target: Path, part: str = "") -> Path:
-    """Return a new temporary path for a file named `target` + `part`; remove its temporary files unused for an hour."""
+    """Return a new temporary path for `target` + `part`; remove temporary files of this name unused for an hour."""
     name = target.name + part
     only_copy = part == ".old" and not target.exists()  # which a power cut has left
     with contextlib.suppress(OSError):  # a directory may be one to write to and not to read, and a file another user's
@@ -168,7 +168,7 @@ def _temporary(target: Path, part: str = "") -> Path:
 
 
 def require_writable(directory: Path, meant: Path | None = None) -> None:
-    """Raise EnvironmentFailure, about `meant` or `directory`, if a probe file in `directory` cannot be written."""
+    """Raise EnvironmentFailure, about `meant` or else `directory`, if a test file in `directory` cannot be written."""
     path = _temporary(directory / "probe")
     try:
         _create(path, [b"?"])

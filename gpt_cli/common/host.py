@@ -19,7 +19,7 @@ Counting = Callable[[str, int | None, str], AbstractContextManager[Callable[[int
 
 
 def both(count: Callable[[int], object], watch: Callable[[], object]) -> Callable[[int], None]:
-    """Return a function that passes each amount to `count` and then calls `watch`."""
+    """Return a function that passes each amount of progress to `count`, then calls `watch`."""
 
     def counted(amount: int) -> None:
         count(amount)

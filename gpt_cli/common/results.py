@@ -1,4 +1,4 @@
-"""Results of commands: figures that print as text, and in a notebook also as a page or a picture."""
+"""Results of commands: figures (numbers, texts) that print as text, and in a notebook also as a page or a picture."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Result:
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str | bytes]:
         """Return the result as MIME type -> content, of which Jupyter shows the richest.
 
-        A page of more than 8 MB is left out, and so is a form that memory cannot hold: Jupyter shows a plainer one.
+        Leaves out a page of more than 8 MB, and a page or a picture that fails, such as for lack of memory.
         """
         bundle: dict[str, str | bytes] = {}
         page = picture = None
@@ -137,7 +137,7 @@ class Result:
 
 
 class Figures(Result):
-    """A result whose attributes, the figures, are unknown to a type checker, so that the checker accepts any name."""
+    """Base class of results whose figures are known only at run time; a type checker accepts any attribute of them."""
 
     if TYPE_CHECKING:
 

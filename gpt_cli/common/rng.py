@@ -1,8 +1,7 @@
 """Random numbers as a function of the seed and the name of a stream; no stream has a state to save.
 
 Every random choice of the program comes from a key made of the seed and the names of its purpose ("dropout", step,
-layer, ...). A resumed run therefore draws what an uninterrupted one would have drawn, and a draw in one place never
-disturbs another.
+layer, ...). A resumed run therefore draws the same numbers as an uninterrupted run, and no draw changes another draw.
 """
 
 from __future__ import annotations

@@ -22,7 +22,10 @@ _OF_A_TERMINAL = re.compile(r"\bstd(in|out)\b|(the|On a|no) terminal|Ctrl-C|‹o
 
 
 def as_flags(text: str, names: Mapping[str, str] | None = None, command: str = "") -> str:
-    """Replace marks such as ‹top_k=5› by flags; `names` maps fields to flags or to PATH, the argument of `command`."""
+    """Replace marks such as ‹top_k=5› by flags such as --top-k 5; `names` maps fields to flags with other names.
+
+    A field that `names` maps to a positional argument, such as PATH, becomes `command` followed by the value.
+    """
 
     def flag(mark: re.Match[str]) -> str:
         name, value = mark.groups()

@@ -55,7 +55,7 @@ def open_regular(path: Path, kind: type[GptError], *, hint: str | None = None) -
 def require_size(
     path: Path, file: BinaryIO, kind: type[GptError], *, most: tuple[str, int] | None, hint: str | None = None
 ) -> os.stat_result:
-    """Return the stat of an open file; raise `kind` if the file exceeds `most`: (name of such files, size limit)."""
+    """Return the stat of an open file; raise `kind` if it is larger than `most`, such as ("a config", 1_000_000)."""
     status = os.fstat(file.fileno())
     if most and status.st_size > most[1]:
         sentence = f"{most[0]} has at most {most[1]:,} bytes, but this file has {status.st_size:,}"
@@ -78,7 +78,7 @@ def read_bytes(
 ) -> bytes:
     """Return the content of a regular file; raise the errors of `reading`.
 
-    `most` is a name for such files and their largest number of bytes: a larger file raises `kind` unread.
+    A file with more bytes than `most`, such as ("a config", 1_000_000), raises `kind` unread.
     """
     with reading(path, kind, hint=hint) as file:
         before = require_size(path, file, kind, most=most, hint=hint)
@@ -99,7 +99,7 @@ def require_reachable(path: Path) -> None:
 
 
 def is_damaged_utf8(sample: bytes) -> bool:
-    """Return whether bytes that are not valid UTF-8 were UTF-8 before a part was cut off or overwritten."""
+    """Guess whether bytes that are not valid UTF-8 are UTF-8 text that was cut off or overwritten in part."""
     text = sample.decode("utf-8", "replace")
     num_wrong = text.count("\ufffd")
     return sample.startswith(UTF8_MARK) or sum(character > "\x7f" for character in text) > 2 * num_wrong
@@ -112,7 +112,7 @@ def is_binary(sample: bytes) -> bool:
 
 
 def is_numbers(sample: bytes) -> bool:
-    """Return whether bytes look like integers of 2, 4 or 8 bytes, such as token ids: most of their high bytes are 0."""
+    """Guess whether bytes are integers of 2, 4 or 8 bytes, such as token ids: zeros are frequent among high bytes."""
     low, high = sorted((sample[::2].count(0), sample[1::2].count(0)))
     pairs = high > 4 * low and high > len(sample) / 20
     return any(sample) and not sample[:4].isalnum() and (pairs or sample[3::4].count(0) > 0.9 * len(sample[3::4]))
@@ -154,7 +154,7 @@ def encoding_hint(sample: bytes, name: str) -> str:
 
 
 def names_of_copy(path: Path, label: str = "utf8") -> tuple[str, str]:
-    """Return the shell-quoted names of a file and of a copy marked -`label`; OLD and NEW if there is no such file."""
+    """Return the shell-quoted names of a file and its copy, as a.txt and a-utf8.txt; OLD and NEW if there is none."""
     if not path.is_file() or visible(str(path)) != str(path):  # of a name that cannot be typed
         return "OLD", "NEW"
     typed = os.path.join(".", path) if str(path).startswith("-") else str(path)  # else the name would be a flag
