@@ -91,10 +91,10 @@ def no_setting(key_path: KeyPath, source: str, value: Any = None) -> GptError:
 def refusal(
     value: Any, details: Mapping[str, Any], allowed: list[str], fits: Callable[[str], bool], spelled: str = "{}"
 ) -> tuple[str, str | None]:
-    """Return a sentence about a refused value, and a hint with the value that the user probably meant, or None.
+    """Return a sentence about a refused value, and a hint: the likely value, or a full-width character, or None.
 
-    The sentence comes from pydantic's `details`, else from the `allowed` values; the value meant satisfies `fits`, and
-    stands in `spelled` in place of {}.
+    The sentence comes from pydantic's `details`, else from the `allowed` values. The likely value satisfies `fits`; it
+    replaces {} in `spelled`.
     """
     sentence = str(details.get("ctx", {}).get("error", "")) or is_none_of(allowed)
     if (meant := value_meant(value, fits)) is not None:

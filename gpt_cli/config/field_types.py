@@ -81,7 +81,7 @@ def _read_list(value: Any) -> Any:
 
 
 def _read_source(value: Any) -> Any:
-    """Return the name of a text unchanged; raise UnreadableError if it contains NUL, as no path does."""
+    """Return the name of a text source unchanged; raise UnreadableError if it contains NUL, which no path can."""
     if isinstance(value, str) and "\0" in value:
         raise UnreadableError("contains a NUL character, which no file name has")
     return value
@@ -105,7 +105,7 @@ def as_yaml(value: Any) -> str:
 
 
 class Fact(Enum):
-    """A mark on a setting: FREE settings may change in a resumed run, LEARNING settings may come from strangers."""
+    """A mark on a setting: FREE may change in a resumed run, LEARNING is safe to take from a stranger's config."""
 
     FREE = "may change in a run that continues"
     LEARNING = "how a model learned, which may come from a stranger: no text, nothing that runs or connects, no machine"
@@ -175,7 +175,7 @@ class Section(BaseModel):
         return iter(())
 
     def key_uses(self) -> Iterable[tuple[str, bool, str]]:
-        """Return (key, whether it has an effect, what decides this) for each key that may have no effect."""
+        """Return (key, whether it has an effect, the setting that decides) for each key that may have no effect."""
         return ()
 
 

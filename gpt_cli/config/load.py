@@ -29,7 +29,7 @@ _LENGTHS = ("max_steps", "max_time")
 
 
 def find_config(name: str, also: Sequence[str] = ()) -> Path:
-    """Return the config file that `name` means: a path or a shipped config; hints also offer the names in `also`.
+    """Return the config file that `name` means, a path or a shipped config; error hints also offer the names in `also`.
 
     Raises UsageError if there is no such file, EnvironmentFailure in a directory that the user may not enter.
     """
@@ -51,7 +51,7 @@ def find_config(name: str, also: Sequence[str] = ()) -> Path:
 
 
 def shipped_config(name: str, also: Sequence[str] = ()) -> Config | None:
-    """Return the shipped config that `--config NAME` means, None for another file; hints also offer names in `also`."""
+    """Return the shipped config that `--config NAME` means, None for another file; error hints also offer `also`."""
     path = find_config(name, also)
     return read_config(str(path)) if path in shipped_configs().values() else None
 
@@ -132,7 +132,7 @@ def build_config(
     """Build a Config from a parsed document, overridden by `--set` texts, then by flags; raise UsageError if invalid.
 
     `flags` maps section.key to (request field, value). `where` names the document in errors. With `to_choose`, set keys
-    of model and train need not fit unset ones, because `auto_config` chooses these later.
+    of model and train need not fit unset keys, which `auto_config` chooses later.
     """
     content = {section: {} if value is None else value for section, value in document.content.items()}
     train = content.get("train")
@@ -176,7 +176,7 @@ def validate(
 ) -> Config:
     """Build a Config from plain data; raise UsageError on every problem, located by `sources` (line, flag) or `where`.
 
-    With `to_choose`, set keys of model and train need not fit unset ones, because `auto_config` chooses these later.
+    With `to_choose`, set keys of model and train need not fit unset keys, which `auto_config` chooses later.
     """
     if not isinstance(content, Mapping):
         raise UsageError(where, "a config consists of sections")
@@ -216,7 +216,7 @@ def config_differences(old: Config, new: Config) -> Iterator[tuple[str, str, str
 
 
 def _meant(setting: str) -> str | None:
-    """Return a setting typed with a colon or spaces as the mark ‹settings=KEY=VALUE›; None if it is no setting."""
+    """Return the mark ‹settings=KEY=VALUE› for a setting typed with a colon or spaces, as KEY: VALUE; else None."""
     match = re.fullmatch(r"([\w.]+)(?:\s*=[\s=]*|\s*:\s*|\s+)(\S.*?)[\s,]*", setting)
     return match and f"‹settings={match[1]}={match[2]}›"
 
@@ -227,7 +227,7 @@ def _read_value(text: str) -> Any:
 
 
 def is_plain(text: str) -> bool:
-    """Return whether `--set` takes a value for a text, and not for a list or for null."""
+    """Return whether `--set` reads a value as plain text, not as a list or as null."""
     return not text.startswith("[") and text not in ("", "~", "null")
 
 
@@ -242,7 +242,7 @@ def _write(content: dict[str, Any], key_path: KeyPath, value: Any, source: str, 
 
 
 class Likeness(NamedTuple):
-    """The name of a shipped config, and where another config differs: section.key -> value of the other config."""
+    """The name of a shipped config, and the settings of another config that differ from it: section.key -> value."""
 
     shipped: str
     settings: Mapping[str, str]

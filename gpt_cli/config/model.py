@@ -158,7 +158,7 @@ class ModelConfig(Section):
 
     @property
     def key_value_heads(self) -> int:
-        """Number of key-value heads: num_heads; in grouped_query num_key_value_heads, by default up to num_heads/4."""
+        """Number of key-value heads: num_heads; in grouped_query num_key_value_heads (null: up to num_heads / 4)."""
         if self.attention != "grouped_query":
             return self.num_heads
         quarter = max(1, self.num_heads // 4)
@@ -184,7 +184,7 @@ class ModelConfig(Section):
 
     @property
     def evaluation_window(self) -> int:
-        """Number of tokens in an evaluation window: context_length, or fewer if the attention of a block is too large.
+        """Number of tokens in an evaluation window: context_length, or fewer if a block would have too many weights.
 
         The H * T * T attention weights of a block are at most WEIGHTS_AT_ONCE. A shorter window is a power of two.
         """

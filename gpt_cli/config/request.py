@@ -49,7 +49,7 @@ class LoadedRun(Protocol):
 
 @dataclass(frozen=True)
 class Flag:
-    """What the command line needs to know about a request field beyond the field's name and type."""
+    """Command-line details of a request field, such as its flag and the words that a shell offers after TAB."""
 
     metavar: str = ""  # what stands for the value in help
     name: str = ""  # the flag, with its dashes
@@ -73,7 +73,7 @@ class Request(Section):
             yield from self.apart(first, *others)
 
     def apart(self, first: str, *others: str, value: str | None = None) -> Iterator[Misfit]:
-        """Yield a Misfit if `first` and any of `others` are set; with `value`, its sentence names `first=value`."""
+        """Yield a Misfit if `first` and any of `others` are set; its sentence names `first=value` if `value` is set."""
         if fields := [name for name in others if self._has(name)] if self._has(first) else []:
             beside = first if value is None else f"{first}={value}"
             yield Misfit((fields[0],), f"‹{fields[0]}› and ‹{beside}› cannot be combined; leave one of them out")
@@ -240,7 +240,7 @@ Threads = Annotated[
 
 
 def flags_of(kind: type[Request]) -> Sequence[tuple[str, Any, Flag]]:
-    """Return (name, pydantic field, Flag) for each field of a request that is a flag."""
+    """Return (name, pydantic field, Flag) for each field of a request that the command line accepts."""
     fields = ((name, field) for name, field in kind.model_fields.items() if name not in kind.of_python)
     return [
         (name, field, next((each for each in field.metadata if isinstance(each, Flag)), Flag()))

@@ -28,7 +28,7 @@ KeyPath = tuple[str, ...]
 
 @dataclass
 class Document:
-    """The content of a config file, and the line of each key: (section, key) -> line."""
+    """The content of a config file, and the line of each key: (section,) or (section, key) -> line."""
 
     content: dict[str, Any]
     lines: dict[KeyPath, int] = field(default_factory=dict)

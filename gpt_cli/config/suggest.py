@@ -103,12 +103,12 @@ def setting_hint(key_path: Sequence[str], value: object = None) -> str | None:
 
 
 def command_meant(word: str, commands: Iterable[str] = ()) -> str | None:
-    """Return the command that a wrong word probably means; None if no command is similar."""
+    """Return the command that a wrong word means, from elsewhere.toml or as a typo of one of `commands`; else None."""
     return next(iter(_ours("commands", word.replace("_", "-"))), None) or nearest(word, commands)
 
 
 def function_meant(name: str, functions: Iterable[str]) -> str | None:
-    """Return which of `functions` an unknown name means, as a command, another program's name or a typo; else None."""
+    """Return the name in `functions` that a wrong name (a command, another program's or a typo) means; else None."""
     command = (command_meant(name) or f"gpt {name.replace('_', '-')}").removeprefix("gpt ").partition(" -")[0]
     function = FUNCTIONS.get(command, command.replace(" ", "."))
     return function if function.partition(".")[0] in functions else nearest(name, functions)
@@ -116,7 +116,7 @@ def function_meant(name: str, functions: Iterable[str]) -> str | None:
 
 @dataclass(frozen=True)
 class Arguments:
-    """The arguments that a command or a Python function accepts."""
+    """The arguments that a command or a Python function accepts, to suggest one for a wrong name."""
 
     fields: Mapping[str, str]  # of each its placeholder in help; "" of a switch
     request: Any = None  # the Request that reads the values
@@ -139,7 +139,7 @@ class Arguments:
         return f"did you mean {self._suggestion(meaning, meant)}?"
 
     def _meanings(self, typed: str) -> list[Meaning]:
-        """Return the meanings of a wrong argument name that are texts, or that one of these arguments can express."""
+        """Return the meanings of a wrong argument name: sentences, and meanings that one of `fields` can express."""
         return [meaning for meaning in _meanings(typed) if meaning.text or self._field(meaning) in self.fields]
 
     def _field(self, meaning: Meaning) -> str:
@@ -157,7 +157,7 @@ class Arguments:
         return meaning.is_import or (bool(self.fields[self._field(meaning)]) and "{}" in meaning.fields[-1][1])
 
     def _value(self, meaning: Meaning, value: str | None) -> str | None:
-        """Return the form of `value` that `meaning` takes, or None; for no value, "", but None for `gpt import`."""
+        """Return `value` as `meaning` accepts it, else None; without a value return "", or None for `gpt import`."""
         if value is None:
             return None if meaning.is_import else ""
         return value_meant(value, partial(self._fits, meaning))
