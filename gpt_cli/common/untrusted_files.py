@@ -154,7 +154,7 @@ def encoding_hint(sample: bytes, name: str) -> str:
 
 
 def names_of_copy(path: Path, label: str = "utf8") -> tuple[str, str]:
-    """Return the shell-quoted names of a file and its copy, as a.txt and a-utf8.txt; OLD and NEW if there is none."""
+    """Return the shell-quoted names of a file and its copy, as a.txt and a-utf8.txt; OLD and NEW if no file exists."""
     if not path.is_file() or visible(str(path)) != str(path):  # of a name that cannot be typed
         return "OLD", "NEW"
     typed = os.path.join(".", path) if str(path).startswith("-") else str(path)  # else the name would be a flag

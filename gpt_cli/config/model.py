@@ -184,7 +184,7 @@ class ModelConfig(Section):
 
     @property
     def evaluation_window(self) -> int:
-        """Number of tokens in an evaluation window: context_length, or fewer if a block would have too many weights.
+        """Number of tokens in an evaluation window: context_length, or fewer to bound a block's attention weights.
 
         The H * T * T attention weights of a block are at most WEIGHTS_AT_ONCE. A shorter window is a power of two.
         """

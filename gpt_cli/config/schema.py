@@ -252,7 +252,7 @@ class TrainConfig(Section):
 
     @property
     def stored_per_weight(self) -> int:
-        """Largest number of values that a checkpoint adds per trained weight: two moments, and a factor or last weight."""
+        """Largest number of values a checkpoint adds per trained weight: two moments, and a factor or last weight."""
         return 2 + (self.rank is not None) + (self.ema_decay is not None)
 
     @property

@@ -108,7 +108,7 @@ def command_meant(word: str, commands: Iterable[str] = ()) -> str | None:
 
 
 def function_meant(name: str, functions: Iterable[str]) -> str | None:
-    """Return the name in `functions` that a wrong name (a command, another program's or a typo) means; else None."""
+    """Return the function that a wrong name means, such as a command or a typo of one of `functions`; else None."""
     command = (command_meant(name) or f"gpt {name.replace('_', '-')}").removeprefix("gpt ").partition(" -")[0]
     function = FUNCTIONS.get(command, command.replace(" ", "."))
     return function if function.partition(".")[0] in functions else nearest(name, functions)

@@ -1,4 +1,4 @@
-"""Recognise errors about lack of memory or open files, and choose exit codes of errors. Needs no torch."""
+"""Recognise errors that say that memory or file descriptors ran out, and choose exit codes. Needs no torch."""
 
 from __future__ import annotations
 
