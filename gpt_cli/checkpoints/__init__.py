@@ -1,1 +1,1 @@
-"""The files of a training run: checkpoints, metrics and samples, and how gpt finds them."""
+"""Read, write and find the files of a training run: checkpoints, metrics and samples."""

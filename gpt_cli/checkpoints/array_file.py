@@ -24,7 +24,7 @@ _SPACED = (", ", ": ")  # in the digest of a tuned lens that version 0.2 wrote
 
 @dataclass(frozen=True)
 class ArrayFile:
-    """A kind of array file: the key of its metadata, what error messages call it, and a hint for these errors."""
+    """A type of array file: its metadata have the key `key`, and error messages name it `what` and end with `hint`."""
 
     key: str
     what: str
@@ -53,7 +53,7 @@ class ArrayFile:
         return about, arrays
 
     def refusal(self, path: Path) -> CheckpointError:
-        """Return the error for a file that is damaged or not of this kind."""
+        """Return the error for a file that is damaged or of another type."""
         return CheckpointError(shown(path), f"this is not {self.what} of gpt, or it is damaged", hint=self.hint)
 
 

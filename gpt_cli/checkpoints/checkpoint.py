@@ -78,7 +78,7 @@ def on_cpu(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint durably; raise EnvironmentFailure if the system refuses."""
+    """Write a checkpoint file; a crash leaves the old or the new file whole. Raises EnvironmentFailure."""
     weights = {name: _plain(tensor) for name, tensor in checkpoint.weights.items()}
     stored = {name: (type_of(tensor.dtype), tensor.shape) for name, tensor in weights.items()}
     write_durably(path, prepared(checkpoint, stored, lambda: _contents(weights)))
@@ -211,7 +211,7 @@ def type_of(dtype: torch.dtype) -> str:
 
 
 def bytes_of(tensor: Tensor) -> memoryview:
-    """Return the bytes of a contiguous tensor."""
+    """Return a view of the bytes of a contiguous tensor on the CPU."""
     return tensor.view(-1).view(torch.uint8).numpy().data
 
 

@@ -65,7 +65,7 @@ class Header:
 
     @property
     def run(self) -> RunFiles:
-        """The run that contains the checkpoint."""
+        """The directory two levels above the file, which is the run if a run contains the checkpoint."""
         return RunFiles(self.path.parent.parent)
 
     @cached_property
@@ -236,7 +236,7 @@ class Progress:
 
     @property
     def model_step(self) -> int:
-        """The step at which the current model began: 0, or the last step of the teacher model trained before it."""
+        """The step after which training of this model began: 0, or the last step of the run's earlier teacher model."""
         return self.teachers[-1] if self.teachers else 0
 
     @property

@@ -56,7 +56,7 @@ def load(
 def load_for(
     host: Host, path: Path | None, checkpoint: str | None, expected: Header | None = None, *, as_stored: bool = False
 ) -> Loaded:
-    """Load a model for a command; if `host` holds a loaded model, return a copy, which the command may change."""
+    """Load a model for a command; if the caller, `host`, has loaded it already, return a copy, free to be changed."""
     if host.loaded is None:
         reuse_memory()
         return load(path, checkpoint, host.warn, expected, as_stored=as_stored)

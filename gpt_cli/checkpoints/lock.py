@@ -21,12 +21,12 @@ _LOOKS, _LOOK_EVERY = 5, 0.02  # `is_held` of another process has the lock for a
 
 @contextlib.contextmanager
 def sole_trainer(directory: Path, warn: Callable[[str], object], what: str = "run") -> Iterator[Callable[[], None]]:
-    """Run a block with the lock of a run directory; make the directory if it is missing. Readers need no lock.
+    """Hold the lock of a run directory inside the context; make a missing directory. Readers need no lock.
 
-    Yields a function that raises EnvironmentFailure if the directory has been moved away or replaced. After the block,
-    the lock file and directories made here that are empty are removed; the kernel frees the lock however the process
-    ends. Raises EnvironmentFailure if another process holds the lock or the directory cannot be written. `warn`
-    receives a line if the filesystem has no locks. `what` (run or sweep) names the directory in errors.
+    Yields a function that raises EnvironmentFailure if the directory has been moved away or replaced. At the end, the
+    context removes the lock file, and directories that it made if they are empty; if the process is killed, the kernel
+    frees the lock. Raises EnvironmentFailure if another process holds the lock or the directory cannot be written.
+    `warn` receives a line if the filesystem has no locks. `what` (run or sweep) names the directory in errors.
     """
     made: list[Path] = []
     path = directory / LOCK
@@ -54,7 +54,7 @@ def sole_trainer(directory: Path, warn: Callable[[str], object], what: str = "ru
 
 
 def is_held(directory: Path) -> bool:
-    """Return whether a process on this host trains in a directory; change nothing there."""
+    """Return whether a process on this host holds the lock of a directory, as each training does; change no file."""
     try:
         descriptor = os.open(directory / LOCK, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -130,10 +130,10 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def require_foreign(path: Path, *, replaces: bool = False) -> None:
-    """Raise UsageError if the output file `path` is, perhaps through links, a checkpoint or a file of a run.
+    """Raise UsageError if the output file `path`, or the target of a link there, is a checkpoint or a file of a run.
 
-    `replaces` allows overwriting a checkpoint outside runs. A name that a run reserves is refused even before the file
-    exists. Raises EnvironmentFailure if `path` cannot be written.
+    `replaces` allows overwriting a checkpoint outside runs. A path that is reserved for a file of a run is refused even
+    before that file exists. Raises EnvironmentFailure if `path` cannot be written.
     """
     with contextlib.suppress(OSError, RuntimeError):  # a circle of links, a missing permission: the writer reports it
         target = path.resolve()

@@ -33,14 +33,14 @@ class LoggedSample(NamedTuple):
 
 
 def read_log(path: Path, kind: type[GptError], *, hint: str | None = None) -> str:
-    """Return the text of a run's log file, bad UTF-8 replaced; raise `kind` or EnvironmentFailure if that fails."""
+    """Return a log of a run as text, with U+FFFD for bad UTF-8; raise `kind` or EnvironmentFailure if unreadable."""
     return read_bytes(path, kind, most=_MOST, hint=hint).decode("utf-8", "replace")
 
 
 def metrics_of(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | float]]:
-    """Yield the numbers of each complete line of metrics, by name; yield nothing if the file is missing.
+    """Yield each complete line of metrics as a dict name -> number, {} if it is damaged; nothing for a missing file.
 
-    Raises the errors of `read_log`, and an error of type `kind` for a line longer than any that a run writes.
+    Raises the errors of `read_log`, and an error of type `kind` for a line of METRICS_LINE bytes or more.
     """
     if not path.exists():
         return
@@ -53,7 +53,7 @@ def metrics_of(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | flo
 
 
 def last_metrics(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | float]]:
-    """Yield each undamaged line in the last 16 KiB of metrics, newest first; raise `kind` for an unreadable file."""
+    """Yield each undamaged line in the last 16 KiB of metrics as a dict, newest first; raise `kind` if unreadable."""
     if not path.exists():
         return
     with open_regular(path, kind) as file:
@@ -63,7 +63,7 @@ def last_metrics(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | f
 
 
 def numbers_of_line(line: str) -> dict[str, int | float]:
-    """Return the numbers in a line of metrics by name; {} if the line is damaged or names no step."""
+    """Return a line of metrics as a dict name -> number; {} if the line is damaged or names no step."""
     try:
         entry = strict_json(line)
     except (ValueError, RecursionError):
@@ -79,7 +79,7 @@ def step_in(line: str) -> int:
 
 
 def sample_record(sample: LoggedSample) -> str:
-    """Format a sample for samples.txt."""
+    """Return a sample as a part of samples.txt: a heading with the step, then the escaped text."""
     text = _TO_ESCAPE.sub(r"\\", sample.text)
     return f"=== step {sample.step} ===\n{text}\n"
 

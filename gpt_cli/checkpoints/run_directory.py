@@ -27,8 +27,8 @@ class RunDirectory(RunFiles):
     def open_for(self, config: Config | None, after: int | None = None) -> None:
         """Prepare the directory for a new run, or for resuming one after the step `after`; write the resolved config.
 
-        Without a `config`, an earlier one goes too, and `write_config` has to follow. Only files of a run are removed.
-        Raises EnvironmentFailure when the system refuses.
+        Removes the files of an earlier run, or, for resuming, all that is later than `after`. Without `config`, removes
+        config.yaml too; the caller then has to call `write_config`. Raises EnvironmentFailure.
         """
         make_directory(self.checkpoints)
         for path in self.temporaries():
@@ -120,11 +120,11 @@ class RunDirectory(RunFiles):
                 remove(path)
 
     def add_sample(self, step: int, text: str) -> None:
-        """Add a sample, durably: a half-written sample, unlike half a line of metrics, could not be recognised."""
+        """Add a sample to samples.txt, by a durable rewrite: half a sample, unlike half a line, would look whole."""
         write_durably(self.samples, [_log(self.samples).encode(), sample_record(LoggedSample(step, text)).encode()])
 
     def add_snapshot(self, step: int, content: bytes) -> None:
-        """Write a snapshot of the attention weights at `step`, durably."""
+        """Write `content`, the bytes of the attention snapshot of `step`, to its file, durably."""
         make_directory(self.attention)
         write_durably(self.snapshot_file(step), [content])
 

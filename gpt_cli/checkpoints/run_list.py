@@ -31,7 +31,7 @@ _MOST = ("an outcome of a run", OUTCOME_BYTES)
 
 
 class RunLoss(NamedTuple):
-    """The validation loss by which runs are compared: that of the closing evaluation, else the lowest so far."""
+    """The validation loss by which runs are compared: from the closing evaluation, else the lowest during training."""
 
     loss: float  # nats per token
     error: float | None  # the standard error of a closing loss
@@ -75,7 +75,7 @@ def have_one_tokenizer(runs: Iterable[Overview]) -> bool:
 
 
 def likeness_of(run: Overview, shipped: Mapping[str, Config]) -> Likeness | None:
-    """Return how a run's config differs from a shipped one; of an imported run, only where its files say it."""
+    """Return the shipped config nearest to a run's, and the differences (model and tokenizer only if imported)."""
     if run.config is None:
         return None
     alike = likeness(run.config, run.path.name, shipped)
@@ -90,12 +90,12 @@ def is_run(directory: Path) -> bool:
 
 
 def find_runs(directory: Path) -> list[Path]:
-    """Return [directory] if it is a run, else `runs_below(directory)`; raise OSError if it cannot be read."""
+    """Return [directory] for a run, else `runs_below(directory)`; raise OSError if the directory cannot be read."""
     return [directory] if is_run(directory) else runs_below(directory)
 
 
 def runs_below(directory: Path) -> list[Path]:
-    """Return the runs in a directory, then runs one level deeper (as in sweeps), each by name.
+    """Return the runs in a directory, then the runs one level deeper (as in sweeps), each list sorted by name.
 
     Directories that the user may not enter are left out. Raises OSError if `directory` cannot be read.
     """
@@ -117,7 +117,7 @@ def _is_open_run(directory: Path) -> bool:
 
 
 def overview(path: Path) -> Overview:
-    """Return a summary of a run: its state, steps and losses; a damaged run has the state "damaged" and no error."""
+    """Return a summary of a run: state, steps, losses. A damaged run raises no error, but has the state "damaged"."""
     problem = ""
     for _ in range(2):  # a trainer may remove a file while it is read
         try:
@@ -184,7 +184,7 @@ def _header(path: Path | None) -> Header | None:
 
 
 def _config(run: RunFiles, header: Header | None) -> Config:
-    """Return a run's config from `header`, which is fast, or from config.yaml if `header` is None or older."""
+    """Return a run's config: from config.yaml if that is newer than the checkpoint, else from `header` (faster)."""
     path = run.config
     is_older = header and is_config(path, whole=True) and path.stat().st_mtime_ns <= header.path.stat().st_mtime_ns
     return header.config if header and is_older else read_run_config(path)

@@ -47,7 +47,7 @@ class RunFiles:
         self.foreign_best = self.checkpoints / "best-of-another-run.safetensors"
 
     def sent(self, logger: str) -> Path:
-        """Return the path of the file that records the lines already sent to `logger`."""
+        """Return the path of the file that records which lines the logger named `logger` has already received."""
         return self.logs / logger / "sent.jsonl"
 
     def logger_folders(self) -> list[Path]:
@@ -60,17 +60,17 @@ class RunFiles:
         return f"gpt train --out {shlex.quote(str(self.path))} --resume"
 
     def intact(self) -> tuple[str, str | None]:
-        """Return error text, such as "the newest checkpoint is of step 5", and a hint to resume (None: no run)."""
+        """Return a clause for errors, "the newest checkpoint is of step 5", and a hint to resume (None: no run yet)."""
         steps = list(self.steps())
         clause = f"the newest checkpoint is of step {steps[-1]:,}" if steps else "nothing was saved yet"
         return clause, f"continue with {self.resume_command}" if self.exists() else None
 
     def exists(self) -> bool:
-        """Return whether the directory is a run, by the content of its files."""
+        """Return whether the directory is a run: it has checkpoints/ and a config or checkpoint that gpt wrote."""
         return holds_run(self.path)
 
     def files(self) -> list[Path]:
-        """Return the existing files whose names are those of run files."""
+        """Return the existing files of a run, by their paths alone: checkpoints, logs, config.yaml and others."""
         by_step = (path for paths in (self.steps(), self.snapshots(), self.maps()) for path in paths.values())
         single = (self.best, self.metrics, self.samples, self.outcome, self.loss_picture, self.config)
         return [path for path in (*self.logs.glob("*/sent.jsonl"), *by_step, *single) if path.exists()]
@@ -171,7 +171,7 @@ def run_of_checkpoint(path: Path) -> RunFiles | None:
 
 
 def run_name(checkpoint: Path) -> str:
-    """Return how messages name a checkpoint: by the path of its run, or of its file if it is outside a run."""
+    """Return the name of a checkpoint in messages: the path of its run, or of the file itself outside a run."""
     run = run_of_checkpoint(checkpoint)
     return visible(checkpoint if run is None else run.path)
 

@@ -25,9 +25,9 @@ Read = TypeVar("Read")
 
 
 def find_header(path: str | Path | None, checkpoint: str | None = None, host: Host | None = None) -> Header:
-    """Return the header of the named checkpoint; without `checkpoint`, of the first undamaged checkpoint of the run.
+    """Return the header of the named checkpoint, or else of the run's first checkpoint whose header is undamaged.
 
-    If `host` has already loaded a model, return the header of that model. Raises CheckpointError.
+    If the caller, `host`, has already loaded a model, return its header. Raises CheckpointError.
     """
     if host is not None and host.loaded is not None:
         return host.loaded.header
@@ -64,7 +64,7 @@ def first_usable(
 
 
 def find_checkpoint(path: str | Path | None, checkpoint: str | None = None) -> Path:
-    """Return the first of the files that `find_checkpoints` returns."""
+    """Return the named or default checkpoint file: the first of those that `find_checkpoints` returns."""
     return find_checkpoints(path, checkpoint)[0]
 
 
@@ -116,7 +116,7 @@ def _is_trained(path: Path) -> bool:
 
 
 def near_run(path: Path, *, trained: bool = False, directories: bool = False) -> Path | None:
-    """Return the run that contains a mistyped path, or has the most similar name; None if no name is similar.
+    """Return the run that a mistyped path may mean: the run that contains it, else the most similar name, or None.
 
     `trained` restricts the search to runs with a checkpoint; `directories` adds directories of runs, such as sweeps.
     """
@@ -130,7 +130,7 @@ def near_run(path: Path, *, trained: bool = False, directories: bool = False) ->
 
 
 def run_hint(path: Path | None = None, *, trained: bool = False, directories: bool = False) -> str:
-    """Return a hint that suggests the run with the name most like a mistyped path, or else lists the runs."""
+    """Return a hint for an error: the run that `near_run` returns for a mistyped path, or else a list of runs."""
     if path is not None and (near := near_run(path, trained=trained, directories=directories)):
         return f"did you mean {shlex.quote(visible(near))}?"
     runs = _runs(trained=trained)

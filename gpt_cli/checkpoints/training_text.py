@@ -68,7 +68,7 @@ def config_with_text(header: Header, advice: str = NAME_ONE, *, stdin: bool = Fa
 
 
 def trusted_config(header: Header) -> Config:
-    """Return the config of the run that trained a model, or else the checkpoint's config without untrusted settings."""
+    """Return the config of a model's run, or else the checkpoint's config with defaults for settings that may harm."""
     run = run_of_checkpoint(header.path)
     run_config = None if run is None or _of_transformers(run) or is_imported(run) else valid_config(run)
     return run_config or without_untrusted_settings(header.config)
@@ -82,10 +82,10 @@ def valid_config(run: RunFiles) -> Config | None:
 
 
 def located(data: DataConfig, run: Path, notice: Notify) -> DataConfig:
-    """Return a run's data settings; relative paths that do not exist from here are resolved from another folder.
+    """Return a run's data settings, with relative paths that the current directory lacks resolved from another folder.
 
-    That folder is the nearest parent of the run that has all these files, such as the one where `gpt train` was called;
-    `notice` receives a line about it. Without such a folder, the paths stay as they are.
+    That folder is the nearest parent of the run that contains all these files, such as the directory where the user
+    called `gpt train`; `notice` receives a line with its name. Without such a folder, the paths stay as they are.
     """
     relative = [
         name for name in _sources(data) if name not in (STDIN, *ENTRIES) and not os.path.isabs(os.path.expanduser(name))
@@ -136,7 +136,7 @@ def readable_prompt(header: Header) -> str:
 
 
 def opening(header: Header) -> str:
-    """Return the first line that all early samples of a run share, cut to whole words; "" if they share none."""
+    """Return the likely prompt of a run: the first line that all early samples share, in whole words, or ""."""
     samples = _samples(header)
     alike = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*samples, strict=False))
     shared = "".join(letters[0] for letters in alike)
@@ -157,7 +157,7 @@ def _samples(header: Header) -> list[str]:
 
 
 def no_text(where: str, advice: str = NAME_ONE) -> UsageError:
-    """Return the error that refuses to read a text named only by a checkpoint outside a run."""
+    """Return the error for a training text that gpt does not read, because only a checkpoint outside a run names it."""
     sentence = "gpt does not read the text that a model names by itself, because a stranger may have chosen it"
     return UsageError(where, sentence, hint=advice)
 
