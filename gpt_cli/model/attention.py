@@ -24,7 +24,7 @@ Kernel = Callable[[Tensor, Tensor, Tensor, ToDraw, float], Tensor]
 def causal_mask(num_tokens: int, device: torch.device | None = None, window: int | None = None) -> Tensor:
     """Return the causal mask, bool [T, T] with queries as rows: True where a query must not attend to a key.
 
-    With `window`, a query attends only to the last `window` tokens, its own included. Beltagy et al. 2020, section 3.1.
+    With `window`, a query attends to itself and the `window` - 1 tokens before it. Beltagy et al. 2020, section 3.1.
     """
     later = torch.ones(num_tokens, num_tokens, dtype=torch.bool, device=device).triu(1)
     return later if window is None else ~(~later).triu(1 - window)
@@ -58,18 +58,18 @@ def attention_weights(scores: Tensor, mask: Tensor, scale: float) -> Tensor:
 
 
 class Stages(NamedTuple):
-    """Intermediate tensors of a head: queries, keys, values, output (`heads`) [B, T, K]; scores, weights [B, T, T]."""
+    """Intermediate tensors of a head: queries, keys, values [B, T, K], scores, weights [B, T, T], output [B, T, K]."""
 
     queries: Tensor
     keys: Tensor
     values: Tensor
-    scores: Tensor
+    scores: Tensor  # before scale and mask
     weights: Tensor
-    heads: Tensor
+    heads: Tensor  # the output, weights @ values
 
 
 def causal_stages(queries: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None = None) -> Stages:
-    """Compute causal attention of one head from queries, keys and values [B, T, K]; return all intermediate tensors."""
+    """Compute causal attention of one head from queries, keys and values [B, T, K]; return all tensors in between."""
     scores = attention_scores(queries, keys)
     weights = attention_weights(scores, causal_mask(queries.shape[-2], queries.device, window), scale)
     return Stages(queries, keys, values, scores, weights, weights @ values)
@@ -109,9 +109,9 @@ class Attention(nn.Module):
 
 
 def concatenate_layers(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
-    """Return one weight [all outputs, inputs] and one bias [all outputs] that compute all `layers` in one product.
+    """Concatenate layers with the same input into one weight [sum of out, in] and one bias [sum of out].
 
-    Gradients reach each layer. The bias is None if the layers have no biases.
+    One F.linear then computes all layers, and gradients reach each of them. The bias is None if no layer has one.
     """
     weights: list[Tensor] = [layer.weight for layer in layers]
     biases: list[Tensor] = [layer.bias for layer in layers if layer.bias is not None]
@@ -168,7 +168,7 @@ class HeadNorm(nn.RMSNorm):
 
 
 class SelfAttention(nn.Module, ABC):
-    """Base class of all forms of causal attention with H heads: [B, T, D] -> [B, T, D].
+    """Base class of multi-head, grouped-query and latent attention, all causal with H heads: [B, T, D] -> [B, T, D].
 
     A subclass defines the parameters and computes queries, keys and values in two ways: for one head (`project_head`)
     and for all heads at once (`project`). With `fused`, all heads run in a few large products; otherwise each head runs
@@ -222,8 +222,8 @@ class SelfAttention(nn.Module, ABC):
     ) -> Tensor:
         """Attend with all heads: [B, T, D] -> [B, T, D]. Dropout keeps weights where `keep` [B, H, T, T] is True.
 
-        If `keep` is None, torch draws it; if it is a ToDraw, `kernel` does. `document_mask` [B, T, T] is True where a
-        key is of another text; without `fused`, it must be None.
+        If `keep` is None, torch draws it; if it is a ToDraw, `self.kernel` draws it. `document_mask` [B, T, T] is True
+        where a key is of another text; without `fused`, it must be None.
         """
         if not self.fused:
             assert document_mask is None, "one head by itself computes one text"
@@ -262,7 +262,7 @@ class SelfAttention(nn.Module, ABC):
         return causal_stages(queries, keys, values, self.scale, self.window)
 
     def stages(self, x: Tensor, rotation: Tensor | None, heads: Sequence[int]) -> Stages:
-        """Compute `Stages` of the given heads: [B, heads, T, K], scores and weights [B, heads, T, T]; no dropout."""
+        """Compute the `Stages` of the given heads from x [B, T, D], with shapes [B, heads, T, ...], without dropout."""
         queries, keys, values = self.project(x, rotation, heads)
         flat = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
         attended = attend(*flat, causal_bias(queries, self.window), self.scale)
@@ -273,7 +273,7 @@ class SelfAttention(nn.Module, ABC):
 class MultiHeadAttention(SelfAttention):
     """Multi-head attention with an output projection: [B, T, D] -> [B, T, D]. Vaswani et al. 2017, section 3.2.2.
 
-    The head size is `head_size`, or D / H by default. With `norm_epsilon`, queries and keys are normalised.
+    The head size is `head_size`, or D / H by default. With `norm_epsilon`, an RMSNorm normalises queries and keys.
     """
 
     def __init__(

@@ -98,7 +98,7 @@ def estimate(
 
 
 def gradients_waiting(num_micro_batches: int) -> int:
-    """Number of partial sums kept at once, beside the gradient, while `tree_sum` adds micro-batches: 4 -> 1, 8 -> 2."""
+    """Return how many partial sums of gradients wait in memory while `tree_sum` adds micro-batches: 4 -> 1, 8 -> 2."""
     levels = 0
     while num_micro_batches > 2 and num_micro_batches % 2 == 0:
         num_micro_batches //= 2
@@ -107,7 +107,7 @@ def gradients_waiting(num_micro_batches: int) -> int:
 
 
 def cache_bytes_by_attention(config: ModelConfig) -> dict[str, int]:
-    """Return the cache bytes per token of each form of attention; forms other than the config's have default sizes."""
+    """Return form of attention -> cache bytes per token; forms other than the config's have default sizes."""
     size_keys = ("num_key_value_heads", "latent_size", "query_latent_size", "rotary_size")
     forms = get_args(ModelConfig.model_fields["attention"].annotation)
     others = {form: config.changed(attention=form, **dict.fromkeys(size_keys)) for form in forms}
@@ -138,7 +138,7 @@ def _laid_out(config: ModelConfig, vocab_size: int) -> GPT:
 def _activation_bytes(
     config: ModelConfig, parameters: int, vocab_size: int, num_sequences: int, dtype: str, device: str
 ) -> int:
-    """Estimate the bytes of activations, saved for backward or temporary, and of `parameters` weights in `dtype`."""
+    """Estimate the bytes of activations, saved for backward or temporary, and of the weights' copies in bfloat16."""
     size = 2 if dtype == "bfloat16" else 4  # of an entry of a product's result
     casts = size * parameters if size < 4 else 0  # of the weights
     width, length = config.d_model, config.context_length

@@ -44,7 +44,7 @@ class DropMasks:
     keys: Tensor | None = None
 
     def on(self, device: torch.device) -> DropMasks:
-        """Return a copy with `first_sequence` as a tensor on the device, so that a new value needs no compilation."""
+        """Return a copy with `first_sequence` as a tensor on the device, so that a compiled block serves any number."""
         first = torch.full((), int(self.first_sequence), dtype=torch.int32, device=device)
         return replace(self, first_sequence=first)
 
@@ -89,7 +89,7 @@ class ToDraw(NamedTuple):
 
 
 def drop_keys(seed: int, step: int, num_blocks: int) -> np.ndarray:
-    """Return the keys from which all dropout masks of a step are drawn: uint64 [L, 3], to be split by `key_halves`."""
+    """Return the 64-bit keys of all dropout masks of a step, three for each block: uint64 [L, 3], for `key_halves`."""
     keys = [stream_key(seed, "dropout", step, block, site) for block in range(num_blocks) for site in _SITES]
     return np.array(keys, np.uint64).reshape(num_blocks, len(_SITES))
 
@@ -100,9 +100,9 @@ def key_halves(keys: Tensor) -> Tensor:
 
 
 def random_words_on_device(key: int | Tensor, start: int | Tensor, count: int, device: torch.device) -> Tensor:
-    """Compute with torch the same random bits as `gpt_cli.common.rng.random_words`: int32 [count].
+    """Compute with torch the same random words start..start+count-1 as `common.rng.random_words`: int32 [count].
 
-    The key is an int of 64 bits, or its two halves on the device, the lower half first: int32 [2].
+    `key` is an int of 64 bits, or its two halves on the device, the lower half first: int32 [2].
     """
     words = torch.arange(count, dtype=torch.int32, device=device)
     words += _int32(start)

@@ -1,4 +1,4 @@
-"""The whole model: token ids in, logits out."""
+"""The whole model, from token ids to logits: embeddings, blocks, final norm and output layer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gpt_cli.model.positions import RopeScaling, RotaryPositions, SinusoidalPosi
 class GPT(nn.Module):
     """A decoder-only transformer: ids [B, T] -> logits [B, T, V], at each position the logits of the next token.
 
-    The layout is that of GPT-2 (Radford et al. 2019). `generator` draws the initial weights; None means torch's own.
+    The layout is that of GPT-2 (Radford et al. 2019). `generator` draws the initial weights (None: torch's default).
     """
 
     def __init__(self, config: ModelConfig, vocab_size: int, generator: torch.Generator | None = None):
@@ -64,9 +64,10 @@ class GPT(nn.Module):
         return (self.token_embedding if self.output_layer is None else self.output_layer).weight
 
     def forward(self, ids: Tensor, masks: DropMasks | None = None, positions: Tensor | None = None) -> Tensor:
-        """Compute logits: ids [B, T] -> [B, T, V], T at most context_length. In training, `masks` gives dropout masks.
+        """Compute logits: ids [B, T] -> [B, T, V], T at most context_length.
 
-        `positions` [B, T] restart at 0 where a packed text begins; attention then stays within each text.
+        In training, `masks` gives the dropout masks (None: torch draws them). `positions` [B, T] restart at 0 where a
+        packed text begins; attention then stays within each text.
         """
         x, rotation = self.embed(ids, positions)
         document_mask = None if positions is None else document_mask_of(positions)
@@ -90,7 +91,7 @@ class GPT(nn.Module):
         return self.logits(self.last_residual(ids)[:, -1])
 
     def last_residual(self, ids: Tensor) -> Tensor:
-        """Compute the residual stream after all blocks of a model in evaluation mode: ids [B, T] -> [B, T, D]."""
+        """Compute the residual stream after the last block, for a model in evaluation mode: ids [B, T] -> [B, T, D]."""
         x, rotation = self.embed(ids)
         for block in self.blocks:
             x = block(x, rotation)
@@ -107,7 +108,7 @@ class GPT(nn.Module):
     def attention_stages(
         self, ids: Tensor, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
     ) -> Iterator[Stages]:
-        """Yield, layer by layer, the intermediate tensors of the given heads in the given layers; None means all.
+        """Yield the `Stages` of attention of each given layer, in model order, for the given heads; None means all.
 
         There is no dropout, not even in training mode. The model runs only up to the heads of the last given layer.
         """
@@ -132,13 +133,13 @@ class GPT(nn.Module):
     def attention_weights(
         self, ids: Tensor, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
     ) -> Tensor:
-        """Compute attention weights of layers, in model order, and heads (None: all): ids [B, T] -> [L, B, H, T, T]."""
+        """Compute attention weights, those of `attention_stages` stacked: ids [B, T] -> [layers, B, heads, T, T]."""
         return torch.stack([stages.weights for stages in self.attention_stages(ids, layers, heads)])
 
     def take_weights(self, weights: Mapping[str, Tensor]) -> GPT:
         """Replace parameters, by name, with the given tensors themselves, not copies; return the model.
 
-        `load_state_dict` compares each block with all names, which takes seconds for a thousand blocks.
+        `load_state_dict` would compare each block with all names: seconds for a thousand blocks.
         """
         for name, tensor in weights.items():
             module, _, parameter = name.rpartition(".")
@@ -146,7 +147,7 @@ class GPT(nn.Module):
         return self
 
     def compile_blocks(self, compiled: bool = True) -> GPT:
-        """Let training run each block through torch.compile, or as it is if not `compiled`; return the model."""
+        """Compile each block with torch.compile for training; with `compiled` False, undo this; return the model."""
         self._compiled = [torch.compile(_drawing(block)) for block in self.blocks] if compiled else []  # type: ignore[arg-type]
         return self
 
@@ -157,7 +158,7 @@ class GPT(nn.Module):
         return self
 
     def use_kernel(self, kernel: Kernel | None) -> GPT:
-        """Let every block without an attention window compute attention with dropout by `kernel`; return the model."""
+        """Compute attention with dropout by `kernel` (None: by torch) in blocks without a window; return the model."""
         for block, window in zip(self.blocks, self.config.windows, strict=True):
             block.attention.kernel = kernel if window is None else None
         return self
@@ -185,9 +186,9 @@ class GPT(nn.Module):
             yield
 
     def embed(self, ids: Tensor, positions: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """Compute the embeddings [B, T, D] of ids [B, T], and RoPE's cosines and sines [2, T, size], or None.
+        """Compute the embeddings [B, T, D] of ids [B, T], and RoPE's cosines and sines [2, T, rotated_size], or None.
 
-        `positions` [B, T] replace positions 0..T-1; the cosines and sines are then [2, B, 1, T, size].
+        `positions` [B, T] replace positions 0..T-1; the cosines and sines are then [2, B, 1, T, rotated_size].
         """
         num_tokens = ids.shape[1]
         assert num_tokens <= self.config.context_length, "the caller cuts to context_length"

@@ -28,7 +28,7 @@ class SinusoidalPositions(nn.Module):
 
 
 class RopeScaling(NamedTuple):
-    """Llama 3's scaling of RoPE for longer texts: pairs that rotate slowly are made to rotate more slowly still.
+    """Llama 3's scaling of RoPE's frequencies for longer texts: low frequencies become lower, high ones stay.
 
     Frequencies of fewer than `low` turns in `original_length` tokens are divided by `factor`; those of more than `high`
     turns stay; those between are interpolated.
@@ -40,7 +40,7 @@ class RopeScaling(NamedTuple):
     high: float
 
     def slowed(self, frequencies: Tensor) -> Tensor:
-        """Return RoPE frequencies, in radians per token, scaled as in the code of Llama 3.1."""
+        """Return RoPE frequencies, in radians per token, after this scaling, as in the code of Llama 3.1."""
         turns = self.original_length * frequencies / (2 * math.pi)
         unchanged = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
         return frequencies * (unchanged + (1 - unchanged) / self.factor)
@@ -70,13 +70,13 @@ class RotaryPositions(nn.Module):
         return torch.cat([tables, tables], dim=-1)
 
     def frequencies(self, device: torch.device | None = None) -> Tensor:
-        """Return the radians by which RoPE rotates each pair from one token to the next: float64 [size / 2]."""
+        """Return the angle, in radians, by which RoPE rotates each pair of numbers per token: float64 [size / 2]."""
         frequencies = _frequencies(self.size, self.base, device)
         return frequencies if self.scaling is None else self.scaling.slowed(frequencies)
 
 
 def rotate(x: Tensor, rotation: Tensor) -> Tensor:
-    """Apply RoPE: rotate each pair (i, i + R/2) of queries or keys, [..., T, K], by cosines and sines [2, T, R].
+    """Apply RoPE to queries or keys [..., T, K]: rotate each pair (i, i + R/2) by cosines and sines [2, T, R].
 
     Only the first R numbers of each query or key are rotated.
     """

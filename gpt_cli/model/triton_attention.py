@@ -1,6 +1,6 @@
 """Causal attention with dropout as Triton kernels, which never store attention weights: Dao 2023 (FlashAttention-2).
 
-`attend` in attention.py is the readable twin. Masks are those of dropout.py, bit for bit. Needs Triton.
+`attend` in attention.py computes the same with torch. The masks equal those of dropout.py. Needs Triton.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _mix(words, half):
 
 @triton.jit
 def _kept(keys, first, least, head, rows, columns, H, T):
-    """Return where dropout keeps a head's weights, for rows (queries) [BQ] and columns (keys) [BK]: bool [BQ, BK]."""
+    """Draw a part of a head's dropout mask, for rows (queries) [BQ] and columns (keys) [BK]: bool [BQ, BK]."""
     lanes = ((head % H) * T + rows[:, None]) * T + columns[None, :]
     words = (tl.load(first) + head // H) * ((H * T * T + 1) // 2) + (lanes >> 1)
     words = words.to(tl.uint32)
@@ -177,7 +177,7 @@ def _backpropagate(run: Callable[..., Any], ctx: Any, *gradients: Any) -> tuple[
 
 
 class _EagerAttention(torch.autograd.Function):
-    """The kernels as an autograd function for uncompiled blocks; a custom operator would import torch's compiler."""
+    """The kernels as an autograd function, for blocks that are not compiled: it does not import torch's compiler."""
 
     forward = staticmethod(_run)
     setup_context = staticmethod(_setup_context)

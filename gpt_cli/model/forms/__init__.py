@@ -1,1 +1,1 @@
-"""The forms of attention that a config can choose, and parts that the default model does not use."""
+"""Grouped-query and latent attention, cross-attention, and n-gram embeddings, none of them in the default model."""

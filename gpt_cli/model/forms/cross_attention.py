@@ -12,7 +12,7 @@ from gpt_cli.model.attention import Attention, attention_scores, attention_weigh
 
 
 def padding_mask(ids: Tensor, padding: int) -> Tensor:
-    """Return a mask that is True at keys that are padding, for all queries alike: ids [B, S] -> bool [B, 1, S]."""
+    """Return the mask of keys, for all queries alike, True where the id is `padding`: ids [B, S] -> bool [B, 1, S]."""
     return (ids == padding)[:, None, :]
 
 

@@ -66,7 +66,7 @@ class LatentAttention(SelfAttention):
         self.scale = score_scale(K + R, scaled)
 
     def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute one head's queries and keys [B, T, K + R] and values [B, T, K]; `rotation` [2, T, R] is RoPE's."""
+        """Compute queries and keys [B, T, K + R] and values [B, T, K] of one head; `rotation` is [2, T, R]."""
         weights = self.heads[head]
         latent, source = self.W_DKV(x), self.query_source(x)
         queries, keys = weights.W_UQ(source), weights.W_UK(latent)

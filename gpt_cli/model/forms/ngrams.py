@@ -1,4 +1,4 @@
-"""N-gram embeddings, which tell the first block the previous tokens, so it need not learn to attend to them."""
+"""N-gram embeddings: the first block receives the previous tokens, so it need not learn to attend to them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class NgramEmbedding(nn.Module):
     """Add to each token learned embeddings of the n-grams (n from 2 to `longest`) that end with it, then normalise.
 
     The table for each n has a row for each possible n-gram, but at most `num_rows`, which n-grams then share by a hash.
-    modded-nanogpt has such tables for bigrams. Each text counts as preceded by end-of-text, which is the last id.
+    modded-nanogpt has such tables for bigrams. Before the first token of a text, n-grams contain the last id of the
+    vocabulary, which is end-of-text in the tokenizers of gpt.
     """
 
     def __init__(self, longest: int, num_rows: int, vocab_size: int, d_model: int):
