@@ -109,16 +109,16 @@ class Decoder:
         return self._refill(full, ids)
 
     def append(self, ids: Sequence[int]) -> None:
-        """Append one id to each list in `tokens`, the host's record of the sequences, without computing anything."""
+        """Append one id to the list of each sequence in `tokens`, without running the model."""
         for row, token in zip(self.tokens, ids, strict=True):
             row.append(token)
 
     def caches_by_reach(self) -> dict[int, Cache]:
-        """Return a cache for each `reach` (tokens that a token sees); all caches of a `reach` have equal slots."""
+        """Return reach (how many tokens a token sees) -> a cache; all caches of equal reach have the same slots."""
         return {layer.cache.reach: layer.cache for layer in self.layers}
 
     def make_room(self) -> None:
-        """Make room in all caches for one more token of each row."""
+        """Make room in all caches for one more token of each sequence."""
         for layer in self.layers:
             layer.cache.make_room(self.end)
 
@@ -136,18 +136,18 @@ class Decoder:
 
     @property
     def is_full(self) -> bool:
-        """True if the next token of some row has no position left, so that `decode` will refill the row's cache."""
+        """Whether a sequence fills context_length, with absolute positions, so that `decode` will refill its cache."""
         return self.positions is not None and max(map(len, self.tokens)) >= self.config.context_length
 
     def recent_ids(self, T: int, rows: Sequence[int] | None = None) -> Tensor:
-        """Return the last n + T ids of `rows` (None: all): [R, n + T], padded in front; the first n are for n-grams."""
+        """Return the last T ids of `rows` (None: all), after n earlier ids for n-grams, padded in front: [R, n + T]."""
         num_before = 0 if self.ngrams is None else self.config.ngram_embedding or 0
         padding = [len(self.token_embedding) - 1] * (num_before + T)
         rows = range(len(self.tokens)) if rows is None else rows
         return torch.tensor([(padding + self.tokens[row][-len(padding) :])[-len(padding) :] for row in rows])
 
     def embed(self, ids: Tensor, positions: Tensor) -> Tensor:
-        """Embed the last T of `ids` [R, n + T] at `positions` [R, T]: [R, T, D]; the first n are for n-grams."""
+        """Embed the last T of `ids` [R, n + T] at `positions` [R, T] -> [R, T, D]; n-grams contain the n ids before."""
         num_before = ids.shape[1] - positions.shape[1]
         x = self.token_embedding[ids[:, num_before:]].to(self.plain_dtype)
         if self.ngrams is not None:
@@ -173,7 +173,7 @@ class Decoder:
         return self.compute(x, step)
 
     def compute(self, x: Tensor, step: DecodeStep) -> Tensor:
-        """Run the blocks and the output layer: the step's embeddings [R * T, D] -> logits [R, V] of the next tokens."""
+        """Run all blocks and the output layer: embeddings [R * T, D] of a step -> logits [R, V] of the next tokens."""
         for layer in self.layers:
             attention_input = layer.norm_1(x) if self.config.norm_position == "pre" else x
             x = self._after_attention(layer, x, layer.cache.mix(attention_input, step))

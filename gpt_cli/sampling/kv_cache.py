@@ -28,8 +28,9 @@ _NEW_SLOTS = 256  # for tokens after a prompt, before there are more
 class DecodeStep:
     """A decoding step that runs the last T tokens of each of R sequences, in cache slots `start` to `end` - 1.
 
-    Slot 0 has the longest prompt's first token. `starts` are the slots where the rows' windows start, after padding. If
-    T > 1, tokens attend to no slot before `start`. `rotation` [2, R, 1, T, size] has RoPE's cosines and sines.
+    `rows` selects the R sequences among the B of a cache, and `starts` has the first slot of each after padding. Slot 0
+    has the longest prompt's first token. If T > 1, tokens attend only to slots from `start` on. `rotation`, None or
+    [2, R, 1, T, size], has RoPE's cosines and sines.
     """
 
     rows: slice | Tensor
@@ -42,8 +43,8 @@ class DecodeStep:
     def hidden(self, first: int, start: int, end: int, reach: int, like: Tensor) -> Tensor | None:
         """Return the attention mask, -inf where a query must not attend, else 0: [R, 1, end - start, end - first].
 
-        Queries are in slots `start` to `end`, keys in slots `first` to `end`; a query attends to at most `reach` keys.
-        None means no mask. Padding attends to itself, since softmax needs at least one key.
+        Queries are in slots `start` to `end` - 1, keys in `first` to `end` - 1; a query sees at most `reach` keys. None
+        hides nothing. Padding attends to itself, since softmax needs at least one key.
         """
         if end - start == 1 and max(self.starts) <= first:
             return None
@@ -55,7 +56,7 @@ class DecodeStep:
         return like.new_zeros(hidden.shape).masked_fill(hidden, -torch.inf)[:, None]
 
     def visible_slots(self, cache: Cache) -> slice | None:
-        """Return the slots that the tokens may attend to, counted from `cache.base`; None if the cache lacks some."""
+        """Return the slots to which the tokens may attend, counted from `cache.base`; None if T exceeds the reach."""
         num_tokens, end = self.end - self.start, self.end - cache.base
         if num_tokens > cache.reach:
             return None
@@ -139,7 +140,7 @@ class Cache(ABC):
         return mixed.view(R, H, T, -1)
 
     def _bias(self, step: DecodeStep, first: int, start: int, end: int, like: Tensor) -> Tensor | None:
-        """Return the mask to add to scores of queries in slots `start` to `end`: [R * G or 1, H // G * T, end - first].
+        """Return the mask to add to scores of queries from slot `start` on: [R * G or 1, H // G * T, end - first].
 
         None: no mask. The heads of a group are stacked along the queries; a first dimension of 1 serves all groups.
         """
@@ -255,7 +256,7 @@ CACHES: Mapping[type[SelfAttention], Callable[[Any, Products, int], Cache]] = {
 
 
 def make_cache(attention: SelfAttention, products: Products, context_length: int) -> Cache:
-    """Make the cache that fits a layer's form of attention; a token attends to at most context_length tokens."""
+    """Make the cache of a layer: KeyValueCache or LatentCache; a token attends to at most context_length tokens."""
     # not the cache of a form from which this one is derived, which may keep something else
     if type(attention) not in CACHES:
         raise unknown_form("sampling", type(attention).__name__)

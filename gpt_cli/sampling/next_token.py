@@ -1,4 +1,4 @@
-"""Compute the probabilities of the next token, and draw it; `HostDraws` draws on the CPU."""
+"""Compute the probabilities of the next token, and draw the token; `HostDraws` draws on the CPU."""
 
 from __future__ import annotations
 

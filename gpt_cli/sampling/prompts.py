@@ -22,8 +22,8 @@ def read_prompt(
     """Read the prompt from `file`, `prompt` or piped `stdin`; return its text, and its source for error messages.
 
     Error hints show a prompt that the model of `header` can read. Calls from Python give None as `stdin`; then `-` is a
-    normal prompt. One line break at the end of a file or of stdin is not part of the prompt. Raises DataError if a file
-    or stdin has no other text, unless the prompt `may_be_empty`, and UsageError if there is no prompt.
+    normal prompt. One line break at the end of a file or of stdin is not part of the prompt. Raises UsageError if there
+    is no prompt, and DataError if a file or stdin contains no text but this line break, unless `may_be_empty`.
     """
     if file is not None:
         return _decoded(_content_of(file), str(file), header, may_be_empty=may_be_empty), "‹prompt_file›"
@@ -64,12 +64,11 @@ def encode_text(tokenizer: Tokenizer, text: str, source: str) -> list[int]:
 def encode_prompt(
     tokenizer: Tokenizer, text: str, context_length: int, num_generated: int = 0, *, source: str, truncate: bool | None
 ) -> list[int]:
-    """Encode a prompt, behind the ids that begin every text, to at most context_length - `num_generated` ids.
+    """Encode a prompt to at most context_length - `num_generated` ids, after the ids with which every text begins.
 
-    An empty prompt gives only the ids that begin every text, or end-of-text if the tokenizer has none.
-
-    Raises UsageError if there is no room for a prompt, DataError if the ids do not fit, unless `truncate` lets the
-    first ids be dropped, and the errors of `encode_text`. `truncate` is None if the command has no such flag.
+    If the tokenizer has no such ids, an empty prompt gives end-of-text. `truncate` drops the first ids of a prompt that
+    is too long; it is None if the command has no such flag. Raises UsageError if there is no room for a prompt,
+    DataError if the ids do not fit and `truncate` is not true, and the errors of `encode_text`.
     """
     ids = tokenizer.begin(encode_text(tokenizer, text, source))
     max_length = context_length - num_generated
@@ -95,7 +94,7 @@ def _offered(header: Header | None) -> str:
 
 
 def _content_of(file: Path) -> bytes:
-    """Read a prompt's file as UTF-8; compressed texts and documents such as PDF are converted as in training."""
+    """Return the bytes of a prompt file, with compressed texts and documents such as PDF converted to plain text."""
     from gpt_cli.text.file_formats import Reading, is_packed_text, read_file
     from gpt_cli.text.remarks import Remarks
 

@@ -31,7 +31,7 @@ class RecordedStep(DecodeStep):
     bases: Mapping[int, Tensor]  # by reach, the first slot in memory: int64 [1]
 
     def hidden(self, first: int, start: int, end: int, reach: int, like: Tensor) -> Tensor:
-        """Return the mask of scores, -inf where the token may not attend, else 0: [R, 1, 1, slots]."""
+        """Return the mask to add to scores, -inf at slots that the token must not see, else 0: [R, 1, 1, slots]."""
         keys = torch.arange(end - first, device=like.device) + self.bases[reach]
         oldest = torch.maximum(self.first_slots, self.slot - reach + 1)[:, None]
         hidden = (keys > self.slot) | (keys < oldest)
@@ -101,7 +101,7 @@ class RecordedDraws:
 
     @torch.inference_mode()
     def begin(self, tokens: Sequence[int]) -> None:
-        """Start to draw on the device: launch the step after `tokens`, which both `trial` and the host have drawn."""
+        """Start to draw on the device after `trial`: launch the step after `tokens`, the last draws of the host."""
         self._step += 1
         if self._decoder.is_full:
             self._recompute(tokens)
@@ -111,7 +111,7 @@ class RecordedDraws:
 
     @torch.inference_mode()
     def next(self) -> list[Draw]:
-        """Launch the next step; return the previous step's tokens; raise CheckpointError if logits are not finite."""
+        """Launch the next step; return the draws of the last step; raise CheckpointError if logits are not finite."""
         launched = self._pending
         if self._decoder.is_full:
             drawn = self._read(*launched)
@@ -202,9 +202,10 @@ class RecordedDraws:
 
 
 def recorded_draws(host: HostDraws, num_tokens: int, warn: Notify) -> tuple[HostDraws | RecordedDraws, list[Draw]]:
-    """Draw a token of each row on the host and by a graph; return the object that draws from now on, and the draws.
+    """Draw the next tokens by `host` and by a graph; return the object that draws from now on, and the draws.
 
-    The graph takes over, for up to `num_tokens`, if it draws the same and is faster; if it fails, `warn` receives why.
+    The graph draws up to `num_tokens` if its first token is the same and it is faster; otherwise the host goes on. If
+    the graph fails or draws another token, `warn` receives the reason.
     """
     recorded, outcome, device = None, None, host.decoder.device
     reason = "because it gives other numbers"

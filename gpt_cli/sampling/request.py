@@ -63,7 +63,7 @@ class ToSample(NamedTuple):
 
 
 class ToEvaluate(NamedTuple):
-    """The runs to evaluate, and the facts that the headers of their checkpoints contain."""
+    """The runs to evaluate, the headers of their checkpoints, their data settings, and the heads to switch off."""
 
     runs: list[Path | None]  # None: the newest
     texts: list[DataConfig]  # of each, how it reads text, and without `data` or with `memorised` what it was trained on
@@ -86,7 +86,7 @@ def _read_run(value: Any) -> Any:
 
 
 def new_seed() -> int:
-    """Draw a random seed below 2^31, for a request that names none."""
+    """Draw a random seed below 2^31, for a request without a seed."""
     return secrets.randbelow(2**31)
 
 

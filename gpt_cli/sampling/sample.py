@@ -76,7 +76,7 @@ class Samples(Result):
         return {**head, "samples": [*map(self._as_dict, self.samples)], **tail}
 
     def as_json(self) -> Iterator[str]:
-        """Yield the JSON text that `gpt sample --json` prints, a sample at a time."""
+        """Yield the JSON text that `gpt sample --json` prints, in pieces of one sample each."""
         head, tail = (inert_json(dumps(part, ensure_ascii=False)) for part in self._around())
         yield f'{head[:-1]}, "samples": ['
         for number, sample in enumerate(self.samples):
@@ -173,14 +173,14 @@ class Sampler:
         return [self.ask(turns, request.max_new_tokens, target.source) for turns in conversations]
 
     def tell(self, seed: int | None) -> None:
-        """Notify the user of the checkpoint and `seed` (None: of neither), and of a model not trained on answers."""
+        """Notify the user of checkpoint and seed, unless `seed` is None, and of a model that has learned no answers."""
         if seed is not None:
             self._host.notice(f"{self.loaded.path}, step {self.loaded.step:,}, ‹seed={seed}›")
         if self.loaded.config.data.loss is None and self._template.end is None:
             self._host.notice("this model has learned no answers, so it continues the question like any other text")
 
     def ask(self, turns: Sequence[Turn], num_new_tokens: int, source: str) -> Prompt:
-        """Encode a conversation, ready for the answer; tell the user if its first messages do not fit the context.
+        """Encode a conversation so that the model answers; notify the user if its first messages do not fit.
 
         Raises DataError, naming `source`, for a message that does not fit, or a character that the model lacks.
         """
@@ -217,7 +217,7 @@ class Sampler:
         show: Notify = ignored,
         count: Callable[[int], object] = lambda _: None,
     ) -> list[Sample]:
-        """Draw the samples of all prompts in one batch; `show` receives new text as it comes; a step calls `count(1)`.
+        """Draw the samples of all prompts in one batch; each step calls `show` with new text, and `count(1)`.
 
         Raises EnvironmentFailure if memory is short, CheckpointError if the weights give logits that are not finite.
         """
@@ -272,7 +272,7 @@ class _Row:
 def _fit_history(
     turns: Sequence[Turn], template: Template, tokenizer: Tokenizer, context_length: int, num_new_tokens: int
 ) -> tuple[list[int], int]:
-    """Encode a conversation, ready for the answer; return the ids, and how many of the oldest turns do not fit.
+    """Encode a conversation so that the model answers; return the ids, and how many of the oldest turns do not fit.
 
     A system turn stays. At most half of the context is kept free for `num_new_tokens`; only the last question
     may extend into it. Raises DataError if the last question is too long, or has a character that the model lacks.
@@ -293,8 +293,8 @@ def _fit_history(
 def _pays(model: GPT, request: SampleRequest) -> bool:
     """Return whether compiled C code saves more time than compiling takes; for a model in bfloat16, always True.
 
-    For such a model, torch would need a copy in float32. Whether the code is already compiled does not matter, so that
-    a command gives the same sample each time.
+    Without C code, a model in bfloat16 needs a copy in float32. Whether the code is already compiled does not matter,
+    so that a command gives the same sample each time.
     """
     num_weights = sum(parameter.numel() for parameter in model.parameters())
     is_half = model.token_embedding.weight.dtype == torch.bfloat16

@@ -1,4 +1,4 @@
-"""Decode token ids to text, one at a time, in whole characters."""
+"""Decode token ids to text, one id at a time, in whole characters."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from gpt_cli.text.tokenizers import Tokenizer
 class TextStream:
     """Decode tokens to text as soon as characters are complete; bytes that are not UTF-8 become U+FFFD.
 
-    The text ends before the first stop string of `stops`, even if it begins or ends within a token. Text that may be
-    the start of a stop string is held back. With `begins`, the first token loses the space that some tokenizers add.
+    The text ends before the first string of `stops`, even if this string begins or ends within a token; text that may
+    be its start waits. With `begins`, the first token loses the space that some tokenizers add in front.
     """
 
     def __init__(self, tokenizer: Tokenizer, stops: Sequence[str] = (), *, begins: bool = True):
@@ -25,7 +25,7 @@ class TextStream:
         self._begins = begins
 
     def feed(self, token_id: int) -> str:
-        """Return the characters that this token completes; often none in Chinese: a character takes three bytes."""
+        """Return the text that a token completes: "" while a character, or what may be a stop string, is incomplete."""
         content = self._tokenizer.decode_bytes([token_id])
         if self._begins and content:
             content, self._begins = self._tokenizer.at_the_start(content), False

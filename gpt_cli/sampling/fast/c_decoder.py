@@ -32,7 +32,7 @@ def can_compile(model: GPT) -> bool:
 
 @dataclass(frozen=True)
 class DecodeBlock:
-    """A block's weights in the form that decoding uses; each Product is a function [N, in] -> [N, out]."""
+    """A block's norms, key-value cache and products for decoding; each Product is a function [N, in] -> [N, out]."""
 
     norm_1: nn.Module
     cache: Cache

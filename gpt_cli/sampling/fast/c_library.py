@@ -1,7 +1,7 @@
-"""Compile token.c, which decodes a token on the CPU, if there is a C compiler; declare what its functions take.
+"""Compile token.c, which decodes a token on the CPU, if there is a C compiler; declare the arguments of its functions.
 
-It is faster than torch, where a token takes about 20 operations a block, each with a dispatch and a thread barrier, and
-weights must be float32, as the sums are. Note 0027 has the figures.
+The C code is faster than torch, which runs about 20 operations a block for each token, each with a dispatch and a
+thread barrier, and which needs float32 weights to sum in float32. Note 0027 has the figures.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Model(ctypes.Structure):
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Load token.c, compiled once for this processor and then kept in the cache directory; return None if that fails.
+    """Return token.c as a loaded library, compiled once and then read from the cache directory; None if that fails.
 
     The environment variable CC names the compiler; an empty CC means that there is no compiler.
     """

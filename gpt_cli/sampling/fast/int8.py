@@ -33,7 +33,7 @@ def float32_weight(weight: Tensor) -> Tensor:
 
 
 def rounded(weight: Tensor) -> Tensor:
-    """Return a weight [out, in] as `to_int8` rounds it, in its own dtype."""
+    """Return a weight [out, in] rounded to the values that `to_int8` stores, in the dtype of the weight."""
     numbers, scales = to_int8(weight)
     return numbers * scales.to(weight.dtype)[:, None]
 

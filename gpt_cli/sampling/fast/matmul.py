@@ -27,7 +27,7 @@ _BLOCK = 32  # columns of int8 weights; 16 or 32, by processor
 
 
 def possible(form: Form, dtype: torch.dtype, device: torch.device) -> bool:
-    """Return whether the implementation `form` can run in `dtype` on `device`, fast or not."""
+    """Return whether the implementation `form` can run in `dtype` on `device`, even if another one is faster."""
     if form == "linear":
         return True
     if device.type != "cpu" or dtype not in PACKED_FROM or (form != "packed" and dtype != torch.bfloat16):
@@ -42,7 +42,7 @@ def possible(form: Form, dtype: torch.dtype, device: torch.device) -> bool:
 def choose_form(size: int, dtype: torch.dtype, device: torch.device, *, int8: bool = False, num_rows: int = 1) -> Form:
     """Return the fastest implementation for a weight of `size` numbers, products in `dtype`, and `num_rows` input rows.
 
-    In float32 and bfloat16, this is "linear" on CPUs that were not measured. In float32, `num_rows` does not matter, so
+    CPUs without measurements get "linear", except for `int8`. In float32, the result does not depend on `num_rows`, so
     a sample is the same in any batch.
     """
     vendor, multiplies = processor_vendor(), cpu_multiplies_bfloat16()
@@ -63,7 +63,7 @@ def linear(weight: Tensor, bias: Tensor | None) -> Product:
 
 
 def one_row(weight: Tensor, bias: Tensor | None) -> Product:
-    """Return a function [N, in] -> [N, out] that multiplies one row by torch.mv without oneDNN, several by F.linear."""
+    """Return a function [N, in] -> [N, out] that calls torch.mv without oneDNN if N = 1, else F.linear."""
 
     def product(x: Tensor) -> Tensor:
         if len(x) > 1:
@@ -107,7 +107,7 @@ def int8(weight: Tensor, bias: Tensor | None) -> Product:
 
 
 def packed_int8(weight: Tensor, bias: Tensor | None) -> Product:
-    """Return x -> x weightᵀ + bias with weights rounded as in `int8`, stored in bfloat16 and multiplied by oneDNN."""
+    """Return a function x -> x weightᵀ + bias by oneDNN, with weights rounded as in `int8` but stored in bfloat16."""
     numbers, scales = to_int8(weight)
     product = packed_product(numbers.to(torch.bfloat16), None)
     if bias is None:
@@ -121,7 +121,7 @@ FORMS: Mapping[Form, Callable[[Tensor, Tensor | None], Product]] = MappingProxyT
 
 
 def copied(weight: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Return a copy of a weight in `dtype` (None: its own); a weight in 16 bits is copied only if the dtype changes."""
+    """Return a copy of a weight in `dtype` (None: the weight's), or a 16-bit weight itself if it has this dtype."""
     return weight.detach().to(weight.dtype if dtype is None else dtype, copy=weight.dtype.itemsize > 2)
 
 
