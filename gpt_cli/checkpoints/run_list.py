@@ -75,7 +75,7 @@ def have_one_tokenizer(runs: Iterable[Overview]) -> bool:
 
 
 def likeness_of(run: Overview, shipped: Mapping[str, Config]) -> Likeness | None:
-    """Return the shipped config nearest to a run's, and the differences (model and tokenizer only if imported)."""
+    """Return how a run's config differs from a shipped one; for an imported run, only in model and tokenizer."""
     if run.config is None:
         return None
     alike = likeness(run.config, run.path.name, shipped)
@@ -184,7 +184,7 @@ def _header(path: Path | None) -> Header | None:
 
 
 def _config(run: RunFiles, header: Header | None) -> Config:
-    """Return a run's config: from config.yaml if that is newer than the checkpoint, else from `header` (faster)."""
+    """Return a run's config, from `header` (faster) if the checkpoint is as new as config.yaml, else from this file."""
     path = run.config
     is_older = header and is_config(path, whole=True) and path.stat().st_mtime_ns <= header.path.stat().st_mtime_ns
     return header.config if header and is_older else read_run_config(path)

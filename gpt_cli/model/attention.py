@@ -69,7 +69,7 @@ class Stages(NamedTuple):
 
 
 def causal_stages(queries: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None = None) -> Stages:
-    """Compute causal attention of one head from queries, keys and values [B, T, K]; return all tensors in between."""
+    """Compute causal attention of one head from queries, keys and values [B, T, K]; return its `Stages`."""
     scores = attention_scores(queries, keys)
     weights = attention_weights(scores, causal_mask(queries.shape[-2], queries.device, window), scale)
     return Stages(queries, keys, values, scores, weights, weights @ values)

@@ -107,7 +107,7 @@ def gradients_waiting(num_micro_batches: int) -> int:
 
 
 def cache_bytes_by_attention(config: ModelConfig) -> dict[str, int]:
-    """Return form of attention -> cache bytes per token; forms other than the config's have default sizes."""
+    """Return form of attention -> key-value cache bytes per token; forms other than the config's have default sizes."""
     size_keys = ("num_key_value_heads", "latent_size", "query_latent_size", "rotary_size")
     forms = get_args(ModelConfig.model_fields["attention"].annotation)
     others = {form: config.changed(attention=form, **dict.fromkeys(size_keys)) for form in forms}

@@ -44,7 +44,7 @@ class DropMasks:
     keys: Tensor | None = None
 
     def on(self, device: torch.device) -> DropMasks:
-        """Return a copy with `first_sequence` as a tensor on the device, so that a compiled block serves any number."""
+        """Return a copy with `first_sequence` as a tensor on the device, so that torch.compile works once for all."""
         first = torch.full((), int(self.first_sequence), dtype=torch.int32, device=device)
         return replace(self, first_sequence=first)
 

@@ -147,7 +147,7 @@ class Decoder:
         return torch.tensor([(padding + self.tokens[row][-len(padding) :])[-len(padding) :] for row in rows])
 
     def embed(self, ids: Tensor, positions: Tensor) -> Tensor:
-        """Embed the last T of `ids` [R, n + T] at `positions` [R, T] -> [R, T, D]; n-grams contain the n ids before."""
+        """Embed the last T of `ids` [R, n + T] at `positions` [R, T] -> [R, T, D]; the n ids before serve n-grams."""
         num_before = ids.shape[1] - positions.shape[1]
         x = self.token_embedding[ids[:, num_before:]].to(self.plain_dtype)
         if self.ngrams is not None:

@@ -43,8 +43,8 @@ class DecodeStep:
     def hidden(self, first: int, start: int, end: int, reach: int, like: Tensor) -> Tensor | None:
         """Return the attention mask, -inf where a query must not attend, else 0: [R, 1, end - start, end - first].
 
-        Queries are in slots `start` to `end` - 1, keys in `first` to `end` - 1; a query sees at most `reach` keys. None
-        hides nothing. Padding attends to itself, since softmax needs at least one key.
+        Queries are in slots `start` to `end` - 1, keys in `first` to `end` - 1; a query sees at most `reach` keys.
+        Returns None if nothing is hidden. Padding attends to itself, since softmax needs at least one key.
         """
         if end - start == 1 and max(self.starts) <= first:
             return None
