@@ -110,15 +110,12 @@ class TrainingState:
 
     @torch.no_grad()
     def update_average(self) -> None:
-        """Move the average of the weights towards those of the step just taken, with a shorter window at first.
-
-        After n earlier steps of the model the decay is at most n / (n + 10): the first average is the first weights.
-        """
+        """Move the average of the weights towards those of the step just taken; it begins as their plain mean."""
         if self.average is None:
             return
         assert self.config.train.ema_decay is not None
         earlier = self.progress.step - self.progress.model_step
-        decay = min(self.config.train.ema_decay, earlier / (earlier + 10))
+        decay = min(self.config.train.ema_decay, earlier / (earlier + 1))
         torch._foreach_lerp_(list(self.average.parameters()), list(self.model.parameters()), 1 - decay)
 
     @property

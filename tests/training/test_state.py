@@ -29,19 +29,18 @@ def stepped(*settings: str, num_steps: int) -> tuple[TrainingState, list[list[Te
     return state, weights
 
 
-def test_the_average_begins_with_the_first_weights_and_its_window_grows() -> None:
-    state, weights = stepped("train.ema_decay=0.2", num_steps=4)
+def test_the_average_begins_as_the_mean_of_the_first_weights_and_then_forgets() -> None:
+    state, weights = stepped("train.ema_decay=0.7", num_steps=5)
     expected = weights[0]
-    # 1 / 11, 2 / 12, and from the third step on at most 0.2
-    for decay, after in zip((1 / 11, 1 / 6, 0.2), weights[1:], strict=True):
+    for decay, after in zip((1 / 2, 2 / 3, 0.7, 0.7), weights[1:], strict=True):
         expected = [decay * before + (1 - decay) * new for before, new in zip(expected, after, strict=True)]
     torch.testing.assert_close(list(state.evaluated_model.parameters()), expected)
     assert not state.evaluated_model.training
 
 
-def test_the_average_is_that_of_torch_after_the_window_has_grown() -> None:
-    state, _ = stepped("train.ema_decay=0.001", num_steps=1)
-    plain = AveragedModel(state.model, multi_avg_fn=get_ema_multi_avg_fn(0.001))
+def test_the_average_is_that_of_torch() -> None:
+    state, _ = stepped("train.ema_decay=0.4", num_steps=1)
+    plain = AveragedModel(state.model, multi_avg_fn=get_ema_multi_avg_fn(0.4))
     plain.update_parameters(state.model)
     for _ in range(3):
         take_step(state)
