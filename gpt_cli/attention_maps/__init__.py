@@ -1,1 +1,1 @@
-"""Attention weights and other intermediate tensors as arrays, scores of heads, snapshots and pictures."""
+"""Compute the attention weights of a model and scores of its heads; draw them, and store them during a training."""

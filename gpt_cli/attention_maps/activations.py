@@ -19,11 +19,11 @@ from gpt_cli.model.attention import SelfAttention, causal_mask, join_heads
 
 
 class Activations:
-    """Activations of a block on n sequences of T tokens, without dropout, each computed when it is first read.
+    """Activations of a block on n sequences of T tokens, without dropout; each is computed when it is first read.
 
     A caller may assign a new value, as in `activations.heads = x`; activations that are first read afterwards depend on
-    it. `chosen` lists the heads to compute (None: all). If a caller cuts queries and resid_pre to the last t of T
-    tokens, weights, heads and all outputs have t positions.
+    it. `chosen` lists the heads to compute (None: all). A caller who needs only the last t positions cuts queries and
+    resid_pre to these; then weights, heads and all outputs have t positions.
     """
 
     def __init__(self, block: Block, resid_pre: Tensor, rotation: Tensor | None, chosen: Sequence[int] | None = None):
@@ -83,10 +83,10 @@ class Activations:
 
 
 def walk(model: GPT, x: Tensor, rotation: Tensor | None, first: int = 0) -> Iterator[Activations]:
-    """Yield the activations of each block from layer `first` on; x [n, T, D] is the input of layer `first`.
+    """Yield the `Activations` of each block from layer `first` on; x [n, T, D] is the input of layer `first`.
 
-    Each later block reads the `resid_post` of the block before it, which the caller may replace first. For layer 0,
-    `model.embed` returns x and rotation.
+    Each later block reads the `resid_post` of the block before it, to which the caller may assign a new value first.
+    `model.embed` returns `rotation`, and x for layer 0.
     """
     assert not model.training
     for block in model.blocks[first:]:

@@ -1,4 +1,4 @@
-"""File formats for attention: the tensors that each can hold, its memory and disk, picture sizes. Needs no torch."""
+"""Check what a file format for attention can store; estimate its memory, disk and pixels. Needs no torch."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ GAP = 12  # between maps is this part of one
 
 
 def check_format(ending: str, stages: Sequence[str], file_dtype: str = "float32") -> None:
-    """Raise UsageError if files with `ending` (.npz) cannot hold the tensors `stages` or values of `file_dtype`."""
+    """Raise UsageError if an `ending` file (.npz) cannot store the tensors `stages` (weights, ...) in `file_dtype`."""
     if ending not in _WITH_STAGES and set(stages) != {"weights"}:
         wrong = f"a {ending} file holds weights only; use {', '.join(_WITH_STAGES[:-1])} or {_WITH_STAGES[-1]}"
         raise UsageError("‹stage›", wrong)
@@ -52,18 +52,18 @@ def check_format(ending: str, stages: Sequence[str], file_dtype: str = "float32"
 
 
 def num_written(num_heads: int, num_tokens: int) -> int:
-    """Return how many raised, and how many lowered, tokens a page lists per head and position; few for a long text."""
+    """Return k: a page lists the k tokens whose logits a head raises most at a position, and k that it lowers."""
     return min(_TOP, _MOST_WRITTEN // (2 * num_heads * num_tokens))
 
 
 def written_bytes(num_heads: int, num_tokens: int) -> tuple[int, int]:
-    """Estimate the bytes (memory, disk) of one head's lists of raised and lowered tokens in a page of `num_heads`."""
+    """Estimate the bytes (memory, disk) of one head's token lists (see `num_written`) on a page with `num_heads`."""
     count = 2 * num_written(num_heads, num_tokens) * num_tokens
     return _WRITTEN_MEMORY * count, _WRITTEN_DISK * count
 
 
 def writing_bytes(ending: str, num_numbers: int, num_dots: int) -> tuple[int, int]:
-    """Estimate the bytes (memory, disk) that one head's numbers and map dots take in a file with this `ending`."""
+    """Estimate the bytes (memory, disk) of one head in an `ending` file (.png), from its values and its pixels."""
     costs = _COSTS[ending]
     on_map, of_map = costs.map
     return costs.memory * num_numbers + costs.dot * num_dots + on_map, costs.disk * num_numbers + of_map
@@ -78,10 +78,7 @@ def map_inches(num_tokens: int, num_maps: int) -> float:
 
 
 def columns_of(num_layers: int, num_heads: int) -> int:
-    """Return the number of maps per row of a picture: all heads of a layer, or up to 6 layers if each has one map.
-
-    In the second case, the layers are spread over the rows as evenly as possible.
-    """
+    """Return the number of maps in each row of a picture: all heads of a layer, or up to 6 layers of a single head."""
     return num_heads if num_heads > 1 else -(-num_layers // -(-num_layers // 6))
 
 

@@ -27,13 +27,13 @@ ROLES = (
 
 
 def head_label(row: Mapping[str, Any]) -> str:
-    """Return the short name of the layer or head that a row of a table describes, such as L2 or L2 H3."""
+    """Return the name of the layer or head in a row of a table: "L2" if row["head"] is None, else such as "L2 H3"."""
     return f"L{row['layer']}" + ("" if row["head"] is None else f" H{row['head']}")
 
 
 @dataclass(frozen=True)
 class HeadScores:
-    """Scores of heads: `columns` maps each name in COLUMNS to [layers, heads], NaN for a score without any data."""
+    """Scores of attention heads: `columns` maps a name such as "induction" to [layers, heads]; NaN means no data."""
 
     layers: tuple[int, ...]
     heads: tuple[int, ...]
@@ -45,9 +45,9 @@ class HeadScores:
 
 
 def role_of(scores: Mapping[str, float], num_tokens: int) -> str | None:
-    """Return the role of a head, such as "first token": the first label in ROLES whose least score the head reaches.
+    """Return the role of a head, such as "first token": the first in ROLES whose score reaches its threshold.
 
-    Returns None if the head reaches no least score, or if the text has fewer than LEAST_TOKENS tokens.
+    Returns None if no score does, or if the text has fewer than LEAST_TOKENS tokens.
     """
     if num_tokens < LEAST_TOKENS:
         return None

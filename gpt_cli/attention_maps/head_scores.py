@@ -28,7 +28,8 @@ BYTES_PER_WEIGHT = 40  # about six such arrays, and what malloc keeps between bl
 def pattern_sums(weights: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
     """Sum each score in PATTERNS over queries, and count the queries: [B, H, T, T], [B, T] -> float64 [6, H], [6].
 
-    Left out: the first query, which can only attend to itself; of duplicate_token, each query with a new token.
+    The first query, which attends only to itself, is left out. For duplicate_token, so is each query with a token that
+    did not occur before.
     """
     T = ids.shape[1]
     rows = weights[:, :, 1:]  # [B, H, T - 1, T]
@@ -61,11 +62,11 @@ def score_heads(
     watch: Callable[[int, Stages, np.ndarray], object] = lambda *_: None,
     count: Callable[[int], object] = lambda _: None,
 ) -> HeadScores:
-    """Return the scores of heads (None: all) on windows (start, end) of `ids`; induction is scored on random tokens.
+    """Score `heads` of `layers` (None: all) on the windows ids[start:end]; induction is scored on random tokens.
 
-    For each batch and layer, `watch` receives the layer's index in `layers`, the layer's stages, and the starts of the
-    windows. `count` receives the number of tokens done since its last call, first of the windows, then of
-    `num_repeats` sequences of `repeated_length` random tokens.
+    For each batch of windows and each layer, `watch` receives the layer's index in `layers`, its attention tensors, and
+    the starts of the windows. `count` receives the number of tokens done since its last call: those of the windows,
+    then those of `num_repeats` random sequences of `repeated_length`.
     """
     layers = range(len(model.blocks)) if layers is None else layers
     heads = range(model.config.num_heads) if heads is None else heads
@@ -87,9 +88,10 @@ def score_heads(
 def window_batches(
     model: GPT, ids: Ids, windows: Sequence[tuple[int, int]], batch_size: int | None = None, num_targets: int = 0
 ) -> Iterator[tuple[np.ndarray, np.ndarray, Tensor]]:
-    """Yield batches of windows of equal length: starts [B], indices [B] in `windows`, and ids [B, T + num_targets].
+    """Yield batches of windows ids[start:end] of equal length T: starts [B], indices [B] in `windows`, and ids.
 
-    `num_targets` ids follow each window of T, to be predicted. Without `batch_size`, `sequences_at_once` limits B.
+    The ids [B, T + num_targets] include the `num_targets` ids after each window, which the model is to predict. B is at
+    most `batch_size`, or as `sequences_at_once` says if that is None.
     """
     starts, ends = np.array(windows).T
     lengths = ends - starts
@@ -113,10 +115,10 @@ def sequences_at_once(num_heads: int, num_tokens: int) -> int:
 
 
 def repeated_length(model: GPT) -> int:
-    """Return the length 2 n of the sequences on which induction is measured: at most context_length and HEADS_WINDOW.
+    """Return the length 2 n of the sequences on which induction is measured: n random tokens, then a copy of them.
 
-    n is at most the shortest attention window, so that every head can attend to the token after the first occurrence,
-    and less than vocab_size.
+    2 n is at most context_length and HEADS_WINDOW. n is less than vocab_size, and at most the shortest attention
+    window, so that every head can attend from a copy to the token after the original.
     """
     sizes = model.config
     most = min(sizes.context_length, HEADS_WINDOW, *(2 * window for window in sizes.windows if window is not None))
@@ -167,7 +169,7 @@ def induction_scores(
     repeats: int | None = None,
     count: Callable[[int], object] = lambda _: None,
 ) -> np.ndarray:
-    """Compute the induction scores of the given heads (None: all) on repeated random tokens: [layers, heads].
+    """Compute the induction scores of `heads` of `layers` (None: all) on repeated random tokens: [layers, heads].
 
     All scores are NaN if `repeated_length` is below 4. `repeats` is the number of sequences (None: `num_repeats`).
     `count` receives the number of tokens done since its last call.

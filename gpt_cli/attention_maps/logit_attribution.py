@@ -1,4 +1,4 @@
-"""Direct logit attribution: the contribution of each head to the logits, and the tokens that it raises and lowers.
+"""Direct logit attribution: what each head adds to the logits, and the tokens whose logits it raises or lowers most.
 
 The residual stream sums the embedding and all head and feed-forward outputs. A norm with a frozen scale is linear, so
 each logit is a sum over these parts too. Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
@@ -25,9 +25,9 @@ Norm = nn.LayerNorm | nn.RMSNorm
 
 @dataclass(frozen=True)
 class Writes:
-    """The tokens whose logits each head raises and lowers most, strongest first: [layers, heads, T, top].
+    """The ids of the tokens whose logits each head raises and lowers most, strongest first: [layers, heads, T, top].
 
-    `raised_by` and `lowered_by` are the changes of the logits minus the mean change over the vocabulary, because a
+    `raised_by` and `lowered_by` are the changes of these logits minus the mean change over the vocabulary, because a
     shift of all logits changes no probability.
     """
 
@@ -114,7 +114,7 @@ def _outputs_and_scales(model: GPT, ids: Sequence[int], queries: Sequence[int]) 
 
 
 def through(norm: Norm, reader: Tensor) -> Tensor:
-    """Return the matrix `reader` [V, D] that follows a norm, with the norm's gain and centring (no bias) folded in."""
+    """Fold a norm's gain and centring, but not its bias, into the matrix `reader` [V, D] that reads its output."""
     return centred(norm, reader * norm.weight.to(reader))
 
 

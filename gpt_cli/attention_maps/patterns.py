@@ -1,4 +1,4 @@
-"""The attention of a model on one prompt, as NumPy arrays, and the memory and disk that they need."""
+"""Compute the attention of a model on one prompt, as NumPy arrays; check before whether memory and disk suffice."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gpt_cli.text.tokenizers import Tokenizer
 
 @dataclass(frozen=True)
 class Prediction:
-    """The probability (0 to 1) that the model gave a token it generated, and the token's rank (1: most probable)."""
+    """The probability (0 to 1) and the rank (1: most probable) of a token that the model generated."""
 
     probability: float
     rank: int
@@ -73,10 +73,10 @@ def dump_attention(
     num_generated: int = 0,
     origin: Origin | None = None,
 ) -> AttentionDump:
-    """Compute attention weights and other `stages` of the given heads on ids [T], as float32 or float16 arrays.
+    """Compute attention weights, or the tensors that `stages` names, of `heads` in each of `layers` on ids [T].
 
-    `predictions` of the result rates the last `num_generated` ids, which the model generated. Raises CheckpointError
-    for NaN/inf, UsageError if float16 overflows.
+    The arrays are float32 or float16. The result also rates the last `num_generated` ids, which the model generated.
+    Raises CheckpointError for NaN/inf, UsageError if float16 overflows.
     """
     device = model.token_embedding.weight.device
     batch = torch.tensor([list(ids)], device=device)
@@ -125,8 +125,8 @@ def require_room_for_dump(
 ) -> None:
     """Raise EnvironmentFailure if memory or disk cannot hold the attention that `command` is about to compute.
 
-    The error's hint is `shorter`; for the command attn-dump, the hint is to use one head, if one fits. `ending` is that
-    of the file, such as .png (None: attention is drawn in the terminal). If `out` is None, no file is written.
+    `ending` is the file's, such as .png (None: no file), and `out` its path (None: the disk is not checked). The
+    error's hint is `shorter`; for the command attn-dump, if a single head fits, the hint is to choose one.
     """
     count, numbers = len(layers) * len(heads), count_numbers(stages, num_tokens, model.config)
     dots = num_dots(num_tokens, len(layers), len(heads))
@@ -159,6 +159,6 @@ def _bytes_of_heads(model: GPT, num_heads: int, num_tokens: int) -> int:
 
 
 def count_numbers(stages: Sequence[str], num_tokens: int, sizes: ModelConfig) -> int:
-    """Return the number of values in the given intermediate attention tensors (`stages`) of one head."""
+    """Return the number of values in the tensors `stages` (weights, queries, ...) of one head, all together."""
     widths = {"weights": num_tokens, "scores": num_tokens, "queries": sizes.query_size, "keys": sizes.query_size}
     return sum(num_tokens * widths.get(stage, sizes.value_size) for stage in stages)

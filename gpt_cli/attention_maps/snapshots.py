@@ -42,7 +42,7 @@ class _About:
 
 @dataclass(frozen=True)
 class Snapshot(_About):
-    """Attention weights and head scores on `prompt` after a step; induction is scored on repeated random tokens."""
+    """The attention weights and head scores of a model on `prompt`, after a step of its training."""
 
     weights: np.ndarray  # [L, H, T, T] float32; a file keeps them as float16
     scores: HeadScores
@@ -51,7 +51,7 @@ class Snapshot(_About):
 
 @dataclass(frozen=True)
 class Steps:
-    """The snapshots of one prompt at steps of a run; `read(n)` yields every n-th of them, counted from the last."""
+    """The snapshots of one prompt at steps of a run; `read(n)` yields every n-th in order, always with the last."""
 
     run: str
     newest: Snapshot

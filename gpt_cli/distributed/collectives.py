@@ -53,7 +53,7 @@ class Ranks:
         return self.rank == 0
 
     def local_rank_zero_first(self) -> AbstractContextManager[None]:
-        """Return a context manager that runs its block on the first rank of each host before the other ranks."""
+        """Return a context manager that runs its block on each machine's first rank before its other ranks."""
         return contextlib.nullcontext()
 
     def meet(self, record: Mapping[str, str], device: torch.device = CPU) -> None:
@@ -88,11 +88,11 @@ class Ranks:
         return part
 
     def all_gather(self, part: Tensor, lengths: Sequence[int]) -> list[Tensor]:
-        """Return the parts of all ranks, by rank; each rank passes its own part, and the lengths of all parts."""
+        """Return the parts of all ranks, by rank; each rank passes its part [N], and N of every rank (`lengths`)."""
         return [part]
 
     def gather(self, part: Tensor, lengths: Sequence[int]) -> list[Tensor] | None:
-        """Return the parts of all ranks, by rank, on rank 0; return None on all other ranks."""
+        """Return, on rank 0, what `all_gather` returns; return None on all other ranks."""
         return [part]
 
 

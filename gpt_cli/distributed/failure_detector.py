@@ -37,14 +37,14 @@ Intact = Callable[[], tuple[str, str | None]]
 
 
 class Speaker(NamedTuple):
-    """The rank that tells the user why a training ends, and the exit code of all ranks."""
+    """The number of the rank that tells the user why a training ends, and the exit code of all ranks."""
 
     rank: int
     exit_code: int
 
 
 class LeftToAnother(Exception):  # noqa: N818 - another rank reports the error
-    """Another rank tells the user why the training ends; this rank exits with the same code."""
+    """Raised to end this rank without a message: another rank tells the user why, and has the same exit code."""
 
     def __init__(self, exit_code: int):
         super().__init__(exit_code)
@@ -52,11 +52,11 @@ class LeftToAnother(Exception):  # noqa: N818 - another rank reports the error
 
 
 class LostProcess(EnvironmentFailure):
-    """Another rank ended without telling the user why."""
+    """The error of a rank that has lost contact with the other ranks, or cannot connect to them."""
 
 
 class FolderHeartbeats:
-    """Heartbeats as modification times of files in a folder, one for each rank: no file grows, and no server runs.
+    """Heartbeats of the ranks on one machine, as modification times of files in a folder, one file for each rank.
 
     The files stay open, so that heartbeats go on after a cleaner of TMPDIR has removed the files. Methods never raise:
     a rank whose file cannot be opened has no heartbeat.

@@ -1,4 +1,4 @@
-"""Start the processes of `gpt train --processes N` on this host, and wait for their end. Needs no torch."""
+"""Start the processes of `gpt train --processes N` on this machine, and wait for their end. Needs no torch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ AFTER_TERM = 3.0
 def require_fitting(num_processes: int, config: Config, where: str = "‹processes›", *, fixed: bool = False) -> None:
     """Raise UsageError unless `num_processes` is a power of two that divides a step's number of micro-batches.
 
-    The error names the setting `where`; its hint is a micro_batch_size that fits, unless the config is `fixed`.
+    The error names the setting `where`. Its hint is a micro_batch_size that fits; with `fixed`, because the config
+    cannot be changed, it has no hint.
     """
     settings = config.train
     micro_batches = settings.num_micro_batches
@@ -59,9 +60,10 @@ def fitting_sizes(micro_batches: int) -> list[int]:
 
 
 def launch(words: Sequence[str], num_processes: int, config: Config, intact: Intact) -> int:
-    """Run `gpt` with arguments `words` in several processes, and return the exit code of the training.
+    """Run `gpt` with the arguments `words` in `num_processes` processes; return the exit code of the training.
 
-    Raises EnvironmentFailure if a process ended without telling the user why; `intact()` says which checkpoint is left.
+    Raises EnvironmentFailure if a process ended without telling the user why. `intact()` returns, for its message, a
+    clause that names the checkpoint that is left, and a hint.
     """
     with tempfile.TemporaryDirectory(prefix="gpt-", ignore_cleanup_errors=True) as folder:
         workers = Workers(num_processes, Path(folder), intact)
@@ -99,12 +101,12 @@ def process_environment(num_processes: int, folder: str, config: Config) -> dict
 
 
 def hearing(hear: Callable[[int, object], None]) -> contextlib.AbstractContextManager[None]:
-    """Return a context in which SIGUSR1 and signals that stop a training call `hear`; ignored signals stay ignored."""
+    """Return a context in which SIGUSR1 and the signals that stop a training call `hear(number, frame)`."""
     return handling((*STOPS, signal.SIGUSR1), hear)
 
 
 class Workers:
-    """The processes that a launcher has started."""
+    """The processes that a launcher has started, one for each rank."""
 
     def __init__(self, size: int, folder: Path, intact: Intact):
         self.size, self.intact = size, intact
@@ -123,7 +125,7 @@ class Workers:
             self._send(number)
 
     def wait(self) -> int:
-        """Wait for all processes; return the training's exit code; raise EnvironmentFailure if no rank says why."""
+        """Return the exit code once all processes have ended; if one failed silently, raise EnvironmentFailure."""
         failed: list[int] = []  # ranks, in the order of their ends
         last_resorts: list[tuple[float, signal.Signals]] | None = None
         while any(worker.poll() is None for worker in self.processes):
