@@ -46,31 +46,31 @@ def write_json(path: Path, content: Any) -> None:
         write_durably(path, [json.dumps(content).encode()])
 
 
-def find_survey(looked: SourceWalk, how: Hashable) -> Survey | None:
-    """Return the valid cached survey of the files that `looked` lists, read with the options `how`, or None."""
+def find_survey(walk: SourceWalk, options: Hashable) -> Survey | None:
+    """Return the cached survey of the files that `walk` has listed, unchanged and read with `options`, or None."""
     with contextlib.suppress(EnvironmentFailure, TypeError, KeyError, ValueError):
-        if _is_worth_it(looked) and (stored := read_cached_json(_survey_path(looked, how))):
+        if _is_worth_it(walk) and (stored := read_cached_json(_survey_path(walk, options))):
             survey = TypeAdapter(Survey).validate_python(stored["survey"])
-            if stored["sha256"] == _digest(survey) and survey.fingerprint == looked.fingerprint():
+            if stored["sha256"] == _digest(survey) and survey.fingerprint == walk.fingerprint():
                 return survey
     return None
 
 
-def remember(survey: Survey, looked: SourceWalk, how: Hashable) -> None:
-    """Cache `survey` if its files are large or many, and none changed later than 2 s before the walk `looked` began."""
-    young = looked.newest > looked.began - int(RACY_SECONDS * 1e9)
-    if _is_worth_it(looked) and not young and survey.fingerprint == looked.fingerprint():
+def remember(survey: Survey, walk: SourceWalk, options: Hashable) -> None:
+    """Cache `survey` if its files are large or many, and the last change was over 2 s before `walk` began."""
+    young = walk.newest > walk.began - int(RACY_SECONDS * 1e9)
+    if _is_worth_it(walk) and not young and survey.fingerprint == walk.fingerprint():
         with contextlib.suppress(EnvironmentFailure):  # of a user without a home directory
-            write_json(_survey_path(looked, how), {"survey": asdict(survey), "sha256": _digest(survey)})
+            write_json(_survey_path(walk, options), {"survey": asdict(survey), "sha256": _digest(survey)})
 
 
 def _digest(survey: Survey) -> str:
     return hashlib.sha256(repr(survey).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _is_worth_it(looked: SourceWalk) -> bool:
-    return looked.only_files and looked.num_bytes + OPENING * looked.num_files >= REMEMBER_FROM
+def _is_worth_it(walk: SourceWalk) -> bool:
+    return walk.only_files and walk.num_bytes + OPENING * walk.num_files >= REMEMBER_FROM
 
 
-def _survey_path(looked: SourceWalk, how: Hashable) -> Path:
-    return cached("manifests", looked.fingerprint(), how).with_suffix(".json")
+def _survey_path(walk: SourceWalk, options: Hashable) -> Path:
+    return cached("manifests", walk.fingerprint(), options).with_suffix(".json")

@@ -35,7 +35,7 @@ class Encoded(NamedTuple):
 
 @dataclass(frozen=True)
 class Template:
-    """A chat template: text before and after each role's turns; `end` ends an answer (None: the end-of-text token)."""
+    """A chat template: text `before` and `after` a turn of each role; `end` ends an answer (None: end-of-text)."""
 
     name: str  # as the setting has it
     before: tuple[str, ...]  # of each of ROLES
@@ -50,7 +50,7 @@ class Template:
         return tokenizer.end_of_text if self.end is None else int(tokenizer.array(self.end)[0])
 
     def encode(self, turns: Sequence[Turn], tokenizer: Tokenizer) -> Encoded:
-        """Return ids and loss mask of turns, up to the last answer's end or, after a last question, its answer's start.
+        """Encode turns. After a final question comes the text that begins an answer; after a final answer, nothing.
 
         The text of each answer is tokenized separately, as a model generates it. Raises DataError for a character that
         the vocabulary lacks.
@@ -103,7 +103,7 @@ class Template:
 
 
 def plain_template(pattern: str = PLAIN) -> Template:
-    """Return a template: `pattern` with the question at {prompt}, then the answer; a system turn is a line before."""
+    """Return a template: the system's line, `pattern` with {prompt} replaced by the question, then the answer."""
     before, _, after = pattern.partition(PROMPT)
     return Template(pattern, ("", before, ""), ("\n", after, ""))
 
@@ -117,8 +117,8 @@ def builtin_template(tokenizer: Tokenizer) -> str:
 def template_for(setting: str | None, tokenizer: Tokenizer, notice: Notify = ignored) -> Template:
     """Return the template for the setting `data.template`: chatml, llama3, a pattern with {prompt}, or None.
 
-    None selects the tokenizer's own template; if gpt does not know this template, `notice` receives a line, and
-    questions are plain lines. Raises UsageError if the tokenizer lacks the special tokens of chatml or llama3.
+    None selects the template that belongs to the tokenizer, or `plain_template`; `notice` receives a line if gpt does
+    not know that template. Raises UsageError if the tokenizer lacks the special tokens of chatml or llama3.
     """
     chat_template = builtin_template(tokenizer)
     if setting is None and not _OTHERWISE.search(chat_template):

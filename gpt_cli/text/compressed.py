@@ -72,7 +72,7 @@ def _zstandard(path: Path, file: BinaryIO) -> Iterator[bytes]:
 
 
 class Growth:
-    """A count of the bytes decompressed from a file; raises DataError above the limit for texts (a zip bomb)."""
+    """A counter of the bytes decompressed from a file; raises DataError above the limit for texts (a zip bomb)."""
 
     def __init__(self, path: Path, file: BinaryIO):
         self._path, self._num_bytes = path, 0

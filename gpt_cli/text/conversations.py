@@ -65,15 +65,15 @@ def read_conversation(text: str) -> Conversation:
 
 
 def is_conversation(record: Any, text_field: str) -> bool:
-    """Return whether a record contains a question with an answer, rather than a text in `text_field`."""
+    """Return whether a record has the fields of a conversation, such as messages, and no text in `text_field`."""
     if not isinstance(record, Mapping) or isinstance(record.get(text_field), str):
         return False
-    record = small(record)
+    record = lower_names(record)
     return _list_of(record) is not None or _pair_of(record) is not None
 
 
 def notice_of(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return a line that names unusual question and answer fields, and text fields that gpt does not read, or ""."""
+    """Return a notice that names the fields of question and answer, if unusual, and of texts that gpt skips; or ""."""
     name, (question, answer) = _list_of(records[0]), _pair_of(records[0]) or _PAIRS[0]
     present = " and ".join(key for key in question if key in records[0])
     words = f"the messages are in {name}" if name else f"the question is in {present}, the answer in {answer}"
@@ -95,7 +95,7 @@ def is_words(value: Any) -> bool:
     return not _is_code(start) and 2 * sum(map(str.isdigit, start)) < len(start) - start.count(" ")
 
 
-def small(record: Any) -> Any:
+def lower_names(record: Any) -> Any:
     """Return a record with the names of conversation fields in lower case, such as `question` for `Question`."""
     if not isinstance(record, Mapping) or all(map(str.islower, record)):  # as nearly all are
         return record

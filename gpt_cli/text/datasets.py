@@ -1,4 +1,4 @@
-"""The catalogue of corpora with names, URLs, licences and digests; `gpt data list` and `gpt data fetch`."""
+"""The catalogue of corpora that gpt knows by name, and the commands `gpt data list` and `gpt data fetch`."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def list_corpora(request: Any, inputs: Any, host: Host) -> Corpora:
 
 @dataclass(frozen=True)
 class Fetched(Result):
-    """The paths of fetched corpora; a corpus that needs no download has a path only if written to a directory."""
+    """The result of `gpt data fetch`: paths of corpora; one that gpt makes itself has a path only with --out."""
 
     paths: list[Path]
 

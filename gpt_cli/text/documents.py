@@ -97,11 +97,11 @@ def decode_utf8(content: bytes, where: str) -> str:
 
 
 def decoded(blocks: Iterable[bytes], where: str, unnamed: str = "name a text file") -> Iterator[TextBlock]:
-    """Yield the text of a UTF-8 document, given as blocks of bytes, without byte order mark.
+    """Decode the UTF-8 bytes of one document, and yield its text in blocks, without byte order mark.
 
-    The first block has 8,192 bytes or more, or is the only one: it shows the format. Raises DataError that names the
-    format of a file that is not text, or its encoding, or the first byte that is not UTF-8 and its line. The error's
-    hint is `unnamed` where renaming the file cannot help.
+    The first block shows the format: it needs 8,192 bytes, unless it is the only one. Raises DataError, located by
+    `where` (a path), that names the format of a file that is not text, or its encoding, or the first byte that is not
+    UTF-8. The error's hint is `unnamed` if the advice would be to rename the file, but that cannot help.
     """
     sample, before, rest, num_bytes, num_lines, starts = b"", b"", b"", 0, 0, True
     for number, block in enumerate(chain(blocks, [None])):
@@ -279,7 +279,7 @@ def at_line(text: str, at: int) -> int | None:
 
 
 def in_pieces(blocks: Iterable[TextBlock], cut: Callable[[str, int], int | None] = at_line) -> Iterator[TextBlock]:
-    """Yield documents in pieces (units of tokenization), wherever blocks end; `cut(text, start)` returns each end."""
+    """Yield documents in pieces (units of tokenization), which may span blocks; `cut(text, start)` returns the ends."""
     text, starts = "", True
     for block in chain(blocks, [_END]):
         if block.starts:

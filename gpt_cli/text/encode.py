@@ -40,7 +40,7 @@ TOKENIZING = "tokenizing"  # what is counted while a text is encoded
 
 @dataclass(frozen=True)
 class EncodedText:
-    """The token ids [tokens], or for conversations the examples, of the training and validation parts of a text.
+    """An encoded text: token ids [tokens], or for conversations `Examples`, of its training and validation parts.
 
     `digest` is the sha256 of all ids, by which a resumed run recognises its text.
     """
@@ -60,7 +60,7 @@ def encode_parts(
     *,
     load: bool = True,
 ) -> EncodedText:
-    """Encode a training and a validation text; train a tokenizer if none is given.
+    """Encode a training and a validation text; if `tokenizer` is None, train or load the one of the config.
 
     Without `load`, the ids of a large text stay on disk. Raises DataError for too little text or a text that changes,
     EnvironmentFailure if the disk has too little space for the ids of a large text.
@@ -86,7 +86,7 @@ def encode_parts(
 def both_examples(
     training: ConversationCorpus, validation: ConversationCorpus, config: Config, tokenizer: Tokenizer, host: Host
 ) -> tuple[Examples, Examples]:
-    """Return the encoded examples of both parts that fit context_length; raise DataError if a part has none."""
+    """Encode the conversations of both parts that fit context_length; raise DataError if none of a part fits."""
     template, length = template_for(config.data.template, tokenizer, host.notice), config.model.context_length
     learn_all, encoded = config.data.loss == "all", list[Examples]()
     with host.counting(TOKENIZING, training.num_bytes + validation.num_bytes, "B") as count:
@@ -112,9 +112,9 @@ def encode(
 ) -> Ids:
     """Return the token ids of documents joined by end-of-text, uint16 or uint32 [tokens]; cache those of large texts.
 
-    Up to IN_MEMORY bytes, the ids are in memory, else in files on disk; without `load`, all ids of large texts stay on
-    disk. `count` receives the bytes of text encoded since its last call. The disk must also have space for the ids of a
-    next text of `followed_by` bytes. Raises the errors of `encode_parts`.
+    The ids are in memory up to IN_MEMORY bytes, else in files on disk; without `load`, those of any large text stay on
+    disk. `count` receives the bytes of text encoded since its last call. Raises the errors of `encode_parts`, also if
+    the disk could not hold the ids of a further text of `followed_by` bytes.
     """
     if corpus.is_large:
         try:
@@ -163,9 +163,9 @@ def check_length(ids: Ids, validation_ids: Ids, context_length: int, num_charact
 def sole_writer(directory: Path, notice: Notify) -> Iterator[None]:
     """Run a block while this process holds the lock of a token directory; wait while another process holds the lock.
 
-    Makes the directory if it is missing. `notice` receives a line before a wait; after the wait, the caller checks with
-    `open_tokens` whether the other process wrote the ids. The kernel frees the lock when a process ends. Without locks
-    of the filesystem, two may write the same content. Raises EnvironmentFailure if the directory cannot be written.
+    Makes the directory if it is missing. `notice` receives a line before a wait. The block should check whether the
+    other process has written the ids. On a filesystem without locks, no process waits. Raises EnvironmentFailure if the
+    directory is not writable.
     """
     make_directory(directory)
     path = directory / _LOCK
@@ -286,7 +286,7 @@ def _clear(directory: Path) -> None:
 
 
 def digest_of(ids: Ids | Examples, validation_ids: Ids | Examples) -> str:
-    """Return the sha256 of all ids; for ids on disk, cache it in a file, because 10 billion ids take a minute."""
+    """Return the sha256 of the training and validation ids; if the ids are on disk, cache it in a file there."""
     if isinstance(ids, Examples) or isinstance(validation_ids, Examples):
         digests = [part.digest if isinstance(part, Examples) else data_digest(part) for part in (ids, validation_ids)]
         return hashlib.sha256(" ".join(digests).encode()).hexdigest()

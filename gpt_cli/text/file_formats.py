@@ -32,7 +32,7 @@ SKIP_HINT = "‹data.skip_bad=true› leaves such files out"
 
 @dataclass(frozen=True)
 class Reading:
-    """Options for reading files."""
+    """Options for reading files, from the settings data.*; `conversations` follows from the first file."""
 
     text_field: str = DEFAULT_FIELD
     separator: str | None = None  # which splits documents into shorter ones
@@ -49,10 +49,10 @@ def read_file(
     hint: str | None = None,
     count: Callable[[int], object] = lambda _: None,
 ) -> Iterator[TextBlock]:
-    """Yield the documents of a file in blocks; skip a file that is not text with a remark, unless the user `named` it.
+    """Yield the documents of a file in blocks, but none of a file that is not text, unless the user `named` it.
 
-    `count` receives the bytes read since its last call. Raises DataError for a file that is missing, damaged or not
-    text, and EnvironmentFailure where permission or an optional library is missing.
+    `count` receives the bytes read since its last call, `remarks` what is left out. Raises DataError for a file that is
+    missing, damaged or not text, and EnvironmentFailure where permission or an optional library is missing.
     """
     with open_regular(path, DataError, hint=hint) as file:
         before, counted, inner = os.fstat(file.fileno()), 0, path
@@ -80,7 +80,7 @@ def read_file(
 
 
 def has_remedy(error: GptError) -> bool:
-    """Return whether the error's hint already offers `data.skip_bad`, or says to name the file of questions alone."""
+    """Return whether an error needs no hint at data.skip_bad: its hint has one, or says to name its file alone."""
     hint = error.hint or ""
     return "skip_bad" in hint or hint.endswith(ALONE)
 

@@ -35,7 +35,7 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 
 
 class HuggingFaceTokenizer(Tokenizer):
-    """A tokenizer that gives the same ids as its tokenizer.json and, if present, tokenizer_config.json.
+    """The tokenizer of an imported model, defined by tokenizer.json and, if present, tokenizer_config.json.
 
     The first use raises CheckpointError for content that gpt refuses or that the library `tokenizers` cannot read.
     """
@@ -76,7 +76,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def added(self) -> dict[str, dict[str, Any]]:
-        """The added tokens of both files, which the tokenizer matches before all others: text -> properties."""
+        """The added tokens, text -> properties, which the tokenizer matches in a text before all other tokens."""
         tokens = {token["content"]: dict(token) for token in self.content.get("added_tokens") or []}
         ids = {name: number for number, name in self.names.items()}
         for token, counts in _of_settings(self.settings):
@@ -203,7 +203,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return _SPACE if prefixed or not into_words else _SPACE_OR_LINE, bool(begins)
 
     def cut(self, text: str, at: int) -> int | None:
-        """Return the end of the piece at `at`, where a cut changes no ids, else at + _LONGEST; None if all fits."""
+        """Return the end of the piece at `at`: a cut that changes no ids, or at + _LONGEST; None for the last piece."""
         pattern, window = self._cuts[0], MAX_PIECE
         while len(text) - at > window + 1:
             if pattern and (match := pattern.match(text, at, at + window + 2)):

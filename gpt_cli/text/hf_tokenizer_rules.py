@@ -137,7 +137,7 @@ _MODEL_KEYS: dict[str, Mapping[str, Check]] = {
 
 
 def steps(content: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:
-    """Return the steps of `part`, such as "normalizer", in order; raise ValueError if too many or nested too deeply."""
+    """Return the steps of a part of tokenizer.json, such as "normalizer"; raise ValueError if they are too many."""
     listed = list(_steps(content.get(part), _LISTS[part], 0))
     if len(listed) > TOKENIZER_STEPS:
         raise ValueError(f"its {part} has more than {TOKENIZER_STEPS} steps")
@@ -184,7 +184,7 @@ def problems(content: Mapping[str, Any]) -> list[str]:
 
 
 def require_merges(model: Mapping[str, Any]) -> None:
-    """Raise ValueError if the vocabulary lacks a token that a merge joins or makes: the library would panic."""
+    """Raise ValueError if a byte-pair merge joins or makes a token that the vocabulary lacks."""
     vocabulary = model["vocab"]
     for merge in model.get("merges", ()):
         one, other = merge.split(" ") if isinstance(merge, str) else merge

@@ -37,7 +37,7 @@ _MOVE_HINT = "then move the old file out of the directory"
 
 
 class SourceCorpus(SurveyedCorpus):
-    """The documents of SOURCEs (file, directory, glob, stdin or catalogue name); `read_corpus` makes one."""
+    """The corpus of SOURCEs (file, directory, glob, stdin or catalogue name); use `read_corpus` to make one."""
 
     has_survey: bool  # whether an earlier program has made the first pass
     _stdin: IO[bytes]  # what came through stdin, which gives it once
@@ -74,7 +74,7 @@ class SourceCorpus(SurveyedCorpus):
         return shown(", ".join(self.sources))
 
     def survey_all(self, host: Host, watch: Watch, fresh: bool) -> Survey:
-        """Return the corpus's survey from the cache, or by reading everything if the cache has none or if `fresh`."""
+        """Return the corpus's survey from the cache or, if it has none or with `fresh`, by reading all text."""
         with host.working("looking for changes"):
             looked = SourceWalk(self.sources, self.how.skip_bad).finished()
         num_bytes = looked.num_bytes

@@ -121,7 +121,7 @@ def _facts(
 
 @dataclass(frozen=True)
 class Verification(Result):
-    """The state of texts and their tokens: `intact`, `damaged` (with an error), `readable` (no digest to compare)."""
+    """The result of `gpt data verify`: texts and tokens are intact, damaged, or readable (no digest to compare)."""
 
     verified: list[dict[str, Any]]
     damaged: list[DataError] = field(default_factory=list)

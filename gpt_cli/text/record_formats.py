@@ -1,4 +1,7 @@
-"""Parse JSON lines, JSON arrays, and the rows of .csv, .tsv and .parquet as streams of records. Needs no torch."""
+"""Parse JSON lines, JSON arrays, and the rows of .csv, .tsv and .parquet as streams of records. Needs no torch.
+
+A bad record raises DataError or is left out, as `Remarks` decides. `name` (a path) locates records in messages.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +125,7 @@ def json_items(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Rec
 def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | None = None) -> Iterator[Record]:
     """Yield the rows below the header; if `delimiter` is None, choose one that gives the first rows equally many cells.
 
-    A row is a bad record if its number of cells differs from the header's; a title above the header counts as header.
+    A row is a bad record if its number of cells differs from the first row's, which is the header, even if a title.
     Raises DataError for unclosed quotes, and for two columns of one name.
     """
     csv.field_size_limit(ROW_CHARACTERS)  # of the whole process; only this function reads csv

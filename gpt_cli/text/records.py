@@ -1,4 +1,4 @@
-"""Find the fields of table and JSON records that contain the text, or question and answer. Needs no torch."""
+"""Find the fields of records (table rows, JSON) with the text, or with question and answer. Needs no torch."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from gpt_cli.text.conversations import (
     conversation,
     is_conversation,
     is_words,
+    lower_names,
     notice_of,
-    small,
     whole_text,
 )
 from gpt_cli.text.documents import TextBlock
@@ -52,16 +52,16 @@ class Record(NamedTuple):
     delimiter: str | None = None  # of the cells, where the names are the first row of a table
 
 
-def lines_of(text: Iterable[str], name: str, most: int) -> Iterator[str]:
-    """Yield the lines of a text with their newlines; raise DataError for a line of more than `most` characters."""
+def lines_of(text: Iterable[str], name: str, max_length: int) -> Iterator[str]:
+    """Yield the lines of a text with their newlines; raise DataError for one of over `max_length` characters."""
     # split at newlines alone: JSON text may contain U+2028, where splitlines would cut
     unfinished, length, number = list[str](), 0, 1
     for block in text:
         first, *others = block.split("\n")
         unfinished.append(first)
         length += len(first)
-        if length > most:
-            raise DataError(f"{name}:{number}", f"this line has more than {most:,} characters")
+        if length > max_length:
+            raise DataError(f"{name}:{number}", f"this line has more than {max_length:,} characters")
         for following in others:
             yield "".join(unfinished) + "\n"
             unfinished, length, number = [following], len(following), number + 1
@@ -70,7 +70,7 @@ def lines_of(text: Iterable[str], name: str, most: int) -> Iterator[str]:
 
 
 def documents_of(records: Iterable[Record], text_field: str, remarks: Remarks) -> Iterator[TextBlock]:
-    """Yield the text of each record as a document; a record without the field of the text is a bad record.
+    """Yield the text of each record as a document; a record without the text field is bad (see `Remarks`).
 
     Raises DataError that lists the fields with text, if several fields, or none, may be the text.
     """
@@ -87,8 +87,8 @@ def documents_of(records: Iterable[Record], text_field: str, remarks: Remarks) -
 
 
 def conversations_of(records: Iterable[Record], text_field: str, remarks: Remarks) -> Iterator[TextBlock]:
-    """Yield each conversation as a document, the JSON of `Conversation.to_json`; other records are bad records."""
-    records = (record._replace(fields=small(record.fields)) for record in records)
+    """Yield each conversation as JSON of `Conversation.to_json`; other records are bad records (see `Remarks`)."""
+    records = (record._replace(fields=lower_names(record.fields)) for record in records)
     sample = _sample_of(records)
     examples = [record.fields for record in sample if is_conversation(record.fields, text_field)]
     if examples and (words := notice_of(examples)):
@@ -123,10 +123,10 @@ def _blocks_of(
 
 
 def text_field_of(sample: Sequence[Record], text_field: str, remarks: Remarks) -> str:
-    """Return the name of the text field: `text_field`; if records lack it and it is the default, the only long field.
+    """Return the name of the text field: `text_field` or, if that is the default and missing, the only long field.
 
-    A field of lists of lines counts only if it is the longest field. Raises DataError that lists the fields with text,
-    the longest first.
+    A field of lists of lines counts only if it is the longest field. If no field is the text, raises DataError that
+    lists the fields with text, the longest first.
     """
     if not sample or any(isinstance(_field(record, text_field), str) for record in sample):
         return text_field

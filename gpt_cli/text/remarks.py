@@ -26,7 +26,7 @@ _LEFT_OUT = {
 
 
 class Remarks:
-    """Notes about sources, and counts of the parts left out, collected while all sources are read once.
+    """A collector of notes about sources, and of counts of the parts left out, while all sources are read once.
 
     With `skip_bad`, bad records are left out; otherwise they are errors.
     """
@@ -57,9 +57,9 @@ class Remarks:
         self._names[what] += [name] if len(self._names[what]) <= _MOST_NAMED else []
 
     def leave_out_record(self, error: DataError, others: Iterable[object]) -> None:
-        """With `skip_bad`, count a bad record; else raise `error`, which hints at skip_bad if any of `others` is true.
+        """Count a bad record as left out or, without `skip_bad`, raise its `error`.
 
-        `others` has the other good records, or True if there are some.
+        The error suggests skip_bad if `others` has a true item: a good record, or True if there are good records.
         """
         if not self._skip_bad:
             if not error.hint and any(others):

@@ -69,7 +69,7 @@ class Packed(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Concatenated token ids of conversations [N] and a loss mask [N]; example i is ids[bounds[i]:bounds[i + 1]].
+    """Encoded conversations: `ids` [N], loss mask `learned` [N]; conversation i is ids[bounds[i]:bounds[i + 1]].
 
     An example of n tokens takes n - 1 positions of a window, because its last token is only a target.
     """

@@ -44,8 +44,6 @@ BY_NAME = {"simple": WORD_PATTERN, "gpt2": GPT2_PATTERN, "llama3": OLD_CL100K_PA
 
 
 def as_oniguruma(pattern: str) -> str:
-    """Return a pattern with x{1,3} in place of x{1,3}+, which the library `tokenizers` would read as (x{1,3})+.
-
-    In the patterns of this module nothing follows the digits, so {1,3} and the possessive {1,3}+ match the same.
-    """
+    """Return a pattern with x{1,3} in place of x{1,3}+, which the library `tokenizers` would read as (x{1,3})+."""
+    # nothing follows the digits in the patterns of this module, so {1,3} and the possessive {1,3}+ match the same
     return pattern.replace("{1,3}+", "{1,3}")

@@ -1,4 +1,4 @@
-"""Token ids, in memory or on disk: windows, chunks, digest, and files with the ids of large texts.
+"""Store the token ids of large texts in files, and read windows of ids from memory or from these files.
 
 The files are `part-00000.safetensors`, ... and, written last, `index.json`. A part is durable once it is full, so that
 a killed preparation can resume.
@@ -176,7 +176,7 @@ def read_index(directory: Path) -> dict[str, Any] | None:
 
 
 class TokenWriter:
-    """Writer of token ids to part files. The caller adds ids in groups; each group is in one file.
+    """Writer of token ids to part files; the ids of one call of `add` are a group, and stay together in one file.
 
     After a kill, a new writer keeps the parts that match their digests, and the caller skips their `num_groups` groups.
     """

@@ -53,15 +53,15 @@ class Tokenizer(ABC):
         return self.array(text).tolist()
 
     def begin(self, ids: Sequence[int]) -> list[int]:
-        """Return the ids of a text's start: `starts_with`, then a prompt's `ids`; if both are empty, end-of-text."""
+        """Prepend `starts_with` to the ids of a prompt or text; if there are no ids at all, return [end_of_text]."""
         return [*self.starts_with, *ids] or [self.end_of_text]
 
     def continued(self, text: str) -> np.ndarray:
-        """Return the ids of a piece of a text (see `cut`) after the first; `array` returns those of the first piece."""
+        """Encode a piece of a long text (see `cut`) that is not its first piece; `array` encodes the first piece."""
         return self.array(text)
 
     def cut(self, text: str, at: int) -> int | None:
-        """Return the end of the piece (unit of tokenization) that starts at `at`; None if the rest fits in a piece."""
+        """Return the end of the piece of a long text that starts at `at`; None if the rest of the text is one piece."""
         return at_line(text, at)
 
     @abstractmethod

@@ -38,7 +38,7 @@ _BUFFERED = 64  # pieces that the library holds in memory
 
 
 def learn_tokenizer(config: TokenizerConfig, training: Corpus, validation: Corpus, host: Host = NOBODY) -> Tokenizer:
-    """Return the tokenizer of a config, trained or loaded; cache the vocabulary of a large text."""
+    """Return the tokenizer of a config, trained or loaded; keep one trained on a large text in a cache on disk."""
     if config.kind in ("byte", "tiktoken", "kept") or not training.is_large:
         return make_tokenizer(config, training, validation)
     path = None
@@ -66,7 +66,7 @@ def learn_tokenizer(config: TokenizerConfig, training: Corpus, validation: Corpu
 def make_tokenizer(
     config: TokenizerConfig, training: Corpus, validation: Corpus, count: Callable[[int], object] = lambda _: None
 ) -> Tokenizer:
-    """Return the tokenizer of a config; only the kinds bpe and char are made from the text.
+    """Train or load the tokenizer of a config, without the cache of `learn_tokenizer`.
 
     Byte pairs are learned from the training part, characters from both parts, so that no part has unknown ones. `count`
     receives the bytes of text read since its last call. Raises EnvironmentFailure if a published vocabulary is neither
@@ -102,10 +102,7 @@ def sample_texts(texts: Iterable[str], share: float) -> Iterator[str]:
 
 
 def train_byte_pairs(texts: Iterable[str], vocab_size: int, pattern: str = WORD_PATTERN) -> BytePairTokenizer:
-    """Train a byte-pair tokenizer of at most vocab_size tokens, end-of-text included; cut long texts into pieces.
-
-    `pattern`, which cuts a text into words, is one of PATTERNS.
-    """
+    """Train a byte-pair tokenizer of at most vocab_size tokens, end-of-text included, on words cut by `pattern`."""
     import rustbpe  # only learning byte pairs needs it
 
     trainer = rustbpe.Tokenizer()  # type: ignore[attr-defined]
@@ -116,7 +113,7 @@ def train_byte_pairs(texts: Iterable[str], vocab_size: int, pattern: str = WORD_
 
 
 def published_tokenizer(name: str) -> BytePairTokenizer:
-    """Return the tokenizer that tiktoken calls `name`, from tiktoken's cache or the network, in NETWORK_TIMEOUT s."""
+    """Return the tokenizer that tiktoken calls `name`, such as "gpt2", from tiktoken's cache or the network."""
     from tiktoken_ext.openai_public import ENCODING_CONSTRUCTORS  # only published vocabularies need it
 
     if name not in ENCODING_CONSTRUCTORS:
