@@ -1,1 +1,1 @@
-"""Evaluation of models: losses with standard errors, answers, memorization."""
+"""Measure trained models: losses with standard errors, answers to questions, and copies of the training text."""

@@ -35,9 +35,9 @@ def answer_costs(
     count: Callable[[int], object] = lambda _: None,
     where: str = "checkpoint",
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the nats of each example's answer tokens, float64 [E], and whether greedy sampling gives them, bool [E].
+    """Return the total nats of each example's answer, float64 [E], and whether greedy sampling gives it, bool [E].
 
-    Each window has one example. `count` receives the number of tokens done since its last call. Raises CheckpointError,
+    No example sees another. `count` receives the number of tokens done since its last call. Raises CheckpointError,
     naming `where`, if logits are not finite.
     """
     lengths, device = examples.lengths, model.token_embedding.weight.device
@@ -65,11 +65,11 @@ def answer_costs(
 def measure_answers(
     loaded: Loaded, corpus: ConversationCorpus, dtype: str, host: Host, *, by_bytes: bool, device: torch.device
 ) -> tuple[dict[str, Any], Observations | None]:
-    """Measure a model on the answers of conversations; return its figures, and the nats and tokens of each answer.
+    """Return a model's figures on the answers of conversations, and the nats and size of each answer.
 
-    With `by_bytes`, bytes replace tokens; if the context cannot hold an example, the second result is None. The figure
-    `exact_match` is None without short answers, `choices` without multiple choice. Raises DataError if no example fits
-    the context or the vocabulary lacks a character, CheckpointError if logits are not finite.
+    Sizes are in tokens, or in bytes with `by_bytes`. The second result is None if the context cannot hold an example.
+    In the figures, `exact_match` is None without short answers, `choices` without multiple choice. Raises DataError if
+    no example fits the context or the vocabulary lacks a character, CheckpointError if logits are not finite.
     """
     tokenizer, length, model = loaded.tokenizer, loaded.config.model.context_length, loaded.model.to(device).eval()
     template = template_for(loaded.config.data.template, tokenizer, host.notice)
@@ -124,11 +124,11 @@ def _share(hits: np.ndarray) -> dict[str, Any] | None:
     return {"share": share, "error": error, "examples": number}
 
 
-def about_answers(name: str, about: dict[str, Any]) -> str:
-    """Return a line on the answers of run `name`: examples, examples left out, shares of exact and right answers."""
-    said = [f"{visible(name)}: {counted(about['examples'], 'example')}"]
-    said += [f"{about['left_out']:,} left out, which its context cannot hold"] if about["left_out"] else []
+def about_answers(name: str, answers: dict[str, Any]) -> str:
+    """Return a line on run `name` from the `answers` in the figures of `measure_answers`."""
+    said = [f"{visible(name)}: {counted(answers['examples'], 'example')}"]
+    said += [f"{answers['left_out']:,} left out, which its context cannot hold"] if answers["left_out"] else []
     for key, what in (("exact_match", "exact answers"), ("choices", "right choices")):
-        if figures := about[key]:
+        if figures := answers[key]:
             said.append(f"{what} {with_error(figures['share'], figures['error'])} of {figures['examples']:,}")
     return "; ".join(said)

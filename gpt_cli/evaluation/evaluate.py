@@ -61,12 +61,12 @@ NGRAM = 8  # tokens
 
 @dataclass(frozen=True)
 class Evaluation(Result):
-    """Losses of runs on the text `data` (None: each run's own text); `per_token` has a single run's token losses."""
+    """The result of `gpt eval`: losses of `runs` on the text `data` or, if None, on each run's validation text."""
 
     data: list[str] | None
     without: list[str]  # heads that were switched off
     runs: list[dict[str, Any]]
-    per_token: Surprisals | None = None
+    per_token: Surprisals | None = None  # the token losses of a single run, if requested
 
     def as_dict(self) -> dict[str, Any]:
         """Return the object that `gpt eval --json` prints."""

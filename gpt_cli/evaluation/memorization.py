@@ -1,4 +1,4 @@
-"""Memorization: how much of a model's samples occurs in its training text, which is read once and never held whole.
+"""Measure memorization: how much of a model's samples occurs in its training text, which may exceed the memory.
 
 `longest_shared_run` and `copied_share` compare hashes of n symbols, a million at once, then check the few matches.
 """
@@ -18,7 +18,7 @@ _TABLE_BITS = 20
 
 
 def longest_shared_run(samples: Sequence[str], text: Iterable[str]) -> str:
-    """Return the longest substring of a sample that occurs in the text, which is given in blocks.
+    """Return the longest substring of any sample that occurs in a text, whose blocks `text` yields in order.
 
     If several are equally long, return the one that comes first in the samples.
     """
@@ -36,9 +36,9 @@ def longest_shared_run(samples: Sequence[str], text: Iterable[str]) -> str:
 
 
 def copied_share(samples: Sequence[Sequence[int]], training_ids: Iterable[np.ndarray], n: int) -> float | None:
-    """Return the share of the samples' n-grams of tokens that occur in the training ids, which are given in chunks.
+    """Return the share (0 to 1) of the samples' n-grams of tokens that occur in a text; None if no sample has n tokens.
 
-    Returns None if no sample has n tokens.
+    `training_ids` yields the ids of the text in order, in arrays [N].
     """
     ngrams = [tuple(sample[i : i + n]) for sample in samples for i in range(len(sample) - n + 1)]
     if not ngrams:

@@ -79,7 +79,7 @@ def token_nll(model: GPT, x: Tensor, targets: Tensor) -> Tensor:
 
 
 def logits_in_slices(model: GPT, x: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield logits [B, t, V], in float32 at least, and targets [B, t] for consecutive slices of t positions."""
+    """Yield logits [B, t, V], in float32 at least, and targets [B, t] of consecutive slices of streams x [B, T, D]."""
     at_once = max(1, LOGITS_AT_ONCE // (len(x) * model.vocab_size))
     for some, wanted in zip(x.split(at_once, dim=1), targets.split(at_once, dim=1), strict=True):
         logits = model.logits(some)
@@ -97,9 +97,9 @@ def count_windows(model: GPT, num_ids: int, stride: int) -> int:
 
 
 def windows_at_once(model: GPT, num_windows: int, dtype: str = "float32", free: int | None = None) -> int:
-    """Return the number of windows of `evaluation_window` per batch: 1 to 16, fewer for long windows.
+    """Return the batch size with which `surprisals` reads `num_windows` windows: 1 to 16, fewer for long windows.
 
-    If `free` bytes cannot hold so many windows, the number is halved until they can, or until it is one.
+    If a batch needs more than `free` bytes of memory, the size is halved until the batch fits, or until it is one.
     """
     C, V, H = model.config.evaluation_window, model.vocab_size, model.config.num_heads
     fitting = max(1, min(16, num_windows, LOGITS_AT_ONCE // (V * C), WEIGHTS_AT_ONCE // (H * C**2)))
@@ -109,7 +109,7 @@ def windows_at_once(model: GPT, num_windows: int, dtype: str = "float32", free: 
 
 
 def scoring_bytes(model: GPT, num_windows: int, length: int, dtype: str = "float32") -> int:
-    """Estimate the bytes that `surprisals` needs besides the model, for a batch of windows of `length` tokens.
+    """Estimate the bytes of memory that `surprisals` needs besides the model, per batch of windows of `length` tokens.
 
     In bfloat16, the estimate includes copies of the weights.
     """
@@ -137,10 +137,9 @@ def byte_lengths(tokenizer: Tokenizer) -> np.ndarray:
 
 
 def byte_lengths_on(text: Corpus, ids: Ids, tokenizer: Tokenizer) -> np.ndarray:
-    """Return the bytes of each vocabulary token [V]; for a Hugging Face tokenizer, scaled to the size of `text`.
+    """Return the number of bytes of each vocabulary token, [V], so that those of `ids` add up to the size of `text`.
 
-    The bytes of `ids` then add up to those of `text`, although such a tokenizer may write lowercase, drop accents, or
-    replace words by [UNK].
+    A Hugging Face tokenizer may write lowercase, drop accents, or use [UNK], so all its numbers are scaled to fit.
     """
     lengths = byte_lengths(tokenizer)
     if tokenizer.kind != "kept":
@@ -161,7 +160,7 @@ def score_of(nats: float, num_tokens: int, num_bytes: int) -> Score:
 
 @dataclass(eq=False)
 class Observations:
-    """The negative log-likelihood of each part of a text [N], and the number of predicted tokens or bytes in it [N]."""
+    """The total nats of each part of a text (such as a window or an answer), [N], and its tokens or bytes, [N]."""
 
     nats: np.ndarray = field(default_factory=lambda: np.empty(0))
     amounts: np.ndarray = field(default_factory=lambda: np.empty(0))
@@ -185,9 +184,9 @@ class Observations:
 
 
 class Stretches(Observations):
-    """Surprisals of a text, summed over stretches of `size` tokens, or of `size` bytes if `byte_lengths` is given.
+    """Observations whose parts are stretches of a text, each of `size` tokens, or of `size` bytes with `byte_lengths`.
 
-    The first token has no surprisal; with `byte_lengths`, its bytes still count as part of the first stretch.
+    `add` sums surprisals into the stretches. The first token has none, but its bytes take up part of the first stretch.
     """
 
     def __init__(self, size: int, ids: Ids, byte_lengths: np.ndarray | None = None):
@@ -198,7 +197,7 @@ class Stretches(Observations):
         super().__init__(np.zeros(N), np.zeros(N))
 
     def add(self, nats: np.ndarray, ids: np.ndarray) -> None:
-        """Add the next tokens, nats [T] and ids [T], each to the stretch in which the token begins."""
+        """Add the surprisals of the next tokens, nats [T] and ids [T], to the stretches in which the tokens begin."""
         amounts = np.ones(len(ids), int) if self._lengths is None else self._lengths[ids]
         ends = self._end + np.cumsum(amounts)
         # end-of-text may begin at the end
@@ -209,7 +208,7 @@ class Stretches(Observations):
 
 
 def in_stretches(parts: Iterable[np.ndarray], ids: Ids, stretches: Sequence[Stretches]) -> Iterator[np.ndarray]:
-    """Yield `parts`, arrays with the surprisals of ids [N], [N - 1] in total, and add each array to all `stretches`."""
+    """Yield the arrays `parts`, in total N - 1 surprisals of ids [N], after adding each array to all `stretches`."""
     end = 1
     for nats in parts:
         for one in stretches:
@@ -219,12 +218,11 @@ def in_stretches(parts: Iterable[np.ndarray], ids: Ids, stretches: Sequence[Stre
 
 
 def standard_error(nats: np.ndarray, num_tokens: np.ndarray) -> float | None:
-    """Return the standard error of sum(nats) / sum(num_tokens) over a sample of windows: nats [N], num_tokens [N].
+    """Return the standard error of the loss R = sum(nats) / sum(num_tokens) over windows: nats [N], num_tokens [N].
 
-    Tokens of a window share its text, so their losses vary together, and a window counts as one observation. As windows
-    differ in length, the loss is a ratio R of two sums: with e = nats - R * num_tokens, its standard error is
-    sqrt(N / (N - 1) * sum(e^2)) / sum(num_tokens), in nats per token (Cochran 1977, Sampling Techniques, section 2.11,
-    for a sample from a text without end). Returns None for fewer than two windows.
+    A window counts as one observation, because the losses of its tokens vary together. With e = nats - R * num_tokens,
+    the standard error is sqrt(N / (N - 1) * sum(e^2)) / sum(num_tokens) (Cochran 1977, Sampling Techniques, section
+    2.11, for a sample from a text without end). Returns None for fewer than two windows.
     """
     N = len(nats)
     if N < 2:
@@ -239,9 +237,9 @@ def _deviations(nats: np.ndarray, num_tokens: np.ndarray) -> np.ndarray:
 
 
 def score(nats: Iterable[np.ndarray], ids: Ids, byte_lengths: np.ndarray, where: str = "checkpoint") -> Score:
-    """Compute the Score of ids [N] from arrays of surprisals, [N - 1] in total, with one array in memory at a time.
+    """Compute the Score of ids [N] from the arrays of `surprisals` and the bytes of each vocabulary token, [V].
 
-    Raises CheckpointError, naming `where`, if a surprisal is not finite.
+    Holds one array in memory at a time. Raises CheckpointError, naming `where`, if a surprisal is not finite.
     """
     num_bytes = _total(byte_lengths, ids) - round(byte_lengths[ids[:1]].sum().item())
     return score_of(_sum(iter(nats), len(ids) - 1, where), len(ids) - 1, num_bytes)

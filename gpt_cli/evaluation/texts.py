@@ -33,13 +33,13 @@ def beginning(corpus: Corpus, max_tokens: int) -> Corpus:
     return corpus.split(1 - most / corpus.num_bytes)[0] if corpus.num_bytes > most else corpus
 
 
-def read_named_text(sources: Sequence[str], text: DataConfig, host: Host) -> SourceCorpus:
-    """Read the --data text by the settings `text` of a run, except `separator`; documents may be conversations.
+def read_named_text(sources: Sequence[str], settings: DataConfig, host: Host) -> SourceCorpus:
+    """Read the text of --data with a run's settings, except `separator`; its documents may be conversations.
 
     Raises DataError or EnvironmentFailure; hints do not name `data.` settings, which commands with --data cannot set.
     """
     try:
-        corpus = read_corpus([*sources], reading_of([*sources], text.changed(separator=None)), host=host)
+        corpus = read_corpus([*sources], reading_of([*sources], settings.changed(separator=None)), host=host)
     except GptError as error:
         for problem in (error, *error.others):
             clauses = re.split("(?=; )", problem.hint or "")
@@ -52,7 +52,7 @@ def read_named_text(sources: Sequence[str], text: DataConfig, host: Host) -> Sou
 
 
 def with_conversations(corpus: SourceCorpus, template: str | None) -> Corpus:
-    """Return `corpus`; if it has conversations, as a ConversationCorpus in chat template `template` (None: default)."""
+    """Return `corpus`, or, if it has conversations, its ConversationCorpus in `template` or the default template."""
     if not corpus.how.conversations:
         return corpus
     return ConversationCorpus(corpus, 0, corpus.num_documents, template)
@@ -97,10 +97,10 @@ def _gives_same_ids(training: Corpus, validation: Corpus, loaded: Loaded, host: 
 
 
 def training_share(name: str, corpus: SourceCorpus, loaded: Loaded, host: Host) -> float:
-    """Estimate the share of --data (0 to 1) that the model was trained on, for `remark_on_shares`.
+    """Estimate the share (0 to 1) of the text of --data that the model of the run `name` was trained on.
 
-    A file counts if the run was trained on it and it is older than the checkpoint. If no file counts, a short text with
-    the token ids of the run's text does.
+    A file counts if the run was trained on it and it is older than the checkpoint. If no file counts, a short text
+    counts if it gives the token ids of the run's text.
     """
     data, share = loaded.config.data, 0.0
     with contextlib.suppress(GptError, OSError):  # texts of the run that are no longer there
@@ -112,7 +112,7 @@ def training_share(name: str, corpus: SourceCorpus, loaded: Loaded, host: Host) 
 
 
 def remark_on_shares(shares: Iterable[tuple[str, float]], host: Host) -> None:
-    """Tell `host` which models were trained on --data; `shares` has each model's name and `training_share`."""
+    """Notify the user which models were trained on the text of --data; `shares` has (name, `training_share`)."""
     names = dict[str, list[str]]()
     for name, share in shares:
         if share >= 0.005:

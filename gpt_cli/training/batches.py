@@ -23,9 +23,10 @@ _order = lru_cache(maxsize=2)(permutation)  # key and number of windows of an ep
 
 
 class Sequences(NamedTuple):
-    """Inputs and targets, int64 [B, T]; if examples are packed, also `positions` [B, T], the indices in the example.
+    """Inputs and targets of sequences, int64 [B, T]; of packed examples also `positions` and `num_targets`, else None.
 
-    Then `num_targets`, a scalar tensor, counts the targets of the whole step that enter the loss; others are IGNORED.
+    `positions` [B, T] are indices in the example. The scalar `num_targets` counts the whole step's targets in the loss;
+    other targets are IGNORED.
     """
 
     inputs: Tensor
@@ -57,10 +58,10 @@ class Batches:
         return max(1, (len(self.ids) - 1 - self.max_offset) // self.context_length)
 
     def numbers(self, step: int, chosen: slice | np.ndarray = slice(None)) -> np.ndarray:
-        """Return the array from which `windows` builds the `chosen` sequences of a step: their starts, int64 [B].
+        """Return the array from which `windows` builds the sequences with indices `chosen` of a step, counted from 0.
 
-        If the ids are on disk, return the windows themselves, int32 [B, T + 1]. With `taught_targets`, return inputs
-        and targets side by side, int64 [B, 2 T]. Steps are counted from 0. Raises DataError or
+        For ids in memory, the array has the start of each sequence, int64 [B]; for ids on disk, the ids themselves,
+        int32 [B, T + 1]; with `taught_targets`, inputs and targets side by side, int64 [B, 2 T]. Raises DataError or
         EnvironmentFailure if the ids on disk are damaged or cannot be read.
         """
         if self.taught_targets is not None:
@@ -149,7 +150,7 @@ def batches_of(ids: Ids | Examples, config: Config, device: torch.device) -> Bat
 
 
 def chosen_windows(seed: int, step: int, batch_size: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the epoch and the window index (0 to `count` - 1) of each sequence of a step: int64 [B] each."""
+    """Return epoch and window index of each sequence of a step, int64 [B] each; an epoch has `count` windows."""
     epochs, indices = np.divmod(np.arange(step * batch_size, (step + 1) * batch_size), count)
     windows = np.empty(batch_size, np.int64)
     for epoch in np.unique(epochs).tolist():

@@ -24,10 +24,10 @@ _UNSTEADY, _TIMES = 1e-3, 10
 
 
 class WholeStep:
-    """A training step that reads everything that changes between steps from one tensor on the device.
+    """A callable that takes a training step; all that changes between steps is in one tensor on the device.
 
-    The host fills this tensor in one transfer: starts of the sequences, dropout keys and learning-rate multiplier. Once
-    the step is recorded as a graph, the device can replay it without further input from the host.
+    Each call fills this tensor in one transfer: `Batches.numbers`, dropout keys and learning-rate multiplier. After
+    `record`, a call replays a CUDA graph of the step.
     """
 
     def __init__(self, state: TrainingState):
@@ -72,10 +72,10 @@ class WholeStep:
         return loss_and_norm
 
     def record(self) -> str | None:
-        """Record a graph for all later steps; return None, or the reason why no graph can be used.
+        """Record a CUDA graph that all later calls replay; return None, or the reason why no graph can be used.
 
-        The graph is recorded from one step. Its replay of the next step at another learning rate must equal a plain
-        step, which proves that the graph contains no constant from the host. The training state is restored.
+        The graph is used only if its replay of a step at another learning rate gives the numbers of that step without
+        a graph. The training state is restored.
         """
         step, changing = self.state.progress.step, self.state.optimizer.changing()
         before: list[Tensor] = []
@@ -136,7 +136,7 @@ class _Taken(NamedTuple):
 
 
 def record_step(state: TrainingState, warn: Notify) -> float | None:
-    """Record the training step as a graph; return the seconds of a replayed step, or None if no graph is used.
+    """Record the training step as a CUDA graph; return the seconds of a replayed step, or None if no graph is used.
 
     Graphs need device support and a single rank, and change no result. `warn` receives the reason if recording fails.
     """

@@ -1,7 +1,4 @@
-"""Evaluate, log, sample and take attention snapshots after a step.
-
-All results are computed before the first one is written, so a signal during computation leaves nothing half done.
-"""
+"""Evaluate, log, sample and take attention snapshots after a step; compute all results before writing the first."""
 
 from __future__ import annotations
 

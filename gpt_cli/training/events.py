@@ -124,10 +124,10 @@ class Saved:
 
 @dataclass(frozen=True)
 class Finished(Figures):
-    """The last event of a training: the figures of `gpt train --json`, the signal, and the step of the best weights.
+    """The last event of a training: `summary`, the figures of `gpt train --json`, and the step of the best weights.
 
-    `signal` is None if the training ended by itself; `best_step` is None after a signal. `before` is None unless a run
-    to resume had nothing left to train: then `before` says why, and Finished is the only event.
+    If a signal ended the training, `signal` is its number, and `best_step` is None. If a run to resume had nothing left
+    to train, `before` says why, and Finished is the only event.
     """
 
     summary: dict[str, Any]
@@ -204,7 +204,7 @@ class Training(Generator[TrainingEvent, None, None]):
 
 @contextlib.contextmanager
 def drawing() -> Iterator[Callable[[TrainingEvent], object]]:
-    """Yield a function that receives events and updates a tqdm progress bar, in a notebook or a terminal."""
+    """Show a tqdm progress bar, in a notebook or a terminal; yield a function that updates the bar from each event."""
     with contextlib.ExitStack() as stack:
         bar, best = None, ""
 

@@ -1,7 +1,4 @@
-"""Start a training from the weights of another model: `--init-from`.
-
-Imports torch only when the weights are read.
-"""
+"""Start a training from the weights of another model: `--init-from`. Imports torch only when it reads weights."""
 
 from __future__ import annotations
 
@@ -45,9 +42,9 @@ class InitialWeights(NamedTuple):
 
 @dataclass(frozen=True)
 class Initial:
-    """The model of `--init-from`: its config, and weights that are read later.
+    """The model of `--init-from`: its config, and weights that `load_initial_weights` returns.
 
-    `header` is that of the checkpoint with the weights; a model in another format has no `header`, but `weights`.
+    Of a checkpoint, only the `header` has been read; a model in another format has `weights` and no `header`.
     """
 
     where: str
@@ -68,7 +65,7 @@ class Initial:
     def settings(self, *, other_text: bool) -> Config:
         """Return the config that a training without --config takes from this model.
 
-        Raises UsageError if a stranger may have chosen the text of this config, unless `other_text`: the user names it.
+        With `other_text`, the user names the text. Else raises UsageError if a stranger may have chosen the text.
         """
         if self.header is not None:
             named = trusted_config(self.header) if other_text else config_with_text(self.header, stdin=True)

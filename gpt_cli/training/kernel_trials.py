@@ -35,8 +35,7 @@ def choose_kernels(state: TrainingState, warn: Notify) -> None:
 
     A trial runs the plain and the faster code on the run's shapes: results must agree, and the time must fall. If
     blocks are compiled, the kernel must be faster than compiled attention, and the loss is tried too. A resumed run
-    keeps its earlier choice, whatever the speed, so that its results equal those of an uninterrupted run; if the kernel
-    or the compiled loss no longer works, `warn` receives a line.
+    repeats its earlier choice, to give the same results; `warn` receives a line if that choice no longer works.
     """
     sizes, train, device = state.config.model, state.config.train, state.device
     shape = (train.sequences_at_once, sizes.num_heads, sizes.context_length, sizes.query_size)

@@ -17,11 +17,11 @@ _EMBEDDINGS = ("token_embedding.", "position_embedding.", "ngram_embedding.")
 
 
 class LowRank:
-    """LoRA: matrices W [N, M] that change by SCALE B A alone, B [N, rank], A [rank, M]. Hu et al. 2021, section 4.1.
+    """Trainable factors A [rank, M] and B [N, rank] of LoRA: a model's matrices W [N, M] change by SCALE B A alone.
 
-    The weights of the model always include the product, so the model and its checkpoints contain ordinary weights.
-    Autograd computes the gradient dW; a hook immediately turns dW into the gradients of the factors, dA = SCALE B' dW
-    and dB = SCALE dW A', and drops dW.
+    `include` adds the products to W, so the model and its checkpoints contain ordinary weights. Autograd computes the
+    gradient dW; a hook immediately turns dW into the gradients of the factors, dA = SCALE B' dW and dB = SCALE dW A',
+    and drops dW (Hu et al. 2021, section 4.1).
     """
 
     def __init__(self, matrices: Mapping[str, nn.Parameter], settings: TrainConfig):
@@ -39,7 +39,7 @@ class LowRank:
 
     @torch.no_grad()
     def include(self) -> None:
-        """Add to the weights the change of the products SCALE B A since the last call."""
+        """Add to the weights W what the products SCALE B A have changed since the last call."""
         for name, matrix in self.matrices.items():
             a, b = (self.factors[f"{name}.{factor}"].detach() for factor in "AB")
             old_a, old_b = (self._included[f"{name}.{factor}"] for factor in "AB")

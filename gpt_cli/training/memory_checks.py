@@ -60,7 +60,7 @@ def require_memory(config: Config, free: int | None, ranks: Ranks = ALONE, *, ma
 def fitting_device(config: Config, num_ranks: int = 1, *, recorded: bool = False) -> Iterator[None]:
     """Turn an out-of-memory error of the device into an EnvironmentFailure whose hint names smaller micro-batches.
 
-    `recorded` says that steps replay a graph, which reserves memory: the hint then also names `train.graph=off`.
+    `recorded` says that steps replay a CUDA graph, which reserves memory; the hint then also names `train.graph=off`.
     """
     try:
         yield

@@ -1,7 +1,7 @@
 """The Muon optimizer (Jordan et al. 2024): orthogonalised momentum, for all matrices of one shape at once.
 
-Feed-forward matrices are cut into squares of d_model x d_model (slightly longer if their width is no multiple), which
-share a batch with the matrices projection_layer. Wq, Wk and Wv of all heads stay whole, in a batch of their own.
+Feed-forward matrices are cut into pieces of d_model x d_model, or slightly longer. One batch has these pieces and the
+matrices `projection_layer` of attention; another batch has Wq, Wk and Wv of each head, uncut.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Muon:
     """The Muon optimizer: orthogonalised Nesterov momentum, with decoupled weight decay."""
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], weight_decay: float, dtype: torch.dtype):
-        """Prepare to optimize this rank's matrices, which are whole groups of `stacks`, with products in `dtype`."""
+        """Prepare to optimize this rank's matrices, whole groups of `stacks`; compute matrix products in `dtype`."""
         groups = stacks(parameters)
         self.parameters = {name: parameters[name] for names in groups for name in names}
         self.weight_decay = weight_decay
@@ -79,7 +79,7 @@ class Muon:
 
 
 def stacks(parameters: Mapping[str, Tensor]) -> list[list[str]]:
-    """Group matrix names to orthogonalise together: equal piece shapes, about STACK_NUMBERS elements per group.
+    """Group the names of matrices to orthogonalise together: equal piece shapes, at most about STACK_NUMBERS elements.
 
     torch may round a product differently in a larger batch, so one rank must own all matrices of a group.
     """

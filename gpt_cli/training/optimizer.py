@@ -85,7 +85,7 @@ class Optimizer:
     def step(self, multiplier: float | Tensor) -> None:
         """Update the parameters by their gradients, at the config's highest learning rates times `multiplier`.
 
-        If `multiplier` is a float32 scalar tensor on the device, each replay of a recorded step may use another value.
+        In a recorded CUDA graph, `multiplier` is a float32 scalar tensor, so that its value can change before a replay.
         """
         self.adamw.step(self.config.learning_rate * multiplier)
         if self.muon is not None:
@@ -112,8 +112,8 @@ class Optimizer:
     def state_dict(self) -> dict[str, Tensor]:
         """Return the optimizer state for a resumed run, as tensors by name, on the first rank; {} on other ranks.
 
-        Names are `<parameter>.<kind>`, with kind exp_avg, exp_avg_sq, momentum or (with `ema_decay`) last, for the
-        weights of the last step, and `<matrix>.<A or B>.factor`.
+        Names are `<parameter>.<kind>`. Kinds are exp_avg and exp_avg_sq (AdamW), momentum (Muon), factor (LoRA, whose
+        parameters are `<matrix>.A` and `<matrix>.B`) and, with `ema_decay`, last, the weights of the last step.
         """
         tensors: dict[str, Tensor] = {}
         for names, kinds in self._kinds():

@@ -53,17 +53,17 @@ class _Outcome(BaseModel):
 _FIGURES = _Outcome.model_fields.keys() - {"stopped_by", "step", "best_step"}  # of a summary
 
 
-def config_to_resume(stored: Config, requested: Config, run: Config | None, files: RunFiles) -> Config:
-    """Return `requested` with the run's choices for `auto` settings; raise CheckpointError if a fixed setting differs.
+def config_to_resume(stored: Config, requested: Config, run_config: Config | None, files: RunFiles) -> Config:
+    """Return `requested` with the run's choices for `auto`; raise CheckpointError for changes of fixed settings.
 
-    `stored` is the config in the checkpoint, `run` the config.yaml in `files`. Only config.yaml may choose `compile`,
-    so that a stranger's checkpoint cannot start a compiler.
+    `stored` is the checkpoint's config, `run_config` the run's config.yaml. Only config.yaml may choose `compile`, so
+    that a stranger's checkpoint cannot start a compiler.
     """
     text_settings = {
         key: getattr(stored.data, key) for key in ("loss", "template") if getattr(requested.data, key) is None
     }
     requested = requested.changed(data=text_settings)  # what null means is in the text, and the run has noted it
-    sources = {"dtype": stored, "device": run, "compile": run}
+    sources = {"dtype": stored, "device": run_config, "compile": run_config}
     chosen = {
         key: getattr(source.train, key)
         for key, source in sources.items()
@@ -77,7 +77,7 @@ def config_to_resume(stored: Config, requested: Config, run: Config | None, file
         )
         other = "start anew with another ‹out›"
         if not any(key.startswith(("model.", "tokenizer.")) for key, _, _ in changes):
-            other = f"begin a new run with these weights: {_begin_anew(files, run or stored)} ..."
+            other = f"begin a new run with these weights: {_begin_anew(files, run_config or stored)} ..."
         hint = f"leave out what changes these settings (‹config›, ‹settings›, ‹seed›, ...), or {other}"
         raise advised([CheckpointError("‹resume›", sentence) for sentence in sentences], hint)
     return requested
@@ -130,7 +130,7 @@ def environment(config: Config) -> dict[str, str]:
 
 
 def environment_changes(continued: Checkpoint, config: Config) -> list[str]:
-    """Return the differences between a checkpoint's environment and the current one, such as "threads 2 -> 4"."""
+    """Return how the `environment` of a resumed run differs from that of its checkpoint, such as "threads 2 -> 4"."""
     # a version without a compiler stored auto, and compiled nothing
     compiled, compiles = (settings.compile == "on" for settings in (continued.config.train, config.train))
     micro_batch_size = continued.config.train.micro_batch_size
@@ -155,7 +155,7 @@ def is_missing(error: DataError) -> bool:
 
 
 def other_text(continued: Checkpoint, config: Config, files: RunFiles, why: str = "") -> CheckpointError:
-    """Return the error for a text whose ids differ from those that the run was trained on; `why` ends its sentence."""
+    """Return the error for a text whose ids differ from those that the run was trained on, with `why` at its end."""
     sources = ", ".join([*source_names(config.data.source), *source_names(config.data.validation_source)])
     then, now = continued.config.data, config.data
     if (then.source, then.validation_source) == (now.source, now.validation_source):

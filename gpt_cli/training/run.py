@@ -102,7 +102,7 @@ class Run:
         return self.windows(self.config.data.validation_tokens)
 
     def checkpoint(self, *, with_optimizer: bool) -> Checkpoint:
-        """Return a checkpoint of the current state; all ranks call this; only the first rank's result is complete."""
+        """Return a checkpoint of the current state. All ranks must call this; only the first gets a complete one."""
         optimizer_state = self.state.optimizer.state_dict() if with_optimizer else {}
         return Checkpoint(
             self.config, self.tokenizer, self.progress, self.state.evaluated_model.state_dict(), optimizer_state
@@ -111,7 +111,7 @@ class Run:
     def save(self, *, requested: bool | None = None) -> None:
         """Save a checkpoint to resume from; raise Diverged if a loss or gradient is not finite.
 
-        Once the file is complete, `new_events` returns a Saved event with `requested`, or none if `requested` is None.
+        If `requested` is not None, `new_events` returns a Saved event with `requested` once the file is complete.
         """
         read_outcomes(self.state)
         progress, keep = self.progress, self.config.train.keep_checkpoints
@@ -127,7 +127,7 @@ class Run:
             self.finish_writing()
 
     def save_best(self) -> None:
-        """Write the current weights to best.safetensors; all ranks call this."""
+        """Write the weights of `evaluated_model` to best.safetensors; all ranks must call this."""
         self._write(lambda file: save_checkpoint(self.directory.best, file), lambda: None, with_optimizer=False)
 
     def _write(

@@ -127,10 +127,10 @@ def dry_run(plan: Plan, host: Host, *, several: bool = False) -> Chosen:
 
 
 def resolve(config: Config, notice: Notify, *sources: Config | None) -> Config:
-    """Return the config with `device`, `dtype` and `compile` chosen; `notice` receives settings that have no effect.
+    """Return the config with `device`, `dtype` and `compile` chosen; `compile` stays auto if it needs a timed step.
 
-    Settings that equal those of a config in `sources` are not reported. `compile` stays auto if a timed step has to
-    decide. Raises EnvironmentFailure if the device does not exist.
+    `notice` receives a line on each setting that has no effect, unless a config in `sources` has the same value. Raises
+    EnvironmentFailure if the device does not exist.
     """
     device = choose_device(config.train.device)
     if (shortened := warmup_steps(config.train)) < config.train.warmup_steps:

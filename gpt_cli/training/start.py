@@ -1,4 +1,4 @@
-"""The start of a training: its config, its weights (new, of another model, of a checkpoint of the run), its text."""
+"""Read what a training starts from: a config, a text, and weights (random, of another model, or of a checkpoint)."""
 
 from __future__ import annotations
 

@@ -66,6 +66,7 @@ class TrainingState:
         """Return the state at step 0 of a new model on ids [tokens]; `config` must have device and dtype chosen.
 
         The config's seed decides the weights; the caller may replace them by those of the model named `began_from`.
+        `data_digest`, by which a resumed run recognises its text, is `EncodedText.digest`.
         """
         progress = Progress.at_the_start(len(ids), data_digest, environment(config), began_from)
         return cls._of(config, ids, _new_model(config, vocab_size), progress, ranks)
@@ -110,7 +111,7 @@ class TrainingState:
 
     @torch.no_grad()
     def update_average(self) -> None:
-        """Move the average of the weights towards those of the step just taken; it begins as their plain mean."""
+        """Update the moving average of the weights, if there is one; at first it is the mean of the weights so far."""
         if self.average is None:
             return
         assert self.config.train.ema_decay is not None

@@ -27,7 +27,7 @@ from gpt_cli.training.validation import cross_entropy
 class StepInputs:
     """The inputs of a step, on the device: `micro_batches` maps a micro-batch's index to its rows of `Batches.numbers`.
 
-    `keys`, int32 [L, 3, 2], are halves of the keys of each block's 3 dropouts; None without compiled blocks or graph.
+    `keys`, int32 [L, 3, 2], decide the 3 dropout masks of each block (`key_halves`); None: seed and step decide them.
     """
 
     step: int
@@ -36,7 +36,7 @@ class StepInputs:
 
 
 def send(state: TrainingState, step: int) -> StepInputs:
-    """Copy this rank's micro-batches of a step to the device in one transfer, then dropout keys for compiled blocks."""
+    """Return a step's inputs: this rank's micro-batches, copied to the device, and dropout keys for compiled blocks."""
     settings, micro = state.config.train, state.config.train.sequences_at_once
     micro_batches = state.layout.micro_batches(settings.num_micro_batches)
     sequences = np.arange(settings.batch_size).reshape(-1, micro)[micro_batches].ravel()
@@ -72,8 +72,8 @@ def take_step(state: TrainingState, watch: Callable[[], object] = lambda: None) 
     """Compute the gradient, update the weights, and count the step in `state.progress`.
 
     `watch` is called between micro-batches; if it raises, the state is unchanged. On a CPU the loss is read at once, so
-    that Diverged leaves the weights untouched. A GPU computes while the host prepares the next steps, and
-    `read_outcomes` reads the losses later.
+    that Diverged leaves the weights untouched. On a GPU the function may return before the step is computed, and
+    `read_outcomes` reads the loss later.
     """
     started, elapsed = time.perf_counter(), state.elapsed()
     settings, step = state.config.train, state.progress.step

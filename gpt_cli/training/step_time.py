@@ -1,4 +1,4 @@
-"""Time a training step, and make it faster if that pays: compile the blocks, choose kernels, record a graph."""
+"""Time a training step, and make it faster if that pays: compile the blocks, choose kernels, record a CUDA graph."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _MOST_BY_GRAPH = 20.0  # times as fast as steps that Python starts; up to 11 tim
 
 
 def time_steps(state: TrainingState, host: Host, *, may_compile: bool, must_compile: bool) -> float:
-    """Return the seconds of a step, after compiling the blocks if that pays and recording a graph if that works.
+    """Return the seconds of a step, after compiling the blocks if that pays and recording a CUDA graph if that works.
 
-    If `train.compile` is auto and `may_compile`, the time of an uncompiled step decides. Raises EnvironmentFailure if
-    torch cannot compile and `must_compile`.
+    With `train.compile` auto, blocks are compiled if `may_compile` and if the training is long enough. If torch cannot
+    compile, steps run uncompiled; with `must_compile`, raises EnvironmentFailure instead.
     """
     seconds: float | None = None
     if state.config.train.compile == "auto":

@@ -18,10 +18,10 @@ _ROUNDS = 12  # of fitting how much a context is trusted
 
 @dataclass
 class TaughtTargets:
-    """Targets: ids of a text, int64 [N], some replaced, once there is a teacher, by draws from it or n-gram counts.
+    """A callable that returns a step's targets: ids of a text, some of them replaced by random ids once `draws` is set.
 
-    A step picks each of the teacher's `draws` [N, draws per id] of an id with the same probability, so the mean
-    gradient is that of the teacher's probabilities. Replacements keep the model from memorising a short text.
+    `draws` [N, draws per id] has ids that a teacher draws for each index of the text; a step picks each of them
+    with the same probability. Other random ids are drawn from n-gram counts. Both hinder memorising a short text.
     """
 
     ids: np.ndarray

@@ -80,7 +80,7 @@ def read_lines(metrics: Path, before: int) -> Iterator[Line]:
 
 
 class Curve:
-    """The loss curve of a run so far, and advice that follows from the lines of metrics.jsonl alone.
+    """The loss curve of a run, from lines of metrics.jsonl; `add` and `at_the_end` return advice on the curve so far.
 
     A resumed run adds the lines of its earlier steps first, so that no advice is repeated.
     """
@@ -112,7 +112,10 @@ class Curve:
         return new_advice
 
     def at_the_end(self, closing_loss: float, stopped_by: str, resume_command: str) -> list[Advice]:
-        """Return [] or one Advice for the next run; `closing_loss` is the best weights' loss in nats per token."""
+        """Return [] or one Advice for the next run; `closing_loss` is the best weights' loss in nats per token.
+
+        `stopped_by` is "steps", "time" or "patience". Advice to train longer contains `resume_command`.
+        """
         if not self._evaluations:
             return []
         candidates = [*self._other_kind(), *self._of_the_whole(closing_loss, stopped_by, resume_command)]

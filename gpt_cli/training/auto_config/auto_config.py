@@ -95,10 +95,9 @@ def needed(config: Config, vocab_size: int) -> int:
 
 
 def reference_seconds(config: Config) -> float:
-    """Time steps of the model REFERENCE with the device and dtype of `config.train`; return the least time in seconds.
+    """Return the least of several times, in seconds, of a step of the model REFERENCE with `config`'s device and dtype.
 
-    The minimum changes little if another program briefly keeps the machine busy. On a fast device, a larger model is
-    timed too; its time, scaled down to the computation of REFERENCE, is returned if it is shorter.
+    On a fast device, a larger model is timed too; its time, scaled down to REFERENCE, is returned if it is shorter.
     """
     seconds = _timed(REFERENCE, config)
     if seconds < _QUICK:

@@ -35,12 +35,12 @@ NGRAMS_UP_TO = 1_300
 
 
 def parameters_of(width: int, blocks: int, vocabulary: int, inner: int | None = None) -> float:
-    """Return the number of weights in matrix products: attention, feed-forward (4 x width by default), output layer."""
+    """Return the number of weights of attention, feed-forward (`inner` wide, or 4 x width) and output layer."""
     return blocks * (4.0 * width**2 + 2.0 * width * (inner or 4 * width)) + width * vocabulary
 
 
 def cost_of(width: int, blocks: int, vocabulary: int, inner: int | None = None) -> float:
-    """Estimate the cost of a token in multiply-adds: one per weight in matrix products, and a fixed cost per block."""
+    """Estimate the multiply-adds of a token: one for each of `parameters_of`, and a fixed number for each block."""
     return parameters_of(width, blocks, vocabulary, inner) + 100_000 * blocks
 
 

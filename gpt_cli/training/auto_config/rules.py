@@ -70,7 +70,7 @@ _CADENCES = (10, 25, 50, 100, 250, 500, 1000, 2500)
 class Budget:
     """The budget of a training: `steps` or, if None, `seconds`; `step_seconds` is the time of a step of REFERENCE.
 
-    To choose settings, the rules count `steps` as steps of the model REFERENCE: every machine chooses the same config.
+    The rules count `steps` as steps of the model REFERENCE, so that every machine chooses the same config for them.
     """
 
     seconds: float = DEFAULT_SECONDS
@@ -204,9 +204,10 @@ def choose_settings(
 
 
 def minutes_that_pay(text: TextFigures, budget: Budget, fixed: Mapping[str, Any]) -> tuple[int, str] | None:
-    """Return the shortest time in minutes, above `budget`, that allows a second or larger model, and the gain in words.
+    """Return a time in minutes, longer than `budget`, that gives a better model, and the gain in words; or None.
 
-    Returns None if no time in _MINUTES does, or if the text exceeds 500,000 bytes. `budget` must be in seconds.
+    The time is the shortest in _MINUTES that lets a first model teach a second, or lets both be larger. The result is
+    None if no time does, or if the text exceeds 500,000 bytes. `budget` must be in seconds.
     """
 
     def models(seconds: float) -> tuple[bool, bool]:

@@ -40,7 +40,7 @@ class TextFigures:
         return self.num_bytes / max(1, self.num_characters)
 
     def bytes_per_token(self, vocab_size: int) -> float:
-        """Return the mean bytes per token of a BPE vocabulary, from `pairs` by interpolation; 1 without merges."""
+        """Estimate the mean bytes per token of a BPE vocabulary of `vocab_size` tokens; 1 without merges."""
         sizes, lengths = zip((257, 1.0), *self.pairs, (50_000, self.pairs[-1][1] * 1.2), strict=True)
         return float(np.interp(math.log(vocab_size), np.log(sizes), lengths))
 
@@ -65,7 +65,7 @@ def text_figures(
 
 
 def describe_examples(blocks: Iterable[TextBlock], num_examples: int) -> TextFigures:
-    """Return the statistics of questions with their answers; extrapolate the total size from a sample."""
+    """Return the statistics of `num_examples` questions with answers; extrapolate sizes from a million characters."""
     sample, lengths, num_characters = list[TextBlock](), list[int](), 0
     for block in blocks:
         if block.starts:
