@@ -60,7 +60,8 @@ _NOT_THE_CALLER = ("gpt_cli", "contextlib", "_collections_abc")
 class Command(Generic[P, R]):
     """A `gpt` command as a Python function, such as `gpt_cli.sample`; only its first argument may be positional.
 
-    As a method of a model from `gpt_cli.load`, the command takes no keywords that name a run or a checkpoint.
+    As a method of a model from `gpt_cli.load`, the command takes no keywords that name a run or a checkpoint. A call
+    that breaks these rules raises TypeError.
     """
 
     def __init__(self, request: type[Request], function: Callable[..., R], work: Work, loaded: Any = None):
@@ -83,7 +84,7 @@ class Command(Generic[P, R]):
         return self if loaded is None else Command(self.request, self._function, self._work, loaded)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the command, return its result. Raises GptError; TypeError for an unnamed argument or a second run."""
+        """Run the command and return its result. Raises GptError, or TypeError by the rules of the class docstring."""
         if len(args) > 1 or (args and self._leading in kwargs):
             raise TypeError(f"all arguments but {self._leading} need their names")
         values: dict[str, Any] = {**dict(zip([self._leading], args, strict=False)), **kwargs}
@@ -107,7 +108,7 @@ class Command(Generic[P, R]):
         return f"<function {self._path}>"
 
     def answer(self, request: Request, host: Host) -> R:
-        """Return the result for a checked `request`, as the command line does; `host` shows notices and progress."""
+        """Run the command on a validated `request` and return its result; `host` shows notices and progress."""
         return self._work(request, request.find(host), host)
 
 
@@ -116,9 +117,8 @@ def command(
 ) -> Callable[[Callable[..., R]], Command[P, R]]:
     """Return a decorator that turns a function into a Command, whose arguments are the fields of `request`.
 
-    With `work`, written `module:function`, the Command passes `work`, `torch` and `shares` to `done`, which calls that
-    function. Without `work`, the Command calls the decorated function. Either function receives the request, the inputs
-    that `request.find` returns, and the Host that shows notices and progress.
+    The Command calls the decorated function with the request, the inputs that `request.find` returns, and a Host. If
+    `work` is set, `done` calls the function `work` instead; `torch` and `shares` are arguments of `done`.
     """
     assert isinstance(request, type)
     assert issubclass(request, Request)
@@ -131,10 +131,10 @@ def command(
 
 
 def done(work: str, request: Request, inputs: Any, host: Host, *, torch: bool = False, shares: bool = False) -> Any:
-    """Import the function `work`, written `module:function`, call it with request, inputs and host; return its result.
+    """Import the function `work`, call it with `request`, `inputs` and `host`, and return its result.
 
-    `torch` says that the import loads torch, which takes long. `shares` says so too, and lets torch's waiting threads
-    sleep while other programs need the cores.
+    `work` is `module:function`, with a module of gpt_cli. `torch` declares that the import loads torch. `shares` does
+    so too, and lets torch's waiting threads sleep during the call while other programs need the cores.
     """
     module, _, name = work.partition(":")
     with sharing() if shares else nullcontext():
@@ -196,13 +196,13 @@ def sweep() -> Swept: ...
 
 @command(InfoRequest)
 def info(request: InfoRequest, inputs: Any, host: Host) -> Info:
-    """Describe a config or checkpoint. Raises CheckpointError if the checkpoint is damaged, even beside intact ones."""
+    """Describe a config or checkpoint. Raises CheckpointError if that checkpoint is damaged, even if others are not."""
     return done("tools.bench.model_info:info", request, inputs, host, torch=True)
 
 
 @command(ExportRequest)
 def export_model(request: ExportRequest, inputs: Any, host: Host) -> Exported:
-    """Export a model to `out`. One-file formats replace a file there, except a training checkpoint or a run's file."""
+    """Export a model to `out`. One-file formats replace `out`, unless it is a training checkpoint or a run's file."""
     return done("tools.exchange.export_model:export", request, inputs, host, torch=True)
 
 
@@ -242,7 +242,7 @@ def train(request: TrainRequest, plan: Plan, host: Host) -> Training:
     only while the caller takes reports. The first report is Prepared, and the run's files are written after it; a run
     with nothing left to train yields only Finished. The run directory is locked until Finished. Ctrl-C raises
     KeyboardInterrupt and saves nothing; resume=True continues from the last checkpoint. dry_run=True trains nothing,
-    and returns the config, the reasons for the values that gpt chose, and Prepared, instead of a generator.
+    and returns one object: its `config`, `reasons` (for values that gpt chose), and `prepared`, a Prepared or None.
     """
     if request.processes not in (None, 1):
         sentence = "from Python one process trains; only the command line starts several"

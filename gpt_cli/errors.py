@@ -19,8 +19,8 @@ class GptError(Exception):
     """An error that a user can correct, printed as `error: where: sentence`, with a line `hint: ...` if it has a hint.
 
     `where` is the flag, the key, the file and line, or the object that the sentence is about; the sentence says what is
-    wrong and what would be right. A raised error may have `others`, so that the user sees all problems at once. A hint
-    that not all of these errors share is printed after `about`, the subject of the hint, by default `where`.
+    wrong and what would be right. A raised error may have `others`, so that the user sees all problems at once. If only
+    some of these errors have the hint, its line also names their subjects: `about`, by default `where`.
     """
 
     exit_code = EXIT_CODE_BUG
@@ -114,7 +114,7 @@ def collecting(wrong: list[GptError]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def blaming(where: str, instead_of: str | None = None) -> Iterator[None]:
-    """Make a DataError raised in the context blame `where`; with `instead_of`, only if it blames `instead_of`."""
+    """Replace the `where` of a DataError raised in the context; with `instead_of`, only if it equals `instead_of`."""
     try:
         yield
     except DataError as error:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class CommandRow(NamedTuple):
-    """A command or group of TABLE, described by strings, so that help imports no request classes, which takes long."""
+    """A command or group in TABLE. It has strings only, as an import of request classes would make help slow."""
 
     sentence: str  # the first of its help
     example: str = ""  # several have ", gpt" between them

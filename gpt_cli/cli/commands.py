@@ -28,7 +28,7 @@ _METAVARS: dict[Any, str] = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
 
 
 def callback(name: str, function: Command[..., Any]) -> Callable[..., int | None]:
-    """Make the function that typer calls with the values of flags to run a command; None means exit code 0."""
+    """Return a function with which typer runs the command `name` from flags; it returns an exit code, None for 0."""
     fields, row = flags_of(function.request), TABLE[name]
 
     def call(*, context: typer.Context, quiet: bool, debug: bool, json: bool = False, **options: Any) -> int | None:

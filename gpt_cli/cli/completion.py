@@ -30,7 +30,7 @@ Completer = Callable[[str], list[str]]
 
 
 def answer(command: Any) -> int:
-    """Print the completions of the command line that a shell asks about, in the shell's format; return an exit code."""
+    """Print the completions that a shell requests, in its format; return an exit code. `command` is click's `gpt`."""
     completion_init()
     os.environ["COLUMNS"] = "10000"  # typer wraps what it explains, and shells read a line for each word
     _translate(command)

@@ -55,7 +55,7 @@ def prepare_streams() -> None:
 
 
 class Patient:
-    """A text stream that waits for a slow reader, as of a pipe; after `hurry`, each write waits at most one second.
+    """Wrapper of a text stream that waits for a slow reader, such as a pager; after `hurry`, at most a second a write.
 
     After a write has timed out, later writes do not wait. If the reader is gone or the disk is full, text is lost
     without an error.
@@ -188,7 +188,7 @@ class Console:
             progress.close()
 
     def host(self, writing: Callable[[], AbstractContextManager[None]] = nullcontext) -> Host:
-        """Return a Host that shows a task's lines and progress here; tasks write long files inside `writing()`."""
+        """Return a Host that shows lines and progress here; a task writes long files in the context `writing()`."""
         return Host(self.notice, self.warn, self.counting, importing_torch, writing, sys.stdin)
 
     def _line(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Displays of progress: a bar for a terminal, lines of text elsewhere; the time advances between counts too."""
+"""Show progress: a bar on a terminal, lines of text elsewhere. The shown time advances between counts too."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WITH_TOTAL = "{desc}{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{r
 
 
 class Meter:
-    """Base class of progress displays; `total` is None if unknown. The first call of `count` starts the clock.
+    """Base class of displays of a task `what`, of `total` units (None: unknown). The first `count` starts the clock.
 
     A thread calls `beat` each second, because minutes may pass between two counts on a busy machine.
     """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def drive(request: RemoveRequest, console: Console, *, json: bool, words: Sequence[str]) -> None:
-    """Remove the runs that `request` names, if the user agrees on the terminal or by --yes, and name each on stdout."""
+    """Remove the runs of `request` if the user agrees, on the terminal or by --yes; print each removed run."""
     from gpt_cli.tools.reports.run_table import removed, removing
 
     host = console.host()

@@ -124,7 +124,7 @@ def _open(request: SampleRequest, console: Console, host: Host) -> Answer:
 
 
 def in_session(request: SampleRequest) -> SampleRequest:
-    """Return `request` with what a session needs: a run (default: the newest), temperature 0 instead of `greedy`."""
+    """Return `request` with the newest run if it names none, and with temperature 0 instead of `greedy`."""
     fields = {name: getattr(request, name) for name in request.model_fields_set - {"greedy"}}
     greedy = {"temperature": 0.0} if request.greedy else {}
     return read_request(SampleRequest, {**fields, **greedy, "run": request.run or newest_run()})

@@ -26,10 +26,11 @@ SAME_REQUEST_SECONDS = 1.0
 class Signals:
     """The signals that ask a training to save a checkpoint (USR1) or to stop (INT, TERM, HUP, XCPU).
 
-    A stop signal before `saving` is set ends the process at once. Later, the first is recorded as `received`, and the
-    training saves and stops. A second one ends the process at once, unless it is XCPU or arrives within a second of the
-    first; this loses the last steps unless `saved` is set, but damages no file. A process that ends at once prints a
-    line, if `may_speak(exit code)` is true, and calls `before_leaving`; if steps are lost, the line ends with `advice`.
+    The caller sets `saving` before the first step, and `saved` after the last checkpoint. A stop signal before `saving`
+    ends the process at once. The first later one is recorded as `received`, and the training saves and stops. A second
+    one ends the process at once, unless it is XCPU or arrives within a second of the first; without `saved`, the steps
+    since the last checkpoint are lost. A process that ends at once prints a line if `may_speak(exit code)` is true,
+    with `advice` if steps are lost, and calls `before_leaving`.
     """
 
     before_leaving: Callable[[], object] = lambda: None
@@ -47,7 +48,7 @@ class Signals:
         return requested
 
     def hear(self, number: int) -> None:
-        """Record signal `number`; a stop signal before `saving` is set, or a second one, ends the process at once."""
+        """Record signal `number`, or end the process at once, by the rules of the class docstring."""
         if number == signal.SIGUSR1:
             self._save_requested = True
             return

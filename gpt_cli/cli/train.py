@@ -22,7 +22,7 @@ from gpt_cli.training.request import AutoRun, Plan, TrainRequest
 
 @dropped(signal.SIGUSR1)  # until there is something to save
 def drive(request: TrainRequest, console: Console, *, json: bool, words: Sequence[str]) -> int:
-    """Train as requested, in one or more processes; return the exit code, 128 + n after a stop by signal n."""
+    """Train here or in several processes that each run `words`; return the exit code, 128 + n after stop signal n."""
     processes = request.processes
 
     def plan(rank_env: RankEnvironment | None) -> Plan:

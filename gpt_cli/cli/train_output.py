@@ -68,7 +68,7 @@ def announce(prepared: Prepared, console: Console, *, of_sweep: bool = False) ->
 
 
 def show_progress(events: Iterator[TrainingEvent], prepared: Prepared, console: Console) -> Finished:
-    """Print the events of a training, advice and, on a terminal, a progress bar; return the Finished event."""
+    """Print events and advice while a training runs, with a progress bar on a terminal; return the Finished event."""
     progress, curve = _TrainingPosition(prepared), Curve(prepared)
     bar = _Bar(
         total=progress.length,
@@ -114,7 +114,7 @@ def show_progress(events: Iterator[TrainingEvent], prepared: Prepared, console: 
 
 
 def advise(pieces: Iterable[Advice], console: Console, step: int | None = None) -> None:
-    """Print each piece of advice on its own line, with the number of the `step` in front if given."""
+    """Print a line for each piece of advice, which begins with the number of the `step` unless that is None."""
     for advice in pieces:
         console.notice(f"advice: {advice}" if step is None else f"advice: step {step:,}: {advice}")
 
@@ -201,7 +201,7 @@ def _about_evaluation(event: Evaluated, progress: _TrainingPosition) -> str:
 
 
 def conclude(finished: Finished, prepared: Prepared, console: Console, *, as_json: bool) -> None:
-    """Print the result of a training on stdout, and on stderr advice from its metrics and which command to run next."""
+    """Print the result of a training on stdout; print advice from its metrics and the next command on stderr."""
     summary, files = finished.summary, RunFiles(prepared.directory)
     if finished.signal is not None:
         saved = f"step {summary['steps']:,} is saved" if summary["steps"] else "no step was done"

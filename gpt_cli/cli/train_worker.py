@@ -140,7 +140,7 @@ def train_and_show(
 
 
 def leave_picture(directory: Path, warn: Callable[[str], object]) -> None:
-    """Write a picture of the losses of a run that has ended, finished or not; `warn` receives a line if that fails."""
+    """Draw the losses of a run as a picture in its `directory`; `warn` receives a line if that fails."""
     try:
         from gpt_cli.tools.reports.curves_picture import draw_losses_of
 

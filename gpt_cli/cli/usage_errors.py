@@ -29,7 +29,7 @@ _CHECKPOINT = ".safetensors"
 
 
 def usage_error(error: ClickUsageError, command: str, words: Sequence[str]) -> GptError:
-    """Convert typer's error about a command line to a GptError; `command` is the full name, such as `gpt sample`."""
+    """Convert typer's error about command line `words` to a GptError; `command` is its name, such as `gpt sample`."""
     from gpt_cli.config.suggest import command_meant  # reads the declarations of all settings
 
     see, line = f"{command} --help lists the flags", _Line(error.ctx, command, words)
@@ -67,7 +67,7 @@ def require_supported_language() -> None:
 
 
 def spelled(text: str, command: str, request: Any, words: Sequence[str]) -> str:
-    """Replace each field in ‹›, such as ‹top_k=5›, by the command's flag, with - or _ as the user typed the flag."""
+    """Replace fields of `request` in ‹› by flags: ‹top_k=5› by --top-k 5, or by --top_k 5 if `words` has --top_k."""
     names = {}
     if request is not None:
         from gpt_cli.config.request import flag_of, flags_of
