@@ -57,7 +57,7 @@ def vocab_size_of(config: Config) -> int:
 
 
 def require_batch(config: Config, num_tokens: int) -> None:
-    """Raise EnvironmentFailure if memory is short to train or to sample `num_tokens`; the hint names a batch size."""
+    """Raise EnvironmentFailure if memory has less than `needed_bytes`; the hint suggests a smaller batch or model."""
     free, settings, needed = available_memory(), config.train, max(needed_bytes(config, num_tokens))
     unit = settings.micro_batch_size or 1
     smaller = (n for n in (2**k for k in range(16, -1, -1)) if n < settings.batch_size and n % unit == 0)
@@ -71,10 +71,10 @@ def require_batch(config: Config, num_tokens: int) -> None:
 
 
 def needed_bytes(config: Config, num_tokens: int) -> tuple[int, int]:
-    """Estimate the bytes that the benchmark holds: for all training variants, and for all sampling variants.
+    """Estimate the bytes of all training variants, and of all variants that sample `num_tokens` new tokens.
 
     Plain training variants take a whole batch at once. Sampling holds gpt's model, decoders of 1 and of 32 sequences
-    for each dtype, each with its own weights and cache, and two models of transformers if that is installed.
+    for each dtype, each with separate weights and cache, and two models of transformers if that is installed.
     """
     V, of_model = vocab_size_of(config), config.model
     model = estimate(of_model, V, micro_batch_size=config.train.batch_size, dtype="float32")
@@ -148,7 +148,7 @@ def _noise(config: Config, num_ids: int) -> np.ndarray:
 
 
 def sampling_variants(config: Config, device: torch.device, num_tokens: int) -> list[Variant]:
-    """Make the variants that sample 1 sequence or 32 at once, after a prompt of 8 tokens, with random weights."""
+    """Make the variants that sample `num_tokens` tokens after a prompt of 8, in 1 or 32 sequences at once."""
     model = GPT(config.model, vocab_size_of(config), torch.Generator().manual_seed(0)).to(device).eval()
     num_weights = sum(p.numel() for name, p in model.named_parameters() if "embedding" not in name)
     if config.model.tie_embeddings:

@@ -56,7 +56,7 @@ class Roof:
 
 @dataclass(frozen=True)
 class Timing:
-    """Median seconds of a variant, `ratio` of its rate to the first variant's, and share of the best rate (`Roof`)."""
+    """The speed of a variant: median seconds, rate, `ratio` to the first variant's rate, and share of the best rate."""
 
     form: str
     dtype: str
@@ -172,7 +172,7 @@ def roof_variants(config: Config, device: torch.device) -> list[Variant]:
 def time_in_turns(
     runs: Sequence[Callable[[], object]], rounds: int, count: Callable[[int], object], of: Average = statistics.median
 ) -> list[float]:
-    """Call `runs` in turns, `rounds` times after a warm-up; return the median seconds of each, or `of` its seconds."""
+    """Call `runs` in turns, `rounds` times after a warm-up, and count(1) each time; return `of` the seconds of each."""
     seconds: list[list[float]] = [[] for _ in runs]
     for number in range(rounds + 1):
         for run, times in zip(runs, seconds, strict=True):

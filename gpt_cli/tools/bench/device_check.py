@@ -74,10 +74,9 @@ class Skipped(Exception):  # noqa: N818 - nothing is wrong
 
 @dataclass(frozen=True)
 class Bound:
-    """The largest difference `most` that a check allows between two arrays: absolute, or relative if `bits` is set.
+    """Bound of a check: two arrays may differ by `most` units, about ten times what was measured on a CPU (`reason`).
 
-    The unit of a relative difference is 2^-bits times the largest magnitude in the expected array. `reason` names the
-    difference that was measured on a CPU (note 0060); `most` is about ten times as large.
+    A unit, named `unit`, is 2^-bits times the largest magnitude in the expected array, or 1 if `bits` is None.
     """
 
     most: float
@@ -114,7 +113,7 @@ FORMS = {
 
 
 class DeviceRuns:
-    """The computations of the checks on one device; `folder` is for the runs trained on that device."""
+    """Computes on one device what checks compare; trains runs in `folder`. Settings are texts such as train.seed=1."""
 
     def __init__(self, device: str, folder: Path):
         self.device, self.folder = device, folder

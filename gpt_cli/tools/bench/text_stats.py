@@ -40,7 +40,7 @@ class TokenEstimate:
 
 @dataclass(frozen=True)
 class Stats(Result):
-    """Counts of a text, and, if a config is given, an estimate of the text's tokens."""
+    """Counts of a text, and, for a request with a config, an estimate of the text's tokens."""
 
     documents: int
     skipped_files: int
@@ -103,7 +103,7 @@ class Characters:
         self.num_bytes = 0
 
     def add(self, content: bytes) -> None:
-        """Count the characters of a block of UTF-8, which must begin and end between characters."""
+        """Count the characters of a block of UTF-8, which must contain only whole characters."""
         self.num_bytes += len(content)
         self._held += content  # counting takes 80 µs and more, however short the text
         if len(self._held) >= BLOCK:

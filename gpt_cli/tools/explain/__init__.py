@@ -1,1 +1,1 @@
-"""`gpt explain`: every step and number of attention, in a model's head, a published example or a small study."""
+"""`gpt explain`: show each step of attention with its numbers, for a model's head, a published example or a study."""

@@ -74,7 +74,7 @@ class Explained(Result):
         return replace(self, form="html").as_text()
 
     def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes | None:
-        """Return a study as a picture, None for other explanations; `notice` gets a line if no font has a character."""
+        """Return a picture of a study, None for other explanations; `notice` receives a line about missing fonts."""
         if self.study is None:
             return None
         from gpt_cli.tools.explain.plots import plot

@@ -46,7 +46,7 @@ _TITLES = {
 
 @dataclass(frozen=True)
 class Note:
-    """A sentence or label in English, translated where it is shown; --json has `key` and `values` instead of `text`."""
+    """A sentence or label: `text` in English, translated for display; in JSON, `key` and `values` replace the text."""
 
     key: str
     text: str
@@ -70,8 +70,7 @@ def title_of(step: str) -> str:
 class Step:
     """One computation: its formula, and its result `numbers`, [rows, columns] in float64.
 
-    With `beside`, the numbers are one row, with a column for each token attended to; adjacent steps with `beside` are
-    shown side by side.
+    If `beside` is true, the numbers are one row, with a column for each key token, and adjacent steps share a table.
     """
 
     name: str

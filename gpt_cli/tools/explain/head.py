@@ -1,4 +1,4 @@
-"""Explain one attention head of a trained model step by step, in float64, for each form of attention."""
+"""Explain a head of a trained model (multi-head, grouped-query or latent attention), step by step in float64."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def explain_head(
         numbers |= {"C": sizes.key_value_latent, "R": sizes.rotated_size}
     elif 0 < sizes.rotated_size < sizes.value_size:
         numbers["R"] = sizes.rotated_size
-    facts = {"layer": layer, "head": head, "queries": steps.places, "tokens": list(tokens), "token_ids": list(ids)}
+    facts = {"layer": layer, "head": head, "queries": steps.positions, "tokens": list(tokens), "token_ids": list(ids)}
     facts["sizes"] = numbers
     parameters = dict(used)
     for name, module in (("norm_1", block.norm_1), ("projection_layer", block.attention.projection_layer)):
@@ -67,16 +67,16 @@ def explain_head(
 
 
 class HeadSteps:
-    """Collect the steps of a head: `names` label all tokens, `places` are positions of queries, `rotary` is rope."""
+    """Collector of a head's steps for queries at `positions`; `names` label tokens; `rotary` is None without rope."""
 
-    def __init__(self, head: int, names: Sequence[str], places: Sequence[int], rotary: RotaryPositions | None):
-        self.head, self.names, self.places, self.rotary = head, names, list(places), rotary
-        self.query_names = [names[place] for place in places]
+    def __init__(self, head: int, names: Sequence[str], positions: Sequence[int], rotary: RotaryPositions | None):
+        self.head, self.names, self.positions, self.rotary = head, names, list(positions), rotary
+        self.query_names = [names[position] for position in positions]
         self.steps: list[Step] = []
 
     def of_queries(self, name: str, formula: str, numbers: Tensor, *notes: Note) -> None:
         """Add a step with a row for each query token, from `numbers` [1, T, size] of all tokens."""
-        self.steps.append(Step(name, formula, _as_array(numbers[0, self.places]), self.query_names, notes=notes))
+        self.steps.append(Step(name, formula, _as_array(numbers[0, self.positions]), self.query_names, notes=notes))
 
     def of_all(self, name: str, formula: str, numbers: Tensor, *notes: Note) -> None:
         """Add a step with a row for each token, from `numbers` [1, T, size]."""
@@ -84,7 +84,7 @@ class HeadSteps:
 
     def of_pairs(self, name: str, formula: str, numbers: Tensor, *notes: Note) -> None:
         """Add a step with a row for each query token and a column for each key token, from `numbers` [queries, T]."""
-        beside = len(self.places) == 1
+        beside = len(self.positions) == 1
         step = Step(name, formula, _as_array(numbers), self.query_names, self.names, notes=notes, beside=beside)
         self.steps.append(step)
 
@@ -200,13 +200,13 @@ def _turning(name: str, *, part: bool) -> str:
 
 def _add_scores(steps: HeadSteps, stages: Stages, product: str, root: str | None, window: int | None) -> None:
     """Add the steps from scores to weights; `product` is the formula of scores, `root` of their divisor, if any."""
-    scores, weights = stages.scores[0, steps.places], stages.weights[0, steps.places]
+    scores, weights = stages.scores[0, steps.positions], stages.weights[0, steps.positions]
     steps.of_pairs("scores", product, scores)
     term, divisor = "s", stages.queries.shape[-1] ** 0.5
     if root is not None:
         term, scores = f"s / {root}", scores / divisor
         steps.of_pairs("divided", f"{term} = s / {divisor:.4g}", scores)
-    masked = scores.masked_fill(causal_mask(len(steps.names), window=window)[steps.places], -torch.inf)
+    masked = scores.masked_fill(causal_mask(len(steps.names), window=window)[steps.positions], -torch.inf)
     hidden = "j > i" if window is None else f"j > i, j ≤ i - {window}"
     steps.of_pairs("masked", f"m = {term}; {hidden}: -∞", masked)
     notes = [Note("places_said", "i: the position of the token that looks; j: of the token it looks at")]
@@ -217,7 +217,7 @@ def _add_scores(steps: HeadSteps, stages: Stages, product: str, root: str | None
 
 def _add_values(steps: HeadSteps, stages: Stages) -> None:
     """Add the steps of the weighted sum of the values; for a single query, also the terms of the sum."""
-    weights, values = stages.weights[0, steps.places], stages.values[0]
+    weights, values = stages.weights[0, steps.positions], stages.values[0]
     if len(weights) == 1:
         steps.of_all("weighted_values", "wⱼ vⱼ", weights[..., None] * values)
     lengths = weights * values.norm(dim=1)  # of each part of the sum, since no weight is negative

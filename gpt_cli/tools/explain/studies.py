@@ -1,4 +1,4 @@
-"""Studies of one idea each: division of scores, causal mask, dropout and padding, with reproducible numbers."""
+"""Four studies, each an Explanation of one idea: division of scores, causal mask, dropout, padding."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ SENTENCES = ((5, 2, 1, 0, 0), (1, 3, 1, 4, 0))
 
 @torch.no_grad()
 def scaling(loaded: Loaded | None) -> Explanation:
-    """Study how division changes softmax: of random scores and a model's by √K, of normal numbers by 100.
+    """Compare softmax of divided and undivided numbers: random scores, scores of the model `loaded`, normal numbers.
 
-    Measures entropy in nats, the largest weight, and the gradient (Frobenius norm of the Jacobian of softmax). With
-    `loaded` None, no model's scores are measured.
+    Scores are divided by √K, normal numbers by 100. Measures entropy in nats, the largest weight, and the gradient
+    (Frobenius norm of the Jacobian of softmax). With `loaded` None, no model's scores are measured.
     """
     generator = torch.Generator().manual_seed(0)
     rows = []
@@ -95,7 +95,7 @@ def _model_scores(loaded: Loaded) -> Step:
 
 @torch.no_grad()
 def mask() -> Explanation:
-    """Compare the causal mask before and after softmax: equal if rows are renormalised, else later tokens leak."""
+    """Show that masking after softmax, unlike before, leaks later tokens unless each row is renormalised."""
     x = torch.tensor(EMBEDDINGS, dtype=torch.float64)
     with torch.random.fork_rng(devices=[]):
         head = linear_head().double()

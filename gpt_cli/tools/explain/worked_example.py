@@ -32,7 +32,7 @@ StepsAndMatrices = tuple[list[Step], dict[str, Tensor]]
 
 
 def step_of(part: str, name: str, formula: str, numbers: Tensor, *, title: str = "") -> Step:
-    """Return a step with a row for each word of the example; six columns are labelled by the words too."""
+    """Return a Step of `part` whose rows, and whose columns if there are six, have the six words as labels."""
     columns: tuple[Label, ...] = WORDS if numbers.shape[1] == len(WORDS) else ()
     return Step(name, formula, numbers.double().numpy(), WORDS, columns, part, title=title)
 
@@ -88,7 +88,7 @@ def _trainable(x: Tensor) -> StepsAndMatrices:
 
 
 def linear_head() -> Attention:
-    """Return the example's untrained attention head (seed 789), which its forms c, d and e have in common."""
+    """Return the untrained head of the forms "linear", "causal" and "dropout"; seeds torch's global generator."""
     torch.manual_seed(789)
     return Attention(3, 2)
 

@@ -1,1 +1,1 @@
-"""Train a run for each point (settings) of a sweep, and compare them. Needs torch only to count GPUs and time steps."""
+"""Train and compare the runs of a sweep, one per point (settings). Needs torch only to count GPUs and time a step."""

@@ -42,7 +42,7 @@ def train_points(
     hearing: Hearing,
     flags: Sequence[str] | None,
 ) -> Jobs:
-    """Train points in order, as many at once as there are `environments`; return Jobs with the failures and the signal.
+    """Train points in order, as many at once as there are `environments`; return Jobs with all failed points.
 
     A stopped run continues from its checkpoint. Each environment has the variables of one process. `flags` are added to
     each command line, and trainings write to this process's stderr; with None, trainings are quiet, and `host.warn`
@@ -130,7 +130,7 @@ class _Job(NamedTuple):
 
 
 class Jobs:
-    """The running trainings of a sweep, the environments that are free, the failed points, and the signal to stop."""
+    """State of a sweep: its running trainings, free environments, failed points, and the stop signal it received."""
 
     def __init__(self, environments: Sequence[Mapping[str, str]], *, keeps_stderr: bool):
         self.free, self.running, self._keeps_stderr = list(environments), list[_Job](), keeps_stderr

@@ -87,7 +87,7 @@ class SweepRequest(Request):
 
 
 def require_same(directory: Path, plan: Sweep) -> None:
-    """Raise UsageError if `directory` has another sweep or files of no sweep, CheckpointError for a damaged record."""
+    """Raise UsageError if `directory` has files but no record of `plan`, CheckpointError if its record is damaged."""
     record, before = directory / SWEEP, None
     if not record.exists():
         if directory.is_dir() and (others := sorted(p.name for p in directory.iterdir() if not p.name.startswith("."))):

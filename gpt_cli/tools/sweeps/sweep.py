@@ -40,7 +40,7 @@ _KINDS = {kind.exit_code: kind for kind in (GptError, UsageError, DataError, Che
 
 @dataclass(frozen=True)
 class Planned(Result):
-    """The runs that a sweep would train, and the state of each."""
+    """The result of a dry run: all runs of a sweep, and the state of each."""
 
     points: tuple[Point, ...]
     states: tuple[str, ...]
@@ -106,7 +106,7 @@ def sweep(
     flags: Sequence[str] | None = None,
     show: Callable[[Swept], object] = lambda _: None,
 ) -> Planned | Swept:
-    """Train points that have not ended; compare all; pass the result to `show`, write a report page, return the result.
+    """Train the points that have not ended; `show` and return a comparison of all points, and write a report page.
 
     `target` is the result of `request.find`. `hearing(f)` is a context in which `f` receives signals, to pass on to the
     trainings. `flags` are added to their command lines; None silences trainings. A dry run only lists the points.
