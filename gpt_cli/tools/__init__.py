@@ -1,1 +1,1 @@
-"""Tools around the core: benchmarks, export and import, explanations, inspection, loggers, pages, reports, sweeps."""
+"""Packages that export, import, explain, inspect and benchmark models, and that log, sweep and compare trainings."""

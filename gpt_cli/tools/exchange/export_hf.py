@@ -1,4 +1,4 @@
-"""Write a model as a directory that transformers loads: its card, config, weights and tokenizer."""
+"""Write a model as a directory that transformers loads: model card, config, weights and tokenizer."""
 
 from __future__ import annotations
 
@@ -110,19 +110,22 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str = "The
     return stock
 
 
-def write_export(out: Path, files: Mapping[str, Iterable[Buffer]], ours: Collection[str]) -> None:
-    """Write `files` (name -> chunks of bytes) to `out`; remove other files that `ours` names, and leave the rest."""
-    if not out.is_dir() or set(os.listdir(out)) <= set(ours):
+def write_export(out: Path, files: Mapping[str, Iterable[Buffer]], export_names: Collection[str]) -> None:
+    """Write `files` (name -> chunks of bytes) into `out`; remove other files in `export_names`, and leave the rest."""
+    if not out.is_dir() or set(os.listdir(out)) <= set(export_names):
         write_directory(out, files)
     else:
-        for name in ours:
+        for name in export_names:
             write_durably(out / name, files[name]) if name in files else remove(out / name)
 
 
 def model_card(
     name: str, config: Config, fit: Fit, progress: Progress, *, prompt: str = "The", end_pads: bool = False
 ) -> str:
-    """Return an export's README.md, with code that continues `prompt`; `end_pads`: end-of-text is also the padding."""
+    """Return an export's README.md: the model's losses and settings, and example code that continues `prompt`.
+
+    `progress` is the training progress that the checkpoint stores. With `end_pads`, end-of-text is also the padding.
+    """
     figures = {"Loss of the last step": progress.loss, "Lowest validation loss until then": progress.best_loss}
     losses = [f"{name}: {loss:.4f} nats/token.\n" for name, loss in figures.items() if loss is not None]
     num_steps, num_tokens = progress.step, progress.num_training_tokens
@@ -186,14 +189,14 @@ def _name(source: str) -> str:
 
 
 def own_keys(config: Config, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return the content of an export's key `gpt_cli`: config, and the tokenizer's kind and pattern, without tokens."""
+    """Return what an export's key `gpt_cli` holds: format version, config, and the tokenizer's kind and pattern."""
     about_tokenizer = {key: value for key, value in tokenizer.to_dict().items() if key in ("kind", "pattern")}
     return {"format": FORMAT_VERSION, "config": config.model_dump(mode="json"), "tokenizer": about_tokenizer}
 
 
 @torch.no_grad()
 def computed(recipe: Recipe, ours: Mapping[str, Tensor]) -> Tensor:
-    """Compute the tensor that a recipe describes from `ours`, the gpt_cli parameters and buffers by name."""
+    """Compute an exported tensor by its recipe; `ours` maps the names of gpt_cli parameters and buffers to tensors."""
     dtype = dtype_of(recipe, ours)
     if not recipe.parts:
         return torch.zeros(recipe.shape, dtype=dtype)
@@ -204,7 +207,7 @@ def computed(recipe: Recipe, ours: Mapping[str, Tensor]) -> Tensor:
 
 
 def dtype_of(recipe: Recipe, ours: Mapping[str, Tensor]) -> torch.dtype:
-    """Return the dtype of an exported tensor: that of copied weights, or float32 for products and scaled weights."""
+    """Return the dtype of an exported tensor: that of copied weights, float32 for products and scaled weights."""
     copies = [ours[part.names[0]].dtype if _is_copy(part) else torch.float32 for part in recipe.parts]
     return reduce(torch.promote_types, copies) if copies else next(iter(ours.values())).dtype
 

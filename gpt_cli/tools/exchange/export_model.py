@@ -133,9 +133,9 @@ def write_file(out: Path, checkpoint: Checkpoint) -> None:
 
 
 def write_handout(out: Path, model: ModelPage, dump: AttentionDump, film: Film | None) -> None:
-    """Write HTML pages for a school class: an index, the model, its attention, and the training's `film`, if given.
+    """Write HTML pages for a school class into the directory `out`: an index, the model, and its attention `dump`.
 
-    The index shows the model's title, prompt and origin. Raises EnvironmentFailure if a page cannot be written.
+    `film` adds a page of the attention during training. Raises EnvironmentFailure if a page cannot be written.
     """
     title, prompt, origin = (model.content[key] for key in ("title", "prompt", "origin"))
     pages = {"model": build_page(MODEL, *model), "attention": attention_page(dump, title)}

@@ -10,17 +10,17 @@ from gpt_cli.config import ModelConfig
 
 
 class Part(NamedTuple):
-    """Rows of an exported tensor: the product of the gpt_cli tensors `names`, from left to right, times `factor`."""
+    """How to compute rows of an exported tensor: multiply the gpt_cli tensors `names` in order, then by `factor`."""
 
     names: tuple[str, ...]
     factor: float = 1.0
 
 
 class Recipe(NamedTuple):
-    """How to build a tensor of a transformers class: stack `parts`, then transpose if `transposed`; no parts: zeros.
+    """How to build a tensor of a transformers class: stack the rows of `parts`, then transpose them if `transposed`.
 
-    `shape` is the shape in the transformers class. If each part is a single gpt_cli tensor times a power of two, an
-    import can invert the recipe: it finds the gpt_cli tensors in the rows of the transformers tensor.
+    `shape` is the shape in the transformers class; without parts, the tensor is zeros. If each part is a single gpt_cli
+    tensor times a power of two, an import can invert the recipe and read the gpt_cli tensors from the rows.
     """
 
     shape: tuple[int, ...]
@@ -31,7 +31,7 @@ class Recipe(NamedTuple):
 class Fit(NamedTuple):
     """A transformers class that computes the same logits as a gpt_cli model: its config.json, and a recipe per tensor.
 
-    `notes` are sentences for the user on what the class computes differently.
+    `notes` tell the user how the class stores or computes the model differently, such as zeros for missing biases.
     """
 
     class_name: str
@@ -41,16 +41,17 @@ class Fit(NamedTuple):
 
     @property
     def num_parameters(self) -> int:
-        """Number of elements of all tensors, including zeros and copies."""
+        """Number of elements of all exported tensors, also of zero biases and of weights repeated for several heads."""
         return sum(math.prod(recipe.shape) for recipe in self.tensors.values())
 
 
 def projection_recipes(
     model: ModelConfig, block: int, factor: float, *, per_head: bool = False
 ) -> list[tuple[Part, ...]]:
-    """Return the parts of a block's Wq (times `factor`), Wk and Wv, each with one part per head or group.
+    """Return three tuples of parts that build a block's query (times `factor`), key and value matrices.
 
-    With `per_head`, the parts of Wk and Wv of a group are repeated for each head of the group.
+    Each part is one head's; in grouped-query attention, a key or value part is one group's, or, with `per_head`, is
+    repeated for each head of the group.
     """
     at, H, G = f"blocks.{block}.attention", model.num_heads, model.key_value_heads
     if model.attention == "latent":
@@ -69,7 +70,7 @@ def projection_recipes(
 
 
 def attention_output(block: int) -> tuple[Part, ...]:
-    """Return a tuple of one part: the output projection matrix of a block's attention."""
+    """Return the output projection matrix of a block's attention, as a tuple of one part."""
     return (Part((f"blocks.{block}.attention.projection_layer.weight",)),)
 
 
@@ -84,7 +85,7 @@ def copy(shape: tuple[int, ...], name: str) -> Recipe:
 
 
 def norm(theirs: str, ours: str, model: ModelConfig) -> dict[str, Recipe]:
-    """Return recipes of norm `theirs`, `ours` in gpt_cli: weight, for layernorm bias (zeros unless `model.bias`)."""
+    """Return recipes for norm `ours`, in transformers `theirs`: weight, and a layernorm's bias (zeros if missing)."""
     D = model.d_model
     recipes = {f"{theirs}.weight": copy((D,), f"{ours}.weight")}
     if model.norm == "layernorm":

@@ -52,7 +52,7 @@ class Imported(Result):
 def adopt(request: ImportRequest, source: tuple[Path, Foreign, Mapping[int, Weights]], host: Host) -> Imported:
     """Write an imported model as a run and return its sizes; `source` is the result of `request.find`.
 
-    Raises UsageError if the run exists by now, EnvironmentFailure if it is being trained, and errors of `write_run`.
+    Raises UsageError if the run already exists, EnvironmentFailure if it is being trained, and errors of `write_run`.
     """
     out, foreign, steps = source
     for notice in foreign.notices:

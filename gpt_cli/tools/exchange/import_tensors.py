@@ -30,10 +30,10 @@ class Rows(NamedTuple):
 
 
 class Weights:
-    """The weights of a gpt_cli state dict, each read on request from a transformers directory.
+    """Map from the names of a gpt_cli state dict to weights, each read on request from a transformers directory.
 
-    `places` has the rows of each weight, `zeros` the shapes of weights that the directory lacks. Embeddings are cut to
-    the first `num_tokens` rows. The last two transposed tensors stay in memory, since each has weights of many heads.
+    `places` has the rows of each weight, `zeros` the shapes of weights that the directory lacks, read as zeros.
+    Embeddings are cut to the first `num_tokens` rows, the vocabulary size.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Weights:
 def weight_locations(recipes: Mapping[str, Recipe], directory: Directory) -> dict[str, Rows] | None:
     """Map each gpt_cli weight to the tensor rows that hold it; None if `recipes` cannot be inverted for `directory`.
 
-    Products, factors other than powers of two, and zeros or copies that training has changed cannot be inverted.
+    Not invertible: products of tensors, other factors than powers of two, zeros or repeated weights that were trained.
     """
     locations: defaultdict[str, list[Rows]] = defaultdict(list)
     zeros = [name for name, recipe in recipes.items() if not recipe.parts]

@@ -203,10 +203,7 @@ def _base64(content: bytes) -> str:
 
 
 def javascript_pattern(pattern: str) -> str:
-    """Translate a pattern of `text.split_patterns` to a regular expression of JavaScript with the flag u.
-
-    Other patterns never reach this function, since reading a tokenizer that has one raises an error.
-    """
+    """Translate a pattern of `text.split_patterns` to a regular expression of JavaScript with the flag u."""
 
     def translated(match: re.Match[str]) -> str:
         if match[1] is None:

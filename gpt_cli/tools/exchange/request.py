@@ -121,7 +121,7 @@ class ImportRequest(Request):
         return run.path, read_foreign(first, self.context_length), {}
 
     def require_free(self, run: RunFiles) -> None:
-        """Raise UsageError if the import would replace a run without `overwrite`, or files that no run wrote."""
+        """Raise UsageError if `run` exists without `overwrite`, or if the import would replace a file of others."""
         if run.exists() and not self.overwrite:
             sentence = "there is a run already; replace it with ‹overwrite=True›, or name another ‹out›"
             raise UsageError(shown(run.path), sentence)
@@ -237,7 +237,10 @@ def require_directory(out: Path, form: str, overwrite: bool = False) -> None:
 
 
 def require_file(out: Path, form: str) -> None:
-    """Raise UsageError if `out` lacks the ending of the format `form`, is a directory, or belongs to a run."""
+    """Raise UsageError if `out` lacks the ending of the format `form`, is a directory, or is a file to preserve.
+
+    Preserved are files of a run, checkpoints, and, for gguf, a Modelfile beside `out`, unless `gpt export` wrote them.
+    """
     if out.suffix != f".{form}":
         raise UsageError("‹out›", f"{shown(out.name)} does not end in .{form}, as ‹format={form}› writes")
     if out.is_dir():
@@ -273,7 +276,7 @@ def _is_ours(directory: Path, form: str) -> bool:
 
 
 def read_model_directory(directory: Path) -> Foreign:
-    """Return the model in a transformers directory; `import_hf`, and numpy with it, is imported only by this call."""
+    """Return the model in a transformers directory; `import_hf`, which needs numpy, is imported only here."""
     from gpt_cli.tools.exchange import import_hf
 
     return import_hf.read_foreign(directory)

@@ -32,9 +32,10 @@ _STEPS_HINT = (
 
 
 def padding_id(tokenizer: Tokenizer) -> int:
-    """Return the id that pads batches: of a Hugging Face pad_token, of byte 0xFF (unused in UTF-8), or of end-of-text.
+    """Return the id that pads batches: of a Hugging Face pad_token, of byte 0xFF, which UTF-8 lacks, or of end-of-text.
 
-    Data collators exclude padding from the loss, so a model that is padded with end-of-text never learns end-of-text.
+    End-of-text pads only for want of another token: data collators exclude padding from the loss, so a model that is
+    padded with end-of-text never learns end-of-text.
     """
     end = tokenizer.end_of_text
     if isinstance(tokenizer, HuggingFaceTokenizer):
@@ -67,7 +68,7 @@ def tokenizer_json(tokenizer: Tokenizer, padded: bool = True) -> dict[str, Any]:
 def pipeline(
     model: Any, cut: Any, decoder: Any, added: Iterable[tuple[int, str, bool]], after: Any = None
 ) -> dict[str, Any]:
-    """Return a tokenizer.json; `cut` pre-tokenizes, `after` post-processes, `added` has (id, text, is special)."""
+    """Return a tokenizer.json with pre-tokenizer `cut`, post-processor `after`, `added` tokens (id, text, special)."""
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {
         "version": "1.0",
@@ -96,7 +97,7 @@ def chat_template(config: Config, tokenizer: Tokenizer) -> str | None:
 def tokenizer_files(
     tokenizer: Tokenizer, context_length: int, template: str | None = None, padding_side: str = "left"
 ) -> tuple[bytes, bytes]:
-    """Return tokenizer.json and tokenizer_config.json as bytes; a Hugging Face tokenizer keeps its own tokenizer.json.
+    """Return tokenizer.json and tokenizer_config.json as bytes; that of a Hugging Face tokenizer is unchanged.
 
     With a chat `template`, the tokenizer recognizes special tokens in a text, since the template writes them as text.
     """
@@ -137,8 +138,8 @@ def json_bytes(content: Mapping[str, Any]) -> bytes:
 def merges(token_bytes: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
     """Return the pairs that byte pair encoding merges, in the order of their ranks.
 
-    A token that was learned from text merges two earlier tokens. In a published vocabulary, a token may remain in more
-    than two parts; then all pairs of tokens that form it are listed, since tiktoken merges any (its issue 60).
+    Most tokens merge two earlier tokens. For a token of a published vocabulary that earlier merges leave in more parts,
+    all pairs of tokens that form it are listed, since tiktoken merges any.
     """
     ranks = {token: rank for rank, token in enumerate(token_bytes)}
     pairs: list[tuple[bytes, bytes]] = []
@@ -223,9 +224,10 @@ def read_tokenizer(directory: Path, end_of_text: int | list[int] | None, info: M
 def checked(
     text: str, settings: Mapping[str, Any], end_of_text: int, names: Mapping[int, str], where: str
 ) -> HuggingFaceTokenizer:
-    """Return the tokenizer of a tokenizer.json `text` and tokenizer_config.json `settings`; `names` maps ids to tokens.
+    """Return the tokenizer of a tokenizer.json, `text`, and a tokenizer_config.json, `settings`, if gpt supports it.
 
-    Raises one CheckpointError for all unsupported features, or for a file that the library tokenizers cannot read.
+    `names` maps ids to tokens. Raises one CheckpointError, about the file `where`, for all unsupported features, or for
+    a file that the library tokenizers cannot read.
     """
     tokenizer = HuggingFaceTokenizer(text, settings, end_of_text, max(names) + 1)
     try:
@@ -287,8 +289,8 @@ def _end_of_text(
 def rebuilt(info: Mapping[str, Any], names: Sequence[str], *, by_letters: bool) -> Tokenizer | None:
     """Rebuild the gpt_cli tokenizer of an export, for comparison with its file; None if impossible or too slow.
 
-    `info` is the kind and pattern that `gpt export` stored, `names` are the tokens by id; with `by_letters`, each
-    letter of a name stands for one byte.
+    `info` is the kind and pattern that `gpt export` stored, `names` are the texts of the tokens by id; with
+    `by_letters`, each letter of a text encodes one byte, as in GPT-2's vocabulary.
     """
     if sum(len(name) ** 2 for name in names) > TOKENIZER_WORK:
         return None

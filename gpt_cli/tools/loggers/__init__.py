@@ -1,1 +1,1 @@
-"""Loggers such as wandb, each in a process of its own that reads a run's files, and cannot stop or slow a training."""
+"""Loggers such as wandb, each in a separate process that reads a run's files and cannot stop or slow the training."""

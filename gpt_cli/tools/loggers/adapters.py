@@ -1,4 +1,4 @@
-"""Adapters for the logging packages that `train.log_to` names, each imported only in the process of its own logger.
+"""Adapters for the logging packages that `train.log_to` names, each imported only in its logger's process.
 
 Each package works offline with files in the run directory, unless the user's environment variables say otherwise. gpt
 gives packages no data about the machine, the code or other programs.
@@ -20,7 +20,7 @@ PROJECT = "small-gpt"
 
 
 class Destination(NamedTuple):
-    """Folder for a logger's files, id and name of the run; `continued` if the logger already has a run of this id."""
+    """Where a logger writes: its folder, and the run's id and name; `continued` if the logger already has this run."""
 
     folder: Path
     id: str
@@ -35,7 +35,7 @@ def _prefer(variables: Mapping[str, object]) -> None:
 
 
 class TensorBoard:
-    """Log to TensorBoard event files, without torch: scalars, samples as text, config as text and hyperparameters."""
+    """Adapter that writes TensorBoard files without torch: scalars, hyperparameters, and samples and config as text."""
 
     def __init__(self, destination: Destination, config: dict[str, Any]):
         of = importlib.import_module
@@ -63,7 +63,7 @@ class TensorBoard:
 
 
 class Wandb:
-    """Log to Weights & Biases; `wandb sync` uploads what was logged offline."""
+    """Adapter that logs to Weights & Biases; `wandb sync` uploads what was logged offline."""
 
     def __init__(self, destination: Destination, config: dict[str, Any]):
         _prefer(
@@ -99,7 +99,7 @@ class Wandb:
 
 
 class Trackio:
-    """Log to Trackio, which writes a SQLite table; `trackio show` draws the runs."""
+    """Adapter that logs to Trackio, which writes a SQLite table; `trackio show` draws the runs."""
 
     def __init__(self, destination: Destination, config: dict[str, Any]):
         _prefer({"TRACKIO_DIR": destination.folder, "HF_HUB_DISABLE_TELEMETRY": 1, "GRADIO_ANALYTICS_ENABLED": False})
@@ -125,7 +125,7 @@ class Trackio:
 
 
 class SwanLab:
-    """Log to SwanLab; `swanlab sync` uploads what was logged offline."""
+    """Adapter that logs to SwanLab; `swanlab sync` uploads what was logged offline."""
 
     def __init__(self, destination: Destination, config: dict[str, Any]):
         _prefer(

@@ -1,10 +1,8 @@
-"""The loggers of a training, each in a process of its own that reads the files that the run writes.
+"""Run the loggers of a training, each in a separate process that reads the files of the run.
 
-A logging package may hang, fail, print, catch signals, or wait when Python ends. In a process of its own, none of that
-reaches the training, which only starts the process, checks if it has ended, and at last waits a while for its end.
-Metrics that a logger has not read yet are in the files of the run, so no queue grows in memory. The training uses
-`Followers`; `main` runs the process of one logger, whose stdin closes when the training ends, even by `kill -9`, and
-whose stdout says why it failed.
+A logging package may hang, fail, print, catch signals, or wait when Python ends; none of that reaches the training. The
+training uses `Followers`; `main` runs the process of one logger, whose stdin closes when the training ends, even by
+`kill -9`, and whose stdout says why it failed.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ _BEGIN = (
 
 
 class Followers(contextlib.AbstractContextManager["Followers"]):
-    """Processes of a run's loggers; a logger that fails is dropped, and `warn` receives a line about the failure."""
+    """Context manager that runs a process for each logger of a run; a logger that fails is dropped, with a warning."""
 
     def __init__(self, names: Sequence[str], run: RunFiles, *, notice: Notify, warn: Notify):
         self._run, self._notice, self._warn = run, notice, warn
@@ -115,7 +113,7 @@ def _last_words(process: subprocess.Popen[bytes]) -> str:
 
 
 def main() -> None:
-    """Run the process of a logger; sys.argv has the logger's name, the run directory, and the seconds for a call."""
+    """Run the process of a logger; sys.argv has its name, the run directory and the seconds that a call may take."""
     name, path, seconds = sys.argv[1:]
     ended, failures = os.dup(0), os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDWR)
@@ -163,7 +161,7 @@ def follow(name: str, run: RunFiles, seconds: float, ended: Callable[[], bool]) 
 
 
 class LogReader:
-    """Read the metrics and samples of a run that is being trained, in the order of steps, beginning after `step`."""
+    """Reader of the metrics and samples of a run in training, in the order of steps, beginning after step `step`."""
 
     def __init__(self, run: RunFiles, step: int):
         self._run = run

@@ -34,9 +34,8 @@ class PageParts:
 def build_page(parts: PageParts, content: Mapping[str, object], data: str = "") -> bytes:
     """Return an HTML page in UTF-8 that contains `content` as JSON, and `data`, such as weights in base64.
 
-    The page may load nothing and run nothing but its own script, whose hash its content security policy names; the
-    content is data, which the script shows as text. A worker obeys the policy of the page that starts it. If the author
-    uses `gpt` in Chinese, the page opens in Chinese; else in the language of the reader's browser.
+    The content security policy lets the page load nothing and run only its script, which shows the content as text. If
+    the author uses `gpt` in Chinese, the page opens in Chinese; else in the language of the reader's browser.
     """
     folders = dict.fromkeys(path.partition("/")[0] for path in parts.scripts)
     style = _part("shell.css") + "".join(_part(f"{folder}/page.css") for folder in folders)

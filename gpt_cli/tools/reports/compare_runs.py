@@ -36,12 +36,12 @@ def of_tokens(records: Sequence[RunRecord]) -> str:
 
 
 def by_token(records: Sequence[RunRecord]) -> bool:
-    """Return whether all tokenizers are equal, so that losses per token can be compared; bits per byte always can."""
+    """Return whether the runs have equal tokenizers; if not, only losses in bits per byte can be compared."""
     return have_one_tokenizer(record.overview for record in records)
 
 
 class Mean(NamedTuple):
-    """Closing losses (after training) of runs that differ only in their seed, their mean and its standard error."""
+    """Mean of the closing losses (after training) of runs that differ only in their seed, with its standard error."""
 
     settings: Mapping[str, Any]  # in which these runs differ from others
     num_runs: int  # with a closing loss
@@ -127,7 +127,7 @@ def rows_of_means(means: Sequence[Mean], unit: str) -> Rows:
 
 
 def swept(groups: Sequence[RunGroup]) -> list[str]:
-    """Return the names of the settings to draw the loss against; none for over 4 settings or fewer than 3 groups."""
+    """Return the settings against which to draw the loss; an empty list for over 4 settings or fewer than 3 groups."""
     names = [*groups[0].mean.settings]
     return names if len(groups) > 2 and len(names) <= _FEW else []
 
@@ -140,7 +140,8 @@ def settings_in_words(settings: Mapping[str, Any]) -> str:
 def mean_curve(group: RunGroup, quantity: str, axis: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the mean curve of a group as x, y and the standard error (0 for one run), [points] each.
 
-    The curve covers the range of x that all runs have; a run that logged nothing is left out.
+    `axis` (x) and `quantity` (y) are keys of RunRecord.metrics. The curve covers the range of x that all runs have; a
+    run that logged nothing is left out.
     """
     curves = [curve for record in group.records if len((curve := record.curve(quantity, axis))[0])]
     if len(curves) < 2:

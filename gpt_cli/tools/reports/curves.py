@@ -1,4 +1,4 @@
-"""Select the points of curves to draw, scale curves, and format numbers, ends of axes and letters of runs."""
+"""Prepare curves for drawing: select points, scale values, and format numbers, axis ends and the letters of runs."""
 
 from __future__ import annotations
 

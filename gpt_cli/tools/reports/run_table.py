@@ -114,7 +114,7 @@ def listed(runs: Sequence[Overview]) -> tuple[ListedRun, ...]:
 
 
 def remarks_on(runs: Sequence[ListedRun]) -> list[str]:
-    """Return remarks on losses without a closing evaluation, and on runs with different tokenizers."""
+    """Return sentences that explain the losses, if some lack a closing evaluation or if the runs' tokenizers differ."""
     remarks = list[str]()
     if any(run.overview.result is not None and not run.overview.result.closed for run in runs):
         remarks.append("best: the lowest evaluation so far, of a run without a closing evaluation")
@@ -162,7 +162,7 @@ class TableOfRuns(Result, ABC):
         return [self.rows(), *self.below(), *self.remarks] if self.runs else []
 
     def table(self, width: int | None) -> str:
-        """Return the tables as text; to fit `width` (None: no limit), last cells go below rows, columns drop out."""
+        """Return the tables as text; a narrow `width` (None: no limit) drops columns and puts last cells below rows."""
         if not self.runs:
             return ""
         spare, dear = ["parameters", "bits/byte", "size"], ["age", "steps"]
@@ -200,7 +200,7 @@ class Runs(TableOfRuns):
 
 
 def list_runs(request: RunsRequest, target: tuple[Path, list[Path]], host: Host) -> Runs:
-    """Return the runs of a directory, in the state and the order that `request` asks for."""
+    """Return the runs of `target` (directory, runs) that have the state in `request`, in the order in `request`."""
     where, paths = target
     runs = [overview(path) for path in paths]
     chosen = listed(sorted_by([run for run in runs if request.state in (None, run.state)], request.sort))

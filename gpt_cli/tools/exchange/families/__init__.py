@@ -1,6 +1,6 @@
 """The model classes of transformers (families) that gpt imports and exports, by model_type. Needs no torch.
 
-An export chooses the class, and its tensors, that give the same logits as a gpt_cli model:
+An export chooses the class that computes the same logits as the gpt_cli model:
 
 | settings of the model, all with norm_position pre                           | class                 |
 | --------------------------------------------------------------------------- | --------------------- |

@@ -79,7 +79,7 @@ class ConfigFields:
         return default if value is None else value
 
     def whole(self, key: str, default: int | None = None, *, optional: bool = False) -> int | None:
-        """Return the integer at `key`, else `default`; record other types as problems, null too unless `optional`."""
+        """Return the integer at `key`, else `default`; record a problem for other types, or null unless `optional`."""
         value = self.get(key, default)
         if value is None and not optional:
             self.refuse(f"it has no {key}")
@@ -104,7 +104,7 @@ class ConfigFields:
         return names[name]
 
     def problems(self) -> list[GptError]:
-        """Return the recorded problems, and problems for unknown keys whose value is not null, false or empty."""
+        """Return the recorded problems, and problems for unknown keys whose value is not null, false, {} or []."""
         unknown = [key for key, value in self.content.items() if key not in self._known_keys and not _is_neutral(value)]
         for key in unknown[:_MOST_NAMED]:
             self.refuse(f"{brief(key)[1:-1]} is {brief(self.content[key])}, which gpt does not know")
@@ -114,7 +114,7 @@ class ConfigFields:
 
 
 def brief(value: Any) -> str:
-    """Format a value as JSON, shortened to at most _MOST_SHOWN characters and an ellipsis."""
+    """Format a value as JSON for a message; cut long text and end it with an ellipsis."""
     text = visible(json.dumps(value, ensure_ascii=False))
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
 
@@ -128,8 +128,8 @@ def read_rope(
 ) -> tuple[dict[str, Any], float]:
     """Return the gpt_cli rope settings of a transformers config.json, and the fraction of each head that rope rotates.
 
-    Version 5 has rope_parameters; version 4 has rope_theta and rope_scaling (GPT-NeoX: rotary_emb_base, rotary_pct).
-    `context_length` replaces a missing original length of Llama 3.
+    It reads the keys of transformers 4 and 5, with `of_neox` also those of GPT-NeoX, rotary_emb_base and rotary_pct.
+    `context_length` replaces a missing original_max_position_embeddings of Llama 3.
     """
     parameters = fields.get("rope_parameters")
     held = fields.get("rope_scaling") or parameters or {}  # in this order, as version 5 reads both

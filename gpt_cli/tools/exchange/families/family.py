@@ -1,4 +1,4 @@
-"""Base class of the supported transformers classes: names of their settings and tensors. Needs no torch."""
+"""Base class of the converters between transformers classes and gpt_cli models. Needs no torch."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _KEYS = {"head_size": "head_dim", "rotary_size": "rotary_pct", "rope_base": "rop
 
 
 class Family(ABC):
-    """A transformers class: its config.json keys as gpt_cli settings, and its tensors as recipes of gpt_cli tensors."""
+    """Converter for a transformers class: its config.json to gpt_cli settings and back, and recipes of its tensors."""
 
     model_type: str
     class_name: str
@@ -79,7 +79,7 @@ class Family(ABC):
         """Return the recipes of a block's attention tensors; `theirs` is the name of the block in transformers."""
 
     def tensors(self, model: ModelConfig, vocab_size: int) -> dict[str, Recipe]:
-        """Return the recipe of each tensor by its transformers name; tied embeddings have no output layer."""
+        """Map the transformers name of each tensor to its recipe; with tied embeddings, there is no output layer."""
         D, F = model.d_model, model.hidden_size
         tensors = {self.embedding: copy((vocab_size, D), "token_embedding.weight")}
         if self.position_table is not None:
@@ -104,7 +104,7 @@ class Family(ABC):
     def linear(
         self, theirs: str, parts: tuple[Part, ...], num_in: int, num_out: int, has_bias: bool, *, biased: bool = True
     ) -> dict[str, Recipe]:
-        """Return the recipes of the layer `theirs`: weight, and, if `biased`, bias (zeros if gpt_cli has none)."""
+        """Return recipes for layer `theirs`: weight, and, if `biased`, bias, which is zeros unless ours `has_bias`."""
         shape = (num_in, num_out) if self.transposes else (num_out, num_in)
         recipes = {f"{theirs}.weight": Recipe(shape, parts, self.transposes)}
         if biased:
@@ -114,11 +114,11 @@ class Family(ABC):
         return recipes
 
     def written_biases(self, model: ModelConfig) -> tuple[bool, bool, bool]:
-        """Return whether an export has biases in q, k and v, in the attention output, and in the feed-forward part."""
+        """Return whether an export has biases (in q, k and v; in the attention output; in the feed-forward part)."""
         return True, True, True
 
     def absent(self, fields: ConfigFields) -> re.Pattern[str] | None:
-        """Return a pattern of the biases (zeros in gpt_cli) that this config.json's model lacks; None if it has all."""
+        """Return a pattern for the names of biases that a model with this config.json lacks; None if it has all."""
         return None
 
     def notes(self, model: ModelConfig) -> Iterator[str]:
@@ -176,7 +176,7 @@ class Family(ABC):
         }
 
     def common_keys(self, model: ModelConfig, vocab_size: int) -> dict[str, Any]:
-        """Return the config.json keys of all families, defaults too, since these vary between transformers versions."""
+        """Return the config.json keys that all families have, with the values of `model`, even default values."""
         sizes = {**model.model_dump(), "feed_forward_size": model.hidden_size}
         return {
             "architectures": [self.class_name],

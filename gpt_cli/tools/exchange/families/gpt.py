@@ -1,6 +1,6 @@
-"""GPT-2 (Radford et al. 2019), GPT-Neo (Black et al. 2021) and GPT-NeoX (Black et al. 2022), the class of Pythia.
+"""Converters for GPT-2 (Radford et al. 2019), GPT-Neo (Black et al. 2021) and GPT-NeoX (Black et al. 2022).
 
-The first two have learned position embeddings, the third has rope. Needs no torch.
+GPT-2 and GPT-Neo have learned position embeddings; GPT-NeoX, the class of Pythia, has rope. Needs no torch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gpt_cli.tools.exchange.families.family import PLAIN_LAYERS, USUAL_NAMES, Fa
 
 
 class GPT2(Family):
-    """GPT-2: matrices are [in, out], the transpose of gpt_cli's; one matrix holds q, k and v."""
+    """Converter for GPT-2: its matrices are [in, out], the transpose of gpt_cli's; one matrix holds q, k and v."""
 
     model_type, class_name, short = "gpt2", "GPT2LMHeadModel", "GPT-2"
     prefix, embedding, tied = "transformer.", "transformer.wte.weight", True
@@ -66,7 +66,7 @@ class GPT2(Family):
 
 
 class GPTNeo(GPT2):
-    """GPT-Neo: scores are never scaled, some blocks have local attention, and matrices are [out, in] as in gpt_cli."""
+    """Converter for GPT-Neo: scores are never scaled, blocks may have local attention, and matrices are [out, in]."""
 
     model_type, class_name, short = "gpt_neo", "GPTNeoForCausalLM", "GPT-Neo"
     names: Mapping[str, str] = {
@@ -151,7 +151,7 @@ def _spread(types: Any, num_blocks: Any) -> list[str] | None:
 
 
 class GPTNeoX(Family):
-    """GPT-NeoX: rope on a part of each head, parallel branches, and one matrix that holds q, k and v head by head."""
+    """Converter for GPT-NeoX: rope on a part of each head, parallel branches, one matrix of q, k and v head by head."""
 
     model_type, class_name = "gpt_neox", "GPTNeoXForCausalLM"
     prefix, embedding = "gpt_neox.", "gpt_neox.embed_in.weight"

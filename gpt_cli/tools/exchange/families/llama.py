@@ -1,4 +1,4 @@
-"""Llama (Touvron et al. 2023) and the classes that have mostly the same tensor names. Needs no torch."""
+"""Converters for Llama (Touvron et al. 2023) and classes with mostly the same tensor names. Needs no torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpt_cli.tools.exchange.families.family import ACTIVATIONS, PLAIN_LAYERS, US
 
 
 class Llama(Family):
-    """Llama: RMSNorm, rope, grouped-query attention, a gated feed-forward part."""
+    """Converter for Llama: RMSNorm, rope, grouped-query attention, a gated feed-forward part."""
 
     model_type, class_name = "llama", "LlamaForCausalLM"
     prefix, embedding = "model.", "model.embed_tokens.weight"
@@ -32,15 +32,15 @@ class Llama(Family):
     layers: Mapping[str, str] = {"gate_proj": "gate", "up_proj": "expand", "down_proj": "contract"}
 
     def biased(self, fields: ConfigFields) -> tuple[bool, bool]:
-        """Return whether attention has biases, and whether the feed-forward part has biases."""
+        """Return two flags of a config.json: whether attention, and whether the feed-forward part, has biases."""
         return fields.switch("attention_bias", False), fields.switch("mlp_bias", False)
 
     def bias_keys(self, model: ModelConfig) -> dict[str, Any]:
-        """Return the config.json keys for biases, and other keys that only some classes of this module have."""
+        """Return the config.json keys that differ between classes of this module, such as of biases and windows."""
         return {"attention_bias": model.bias or model.qkv_bias, "mlp_bias": model.bias}
 
     def window(self, fields: ConfigFields, num_blocks: int | None) -> list[int | None] | None:
-        """Return the blocks' attention windows as a repeating pattern; None for full attention."""
+        """Return the attention windows of the first blocks, which repeat over all blocks; None for full attention."""
         return None
 
     def settings(self, fields: ConfigFields) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class Llama(Family):
 
 
 class Mistral(Llama):
-    """Mistral (Jiang et al. 2023): Llama without biases, with the same attention window in all blocks."""
+    """Converter for Mistral (Jiang et al. 2023): Llama without biases, with the same attention window in all blocks."""
 
     model_type, class_name = "mistral", "MistralForCausalLM"
     has = frozenset({"activation", "attention", "head_size"})
@@ -117,7 +117,7 @@ class Mistral(Llama):
 
 
 class Starcoder2(Mistral):
-    """Starcoder2 (Lozhkov et al. 2024): layernorm, no gate in feed-forward; all linear layers have biases, or none."""
+    """Converter for Starcoder2 (Lozhkov et al. 2024): layernorm, no gate, biases in all linear layers or in none."""
 
     model_type, class_name, tied = "starcoder2", "Starcoder2ForCausalLM", True
     has = frozenset({"attention", "head_size", "bias", "qkv_bias"})
@@ -145,7 +145,7 @@ class Starcoder2(Mistral):
 
 
 class Arcee(Llama):
-    """Arcee (Arcee AI 2025): Llama without a gate in the feed-forward part."""
+    """Converter for Arcee (Arcee AI 2025): Llama without a gate in the feed-forward part."""
 
     model_type, class_name = "arcee", "ArceeForCausalLM"
     has = frozenset({"attention", "head_size", "bias", "qkv_bias"})
@@ -154,7 +154,7 @@ class Arcee(Llama):
 
 
 class Qwen2(Mistral):
-    """Qwen2 (Yang et al. 2024): only queries, keys and values have biases; some blocks may have attention windows."""
+    """Converter for Qwen2 (Yang et al. 2024): biases only in q, k and v; some blocks may have attention windows."""
 
     model_type, class_name = "qwen2", "Qwen2ForCausalLM"
     has = frozenset({"activation", "attention", "head_size", "qkv_bias"})
@@ -188,7 +188,7 @@ class Qwen2(Mistral):
 
 
 class Qwen3(Qwen2):
-    """Qwen3 (Yang et al. 2025): RMSNorm of each head's queries and keys; head_dim does not depend on other sizes."""
+    """Converter for Qwen3 (Yang et al. 2025): RMSNorm of each head's queries and keys; head_dim is 128 by default."""
 
     model_type, class_name = "qwen3", "Qwen3ForCausalLM"
     has = frozenset({"activation", "attention", "head_size", "qk_norm", "qkv_bias"})

@@ -1,4 +1,4 @@
-"""Architectures of llama.cpp: which gpt_cli models each of them computes, and how llama.cpp names the tensors.
+"""Architectures of llama.cpp: which gpt_cli models each architecture computes, and how it names and orders tensors.
 
 Each architecture computes what a transformers class computes, so exports reuse the class's recipes. Needs no torch.
 """
@@ -63,7 +63,7 @@ class Architecture(NamedTuple):
         return f"attention.layer_norm_{'rms_' if rms else ''}epsilon"
 
     def names(self, family: Family, blocks: Iterable[int | str]) -> dict[str, str]:
-        """Map the GGUF name of each tensor that a model with these `blocks` can have to its transformers name."""
+        """Map GGUF names of all tensors that a model can have to transformers names; `blocks` are its block numbers."""
         layers = {**self.attention, **dict(zip(family.norms, ("attn_norm", "ffn_norm"), strict=True))}
         layers |= {f"mlp.{theirs}": _FEED_FORWARD[ours] for theirs, ours in family.layers.items()}
         names = {
@@ -78,7 +78,7 @@ class Architecture(NamedTuple):
         return names
 
     def order(self, name: str) -> str:
-        """Return how GGUF orders a transformers tensor: 'as it is', 'transposed', 'permuted' or 'by_head'.
+        """Return how GGUF orders transformers' tensor `name`: 'as it is', 'transposed', 'permuted' or 'by_head'.
 
         'permuted' interleaves the two halves of each head, which rope rotates together; 'by_head' turns q, k and v of
         each head into all q, all k, all v.
@@ -143,7 +143,7 @@ def _misfits(model: ModelConfig, chosen: Architecture, activations: list[str]) -
 
 
 def tensors_there(chosen: Architecture, family: Family, fitted: Fit, num_blocks: int) -> dict[str, tuple[str, Recipe]]:
-    """Map the name of each tensor in a GGUF file to its name in transformers and its recipe.
+    """Map the GGUF name of each tensor that an export writes to its transformers name and its recipe.
 
     Adds biases of zeros, and the token embedding as output layer, where the architecture requires them.
     """
@@ -171,10 +171,7 @@ def rope_factors(config: Mapping[str, Any], rotated_size: int) -> np.ndarray:
 
 
 def arranged(rows: Any, order: str, num_heads: int, *, back: bool = False) -> Any:
-    """Rearrange a tensor from transformers to GGUF, or, with `back`, in reverse, by `order` (see `Architecture.order`).
-
-    Accepts torch tensors and numpy arrays.
-    """
+    """Reorder a torch or numpy tensor for GGUF by `order` of `Architecture.order`; `back` reverses the reordering."""
     if order == "transposed":
         return rows.T
     shape, others = tuple(rows.shape), tuple(rows.shape[1:])

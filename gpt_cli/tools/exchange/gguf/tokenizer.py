@@ -1,8 +1,7 @@
 """Convert tokenizers to the GGUF metadata `tokenizer.ggml.*` and back, as byte pair encodings that llama.cpp runs.
 
 Character and byte tokenizers become byte pair encodings that merge the bytes of each character; llama.cpp drops unknown
-characters. The tokenizer type rwkv of llama.cpp, a plain list of tokens, is not used: it loops forever on a character
-of which it knows only the first byte. Needs no torch.
+characters. Needs no torch.
 """
 
 from __future__ import annotations
@@ -176,8 +175,8 @@ def _refused(what: str) -> UsageError:
 def tokenizer_from(keys: Mapping[str, Any], where: str, info: Mapping[str, Any]) -> Tokenizer:
     """Return the tokenizer in GGUF metadata `keys`: a gpt_cli tokenizer if `info` matches it, else a Hugging Face one.
 
-    `info` is the tokenizer's kind and pattern that `gpt export` stored. Raises CheckpointError for a tokenizer that gpt
-    does not support, and for invalid metadata.
+    `info` is the tokenizer's kind and pattern that `gpt export` stored; errors call the file `where`. Raises
+    CheckpointError for a tokenizer that gpt does not support, and for invalid metadata.
     """
     if (model := _text(keys, "model", where)) != "gpt2":
         kinds = {"llama": "SentencePiece", "bert": "WordPiece", "t5": "Unigram", "rwkv": "RWKV"}
