@@ -10,7 +10,7 @@ from gpt_cli.config import ModelConfig
 
 
 class Part(NamedTuple):
-    """How to compute rows of an exported tensor: multiply the gpt_cli tensors `names` in order, then by `factor`."""
+    """How to compute rows of an exported tensor: the matrix product of the gpt_cli tensors `names`, times `factor`."""
 
     names: tuple[str, ...]
     factor: float = 1.0

@@ -79,7 +79,7 @@ class Weights:
 def weight_locations(recipes: Mapping[str, Recipe], directory: Directory) -> dict[str, Rows] | None:
     """Map each gpt_cli weight to the tensor rows that hold it; None if `recipes` cannot be inverted for `directory`.
 
-    Not invertible: products of tensors, other factors than powers of two, zeros or repeated weights that were trained.
+    Products, factors other than powers of two, and zeros or repeated weights that training changed are not invertible.
     """
     locations: defaultdict[str, list[Rows]] = defaultdict(list)
     zeros = [name for name, recipe in recipes.items() if not recipe.parts]

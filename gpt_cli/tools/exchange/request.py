@@ -121,7 +121,7 @@ class ImportRequest(Request):
         return run.path, read_foreign(first, self.context_length), {}
 
     def require_free(self, run: RunFiles) -> None:
-        """Raise UsageError if `run` exists without `overwrite`, or if the import would replace a file of others."""
+        """Raise UsageError if `run` exists and `overwrite` is unset, or if it has files that gpt did not write."""
         if run.exists() and not self.overwrite:
             sentence = "there is a run already; replace it with ‹overwrite=True›, or name another ‹out›"
             raise UsageError(shown(run.path), sentence)

@@ -34,8 +34,8 @@ _STEPS_HINT = (
 def padding_id(tokenizer: Tokenizer) -> int:
     """Return the id that pads batches: of a Hugging Face pad_token, of byte 0xFF, which UTF-8 lacks, or of end-of-text.
 
-    End-of-text pads only for want of another token: data collators exclude padding from the loss, so a model that is
-    padded with end-of-text never learns end-of-text.
+    End-of-text is the last choice: data collators exclude padding from the loss, so a model that is padded with
+    end-of-text never learns end-of-text.
     """
     end = tokenizer.end_of_text
     if isinstance(tokenizer, HuggingFaceTokenizer):
@@ -97,7 +97,7 @@ def chat_template(config: Config, tokenizer: Tokenizer) -> str | None:
 def tokenizer_files(
     tokenizer: Tokenizer, context_length: int, template: str | None = None, padding_side: str = "left"
 ) -> tuple[bytes, bytes]:
-    """Return tokenizer.json and tokenizer_config.json as bytes; that of a Hugging Face tokenizer is unchanged.
+    """Return the bytes of tokenizer.json (of a Hugging Face tokenizer, unchanged) and of tokenizer_config.json.
 
     With a chat `template`, the tokenizer recognizes special tokens in a text, since the template writes them as text.
     """

@@ -113,7 +113,7 @@ def _last_words(process: subprocess.Popen[bytes]) -> str:
 
 
 def main() -> None:
-    """Run the process of a logger; sys.argv has its name, the run directory and the seconds that a call may take."""
+    """Run the process of a logger; sys.argv has the logger, the run directory and the seconds for each call."""
     name, path, seconds = sys.argv[1:]
     ended, failures = os.dup(0), os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDWR)

@@ -47,7 +47,7 @@ def draw_curves(records: Sequence[RunRecord], axis: str, kind: str, notice: Noti
 
     Runs that differ only in their seed are one line, their mean, in a band of its standard error. Of more than
     MOST_DRAWN groups, the best are in colour. If tokenizers differ, bits per byte replace losses per token on top.
-    `kind` is png, svg or pdf. `notice` receives a line if no installed font has a character of a name.
+    `axis` is one of AXES, `kind` png, svg or pdf. `notice` receives a line if no font has a character of a name.
     """
     groups = groups_of(records)
     fonts, missing = find_fonts(set("".join(visible(group.label) for group in groups)))

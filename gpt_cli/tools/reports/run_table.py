@@ -200,7 +200,7 @@ class Runs(TableOfRuns):
 
 
 def list_runs(request: RunsRequest, target: tuple[Path, list[Path]], host: Host) -> Runs:
-    """Return the runs of `target` (directory, runs) that have the state in `request`, in the order in `request`."""
+    """Return the runs of `target` (directory, runs) that are in state `request.state`, sorted by `request.sort`."""
     where, paths = target
     runs = [overview(path) for path in paths]
     chosen = listed(sorted_by([run for run in runs if request.state in (None, run.state)], request.sort))

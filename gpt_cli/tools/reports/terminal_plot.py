@@ -58,7 +58,7 @@ class _Line(NamedTuple):
 def plot_curves(records: Sequence[RunRecord], axis: str, style: Style) -> Text:
     """Return a drawing: a legend with a row for each run, then for each quantity a panel of curves against `axis`.
 
-    Runs that differ only in their seed form a group; a curve is the mean of a group, with its own letter and colour. Of
+    Runs that differ only in their seed form a group; a curve is the mean of a group, in its colour, with its letter. Of
     more than MOST_DRAWN groups, only those with the lowest losses appear. The training loss is smoothed; its panel also
     marks the validation loss of a single group. If tokenizers differ, the large panel has bits per byte instead.
     """

@@ -41,7 +41,7 @@ LLAMA3 = {
 class ConfigFields:
     """Reader of a config.json: reading a key marks it as known, and `problems` reports all unknown keys.
 
-    `notices` are sentences for the user on values that gpt replaces by others.
+    Errors name the file `where` and end with `hint`. `notices` are sentences on values that gpt replaces by others.
     """
 
     def __init__(self, content: Mapping[str, Any], where: str, hint: str, known_keys: str = _IRRELEVANT):

@@ -34,7 +34,7 @@ _KEYS = {"head_size": "head_dim", "rotary_size": "rotary_pct", "rope_base": "rop
 
 
 class Family(ABC):
-    """Converter for a transformers class: its config.json to gpt_cli settings and back, and recipes of its tensors."""
+    """Converter for a transformers class: its config.json to gpt_cli settings and back, and recipes for tensors."""
 
     model_type: str
     class_name: str
@@ -104,7 +104,7 @@ class Family(ABC):
     def linear(
         self, theirs: str, parts: tuple[Part, ...], num_in: int, num_out: int, has_bias: bool, *, biased: bool = True
     ) -> dict[str, Recipe]:
-        """Return recipes for layer `theirs`: weight, and, if `biased`, bias, which is zeros unless ours `has_bias`."""
+        """Return recipes for weight and, if `biased`, bias of layer `theirs`; without `has_bias`, the bias is zeros."""
         shape = (num_in, num_out) if self.transposes else (num_out, num_in)
         recipes = {f"{theirs}.weight": Recipe(shape, parts, self.transposes)}
         if biased:

@@ -145,7 +145,7 @@ def _misfits(model: ModelConfig, chosen: Architecture, activations: list[str]) -
 def tensors_there(chosen: Architecture, family: Family, fitted: Fit, num_blocks: int) -> dict[str, tuple[str, Recipe]]:
     """Map the GGUF name of each tensor that an export writes to its transformers name and its recipe.
 
-    Adds biases of zeros, and the token embedding as output layer, where the architecture requires them.
+    Where the architecture requires it, biases of zeros are added, and the token embedding as output layer.
     """
     names = {theirs: there for there, theirs in chosen.names(family, range(num_blocks)).items()}
     tensors = {names[theirs]: (theirs, recipe) for theirs, recipe in fitted.tensors.items()}

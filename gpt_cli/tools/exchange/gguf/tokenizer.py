@@ -70,8 +70,8 @@ _NEAREST = {
 def metadata_of(tokenizer: Tokenizer) -> tuple[dict[str, Any], list[str]]:
     """Return a tokenizer as GGUF metadata, and sentences on texts that llama.cpp encodes differently from gpt.
 
-    The tokenizers of gpt_cli put no end-of-text before a text, so llama.cpp adds none. Raises UsageError for a
-    tokenizer that GGUF cannot express.
+    llama.cpp will put a token before every text only if the tokenizer does. Raises UsageError for a tokenizer that GGUF
+    cannot express.
     """
     if isinstance(tokenizer, HuggingFaceTokenizer):
         return _of_kept(tokenizer)
