@@ -70,8 +70,7 @@ _NEAREST = {
 def metadata_of(tokenizer: Tokenizer) -> tuple[dict[str, Any], list[str]]:
     """Return a tokenizer as GGUF metadata, and sentences on texts that llama.cpp encodes differently from gpt.
 
-    llama.cpp will put a token before every text only if the tokenizer does. Raises UsageError for a tokenizer that GGUF
-    cannot express.
+    llama.cpp puts a token before texts only if the tokenizer does. Raises UsageError if GGUF has no such tokenizer.
     """
     if isinstance(tokenizer, HuggingFaceTokenizer):
         return _of_kept(tokenizer)
@@ -119,6 +118,7 @@ def _of_kept(tokenizer: HuggingFaceTokenizer) -> tuple[dict[str, Any], list[str]
 def _keys(pre: str, tokens: list[str], types: list[int], pairs: list[str], tokenizer: Tokenizer) -> dict[str, Any]:
     end = tokenizer.end_of_text
     values = {
+        # not rwkv, a list of tokens, which loops forever on a character of which it knows only the first byte
         "model": "gpt2",
         "pre": pre,
         "tokens": tokens,
