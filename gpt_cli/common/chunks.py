@@ -12,7 +12,7 @@ _LARGE = 2**16  # characters
 
 
 def gathered(pieces: Iterable[str]) -> Iterator[str]:
-    """Yield the same text in pieces of at least 65,536 characters (the last may be shorter), to save system calls."""
+    """Join the pieces of a text into pieces of at least 65,536 characters (but the last), to save system calls."""
     joined, length = list[str](), 0
     for piece in pieces:
         joined.append(piece)

@@ -1,4 +1,4 @@
-"""Import optional libraries, which extras of the package install: loggers, file formats. Needs no torch."""
+"""Import optional libraries for logging and file formats, which pip installs as extras. Needs no torch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def is_installed(name: str) -> bool:
 
 
 def optional_library(name: str, extra: str, path: Path) -> Any:
-    """Import a library that reads files such as `path`; if it is missing, raise EnvironmentFailure naming `extra`."""
+    """Import library `name`, which reads `path`; if missing, raise EnvironmentFailure that names pip's `extra`."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

@@ -40,7 +40,7 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def is_config(path: Path, *, whole: bool = False) -> bool:
-    """Return whether a file is a gpt config of any version; unless `whole`, it may be cut off after the model sizes."""
+    """Return whether a file is a gpt config of any version; if `whole`, the file must not be cut off."""
     text = _content(path) or ""
     sections, keys = re.findall(r"^(\w+):", text, re.MULTILINE), re.findall(r"(\w+):", text)
     cut = not text.endswith("\n") or "train" not in sections
@@ -61,7 +61,7 @@ def holds_run(directory: Path) -> bool:
 
 
 def is_ours(path: Path) -> bool:
-    """Return whether a file begins like gpt's files of its name, such as metrics.jsonl; True if empty or all zeros."""
+    """Return whether a file begins as gpt's files of its name do, such as metrics.jsonl; True if empty or all NULs."""
     beginnings = _BEGINNINGS.get(path.name) or _BEGINNINGS[path.suffix]
     if (text := _content(path)) is None:
         return False

@@ -26,8 +26,7 @@ NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # what a filesystem a
 def write_durably(path: Path, chunks: Iterable[Buffer]) -> None:
     """Write a file so that a crash or a power cut leaves either the complete old file or the complete new one.
 
-    The steps: temporary file beside the target, fsync, rename, fsync of the directory; the umask decides on
-    permissions. Raises EnvironmentFailure if a step fails, and then leaves no temporary file.
+    Writes a temporary file and renames it. Raises EnvironmentFailure if a step fails, and removes the temporary file.
     """
     require_regular_target(path)
     temporary = _temporary(path)
@@ -66,9 +65,8 @@ def require_no_file(directory: Path) -> None:
 def write_directory(directory: Path, files: Mapping[str, Iterable[Buffer]]) -> None:
     """Write a directory of files (name -> content) atomically, so that nobody sees half of it; make its parents.
 
-    The new directory gets a temporary name, then is renamed. An old directory is renamed first, then removed; a power
-    cut in between leaves the old one under a temporary name. Raises EnvironmentFailure if a step fails, and then leaves
-    the old directory.
+    Replaces an old directory; a power cut may leave the old one under a temporary name. Raises EnvironmentFailure if a
+    step fails, and then leaves the old directory.
     """
     make_directory(directory.parent)  # refuses x/.. without an x, which the next line takes for what is above
     directory = Path(os.path.realpath(directory))  # what a link leads to is replaced, not the link
@@ -151,7 +149,7 @@ def remove_directory(directory: Path) -> None:
 
 
 def temporaries(directory: Path, names: re.Pattern[str]) -> list[Path]:
-    """Return the temporary files in `directory` whose target names match `names`, also files still being written."""
+    """Return temporary files, left over or still being written, of targets in `directory` whose names match `names`."""
     matches = ((_TEMPORARY.fullmatch(path.name), path) for path in directory.iterdir()) if directory.is_dir() else ()
     return [path for match, path in matches if match and names.fullmatch(match["name"])]
 
@@ -168,7 +166,7 @@ def _temporary(target: Path, part: str = "") -> Path:
 
 
 def require_writable(directory: Path, meant: Path | None = None) -> None:
-    """Raise EnvironmentFailure, about `meant` or else `directory`, if a test file in `directory` cannot be written."""
+    """Raise EnvironmentFailure if no test file can be made in `directory`; the error names `meant` or `directory`."""
     path = _temporary(directory / "probe")
     try:
         _create(path, [b"?"])

@@ -44,11 +44,11 @@ def _nothing_foreign(path: Path) -> Any:
 
 @dataclass(frozen=True)
 class Host:
-    """The caller of a long task: functions for notices, warnings and progress, and contexts around parts of the task.
+    """What the caller of a long task provides: functions that the task calls, contexts that it enters, and its input.
 
-    A task reads from `stdin` a prompt that the request lacks or gives as "-". `loaded` is the run that the request
-    names, as `gpt_cli.load` returns it, if the caller has already loaded it. A training asks `stop` whether to end and,
-    after each step, `save_requested` whether to save; then `remark` may say that other programs keep the machine busy.
+    `counting` shows progress. `stdin` has the prompt if the request has none, or "-". `loaded` is the request's run as
+    `gpt_cli.load` returns it, or None. A training ends when `stop` returns a signal's number. After each step it saves
+    if `save_requested` returns True, and calls `remark`, which may say that other programs use the processor.
     """
 
     notice: Notify = ignored

@@ -17,9 +17,10 @@ DASHES = "—–−"
 
 
 def nearest(typed: str, names: Iterable[str], fits: Callable[[str], bool] = lambda _: True) -> str | None:
-    """Return the name most like `typed`, None if none is similar; a name that is not nearly equal must satisfy `fits`.
+    """Return the one of `names` most like `typed`; None if none is similar.
 
-    If `typed` has non-ASCII characters, each perhaps a syllable, a name is similar if half of all characters match.
+    A name must satisfy `fits`, unless it is nearly equal to `typed`. If `typed` has non-ASCII characters, each perhaps
+    a syllable, a name is similar if half of all characters match.
     """
     names = [*names]
     if close := difflib.get_close_matches(typed, names, n=1, cutoff=_EQUAL):

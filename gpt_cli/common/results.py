@@ -1,4 +1,4 @@
-"""Results of commands: figures (numbers, texts) that print as text, and in a notebook also as a page or a picture."""
+"""Base classes of commands' results, which print as text and appear in notebooks also as a page or a picture."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_PAGE = 8_000_000  # characters of a page in a notebook, which keeps them i
 
 
 class Screen(NamedTuple):
-    """Where a command writes: its result to stdout (a terminal or a pipe), and lines about the result to stderr."""
+    """A command's output: functions that write results to stdout (`result`, `pieces`), lines to stderr (`notice`)."""
 
     width: int  # columns
     is_terminal: bool
@@ -32,7 +32,7 @@ class Screen(NamedTuple):
 
 
 class Result:
-    """Base class of a command's result; subclasses are dataclasses of figures, which `parts` or `as_text` formats."""
+    """Base class of a command's result; subclasses are dataclasses, whose fields `parts` or `as_text` formats."""
 
     _repr_keys: ClassVar[tuple[str, ...]] = ()
 
@@ -57,13 +57,13 @@ class Result:
         return [*super().__dir__(), *self.as_dict()]
 
     def key_figures(self) -> Mapping[str, Any]:
-        """Return the figures that `repr` may show, name -> value: those named in `_repr_keys`, else all fields."""
+        """Return the values that `repr` may show, by name: those of `as_dict` in `_repr_keys`, else all fields."""
         if self._repr_keys:
             return {name: value for name, value in self.as_dict().items() if name in self._repr_keys}
         return {each.name: getattr(self, each.name) for each in fields(self) if each.repr}  # pyright: ignore[reportArgumentType]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the figures as the JSON object that `--json` prints."""
+        """Return the result as the JSON object that `--json` prints."""
         return asdict(self)  # pyright: ignore[reportArgumentType] - every subclass is a dataclass
 
     def as_json(self) -> Iterable[str]:
@@ -84,7 +84,7 @@ class Result:
         return self.as_text()
 
     def failure(self) -> GptError | None:
-        """Return the error that the command line raises after it shows the result, such as damage found; or None."""
+        """Return the error that the command line raises after it shows the result, such as for damage; or None."""
         return None
 
     def as_coloured_text(self, width: int = WIDTH) -> str:
@@ -137,7 +137,7 @@ class Result:
 
 
 class Figures(Result):
-    """Base class of results whose figures are known only at run time; a type checker accepts any attribute of them."""
+    """Base class of results whose attributes are known only at run time; type checkers accept any attribute."""
 
     if TYPE_CHECKING:
 

@@ -28,7 +28,7 @@ def stream_key(seed: int, *names: str | int) -> int:
 def random_words(key: int, start: int, count: int) -> np.ndarray:
     """Return the random 32-bit words start..start+count-1 of the stream `key`: uint32 [count].
 
-    For each key, the map from position to word is a bijection of 32-bit numbers.
+    The 2^32 words of a stream all differ.
     """
     words = np.arange(start, start + count, dtype=np.uint64).astype(np.uint32)
     return _mixed(words, (key & 0xFFFFFFFF, key >> 32))
@@ -59,8 +59,8 @@ def permutation(key: int, count: int) -> np.ndarray:
 def permuted(key: int, indices: np.ndarray, count: int) -> np.ndarray:
     """Return the elements at `indices` of a random permutation of 0..count-1, without listing it: int64 [N] -> [N].
 
-    A Feistel network permutes the numbers of a few bits (Luby and Rackoff 1988); a result of `count` or more is
-    permuted again until it is smaller (cycle walking, Black and Rogaway 2002), less than once on average.
+    The permutation is not `permutation(key, count)`, but a Feistel network (Luby and Rackoff 1988) with cycle walking
+    (Black and Rogaway 2002).
     """
     assert 0 < count <= 2**62
     bits = (count - 1).bit_length()

@@ -15,7 +15,7 @@ _AT_ONCE = 2**18  # numbers that are checked in a copy, which a cache holds
 
 
 def widened(numbers: np.ndarray, dtype: str) -> np.ndarray:
-    """Convert numbers of safetensors type `dtype`, given as numpy type READABLE[dtype], exactly to float32."""
+    """Convert numbers of safetensors type `dtype`, an array of numpy type READABLE[dtype], exactly to float32."""
     if dtype == "BF16":  # the upper half of a float32
         return np.left_shift(numbers, 16, dtype=np.uint32).view(np.float32)
     return numbers.astype(np.float32, copy=False)

@@ -24,7 +24,7 @@ _OF_A_TERMINAL = re.compile(r"\bstd(in|out)\b|(the|On a|no) terminal|Ctrl-C|‹o
 def as_flags(text: str, names: Mapping[str, str] | None = None, command: str = "") -> str:
     """Replace marks such as ‹top_k=5› by flags such as --top-k 5; `names` maps fields to flags with other names.
 
-    A field that `names` maps to a positional argument, such as PATH, becomes `command` followed by the value.
+    If `names` maps path to PATH (a positional argument), ‹path=x› becomes `command` followed by x.
     """
 
     def flag(mark: re.Match[str]) -> str:
@@ -42,7 +42,7 @@ def as_flags(text: str, names: Mapping[str, str] | None = None, command: str = "
 
 
 def as_keywords(text: str) -> str:
-    """Write settings that a message marks, such as ‹top_k=5›, as Python arguments, top_k=5; join several by commas."""
+    """Replace marks such as ‹top_k=5› by Python arguments, such as top_k=5; join neighbouring marks by commas."""
 
     def keywords(marks: re.Match[str]) -> str:
         values: dict[str, list[str]] = {}

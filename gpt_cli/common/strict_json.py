@@ -46,7 +46,7 @@ def strict_json(text: str) -> Any:
 
 
 def plainly(error: Exception) -> str:
-    """Return a sentence about an error in a JSON file, without Python's terms; a ValueError keeps its own sentence."""
+    """Return a sentence about an error in a JSON file, without Python's terms; for a ValueError, its text."""
     if isinstance(error, KeyError):
         return f"it has no key {shown(error.args[0])}"
     if isinstance(error, UnicodeError):

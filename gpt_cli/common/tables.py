@@ -67,9 +67,8 @@ def cut(line: str, width: int) -> str:
 def narrow_table(rows: Sequence[tuple[str, ...]], width: int, spare: Sequence[str], dear: Sequence[str] = ()) -> str:
     """Return rows as `table` does if `width` columns hold them; else put each row's last cell below the row, indented.
 
-    If the rows are still too wide, `narrow_table` drops columns one by one, first those titled as in `spare`, then
-    those titled as in `dear`, and replaces the middle of first cells by an ellipsis. It stops when first cells are
-    whole or 24 columns wide (12 once all of `spare` are dropped), and different first cells look different.
+    If rows are still too wide, first cells lose their middle, and columns are dropped by their titles: those in
+    `spare`, then those in `dear`. Dropping ends once first cells can have 24 columns (12 without `spare`) and differ.
     """
     if max(map(cell_len, (whole := table(rows)).split("\n"))) <= width:
         return whole
@@ -103,7 +102,7 @@ def _without_middle(text: str, width: int, most: int) -> str:
 
 
 def filled(pieces: Iterable[str], width: int, indent: str = "") -> Iterator[str]:
-    """Wrap words and spaces into lines of at most `width` columns, or one longer word; `indent` starts later lines."""
+    """Wrap `pieces` (words, spaces) into lines of at most `width` columns; `indent` starts all lines but the first."""
     line = gap = ""
     for piece in pieces:
         if piece.isspace():

@@ -16,7 +16,7 @@ def duration(seconds: float) -> str:
 
 
 def twice_as_long(seconds: float) -> str:
-    """Format twice the given seconds for `--max-time`, rounded up to whole seconds and at least 1 s."""
+    """Format twice a duration for `--max-time`, rounded up to whole seconds and at least 1 s."""
     return f"{max(1, math.ceil(2 * seconds))}s"
 
 

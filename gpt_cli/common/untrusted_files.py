@@ -22,9 +22,10 @@ _NO_TEXT = bytes({*range(1, 32)} - {*b"\b\t\n\r\f\x1b"})
 
 @contextlib.contextmanager
 def reading(path: Path, kind: type[GptError], *, hint: str | None = None) -> Iterator[BufferedReader]:
-    """Open a regular file to read; raise `kind` if it is missing, not regular or broken, or changes in the context.
+    """Open a regular file to read in the context; never wait on a pipe or a device.
 
-    Never waits on a pipe or a device. Raises EnvironmentFailure where permission is missing.
+    Raises an error of class `kind`, with `hint`, if the file is missing, not regular or broken, or if it changes in the
+    context; raises EnvironmentFailure if permission is missing.
     """
     with open_regular(path, kind, hint=hint) as file:
         before = os.fstat(file.fileno())
@@ -112,16 +113,16 @@ def is_binary(sample: bytes) -> bool:
 
 
 def is_numbers(sample: bytes) -> bool:
-    """Guess whether bytes are integers of 2, 4 or 8 bytes, such as token ids: zeros are frequent among high bytes."""
+    """Guess whether bytes are integers of 2, 4 or 8 bytes, such as token ids, by the zeros among their high bytes."""
     low, high = sorted((sample[::2].count(0), sample[1::2].count(0)))
     pairs = high > 4 * low and high > len(sample) / 20
     return any(sample) and not sample[:4].isalnum() and (pairs or sample[3::4].count(0) > 0.9 * len(sample[3::4]))
 
 
 def encoding_hint(sample: bytes, name: str) -> str:
-    """Return a hint with a command that converts a text to UTF-8, one for each likely encoding; the user must choose.
+    """Return a hint about a text whose start, `sample`, is not UTF-8: usually a command for each likely encoding.
 
-    The command converts the file `name`. If there is no such file, as with a pipe, OLD and NEW stand for file names.
+    The commands convert the file `name`. If there is no such file, as with a pipe, OLD and NEW stand for file names.
     """
     old, new = names_of_copy(Path(name))
     if is_damaged_utf8(sample):
@@ -154,7 +155,7 @@ def encoding_hint(sample: bytes, name: str) -> str:
 
 
 def names_of_copy(path: Path, label: str = "utf8") -> tuple[str, str]:
-    """Return the shell-quoted names of a file and its copy, as a.txt and a-utf8.txt; OLD and NEW if no file exists."""
+    """Return the shell-quoted names of a file and of a copy: a.txt, a-`label`.txt; OLD and NEW if no file exists."""
     if not path.is_file() or visible(str(path)) != str(path):  # of a name that cannot be typed
         return "OLD", "NEW"
     typed = os.path.join(".", path) if str(path).startswith("-") else str(path)  # else the name would be a flag

@@ -24,7 +24,7 @@ _ALL_SETTINGS = "`gpt config settings` lists every setting"
 def wrong_values(
     error: ValidationError, content: Any, where: str, sources: Mapping[KeyPath, str]
 ) -> tuple[list[GptError], set[KeyPath]]:
-    """Return an error for each key that pydantic refuses, and the set of these keys.
+    """Return an error for each key of a config's `content` that pydantic's `error` refuses, and the set of these keys.
 
     An error names the line or flag that `sources` has for a key, else `where`. A key with several errors (one for each
     member of a union) gets only one. After CONFIG_PROBLEMS errors, a last error counts the other keys.
@@ -91,10 +91,10 @@ def no_setting(key_path: KeyPath, source: str, value: Any = None) -> GptError:
 def refusal(
     value: Any, details: Mapping[str, Any], allowed: list[str], fits: Callable[[str], bool], spelled: str = "{}"
 ) -> tuple[str, str | None]:
-    """Return a sentence about a refused value, and a hint: the likely value, or a full-width character, or None.
+    """Return two texts about a refused value: a sentence, and a hint or None.
 
-    The sentence comes from pydantic's `details`, else from the `allowed` values. The likely value satisfies `fits`; it
-    replaces {} in `spelled`.
+    The sentence is that of pydantic's `details`, or names the `allowed` values. The hint suggests a likely
+    value that satisfies `fits`, inserted at {} of `spelled`; or else it names a full-width character.
     """
     sentence = str(details.get("ctx", {}).get("error", "")) or is_none_of(allowed)
     if (meant := value_meant(value, fits)) is not None:

@@ -20,7 +20,7 @@ _ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 class UnreadableError(ValueError):
-    """Error for a value that cannot be read as its type; users see its text, if any, in place of the allowed values."""
+    """Error for a value that cannot be read as its type; users see its text, if any, instead of the allowed values."""
 
 
 def _read_whole(value: Any) -> Any:
@@ -164,7 +164,7 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     def changed(self, **values: Any) -> Self:
-        """Return a copy with new, unchecked values; the value for a nested section is a mapping of its changed keys."""
+        """Return a copy with new, unchecked values; a mapping changes a nested section: changed(train={"seed": 2})."""
         for name, value in values.items():
             if isinstance(section := getattr(self, name), Section):
                 values[name] = section.changed(**value)

@@ -51,7 +51,7 @@ def find_config(name: str, also: Sequence[str] = ()) -> Path:
 
 
 def shipped_config(name: str, also: Sequence[str] = ()) -> Config | None:
-    """Return the shipped config that `--config NAME` means, None for another file; error hints also offer `also`."""
+    """Return the shipped config that `name` means, None for another file; `also` and errors are as in `find_config`."""
     path = find_config(name, also)
     return read_config(str(path)) if path in shipped_configs().values() else None
 
@@ -64,10 +64,10 @@ def near_config(name: str, also: Sequence[str] = ()) -> str | None:
 def read_config(
     name: str, settings: Sequence[str] = (), flags: Mapping[str, tuple[str, Any]] | None = None, *, whole: bool = False
 ) -> Config:
-    """Return the config called `name`, overridden by --set texts, then by flags: section.key -> (request field, value).
+    """Return the config `name` (a path or a shipped name), overridden by `settings` (texts of --set), then by `flags`.
 
-    `whole` says that gpt wrote the file, which thus lists every key. Raises UsageError that names every unknown key,
-    wrong type and value out of range.
+    `flags` maps section.key to (request field, value). `whole` says that gpt wrote the file, which thus lists every
+    key. Raises UsageError that names every unknown key and every wrong value.
     """
     path = find_config(name)
     try:
@@ -99,10 +99,10 @@ def read_run_config(
 
 
 def without_retired(content: Any, *, whole: bool = False) -> Any:
-    """Return a config of an earlier version with today's keys; `whole` says that gpt wrote it, so it lists every key.
+    """Return a config with today's keys instead of retired ones; `whole` says that gpt wrote it, with every key.
 
-    max_steps becomes null if max_time is set and stop_at is null (or missing in a `whole` config with max_expansion or
-    without freeze). stop_at, max_expansion and parallel are dropped; num_teachers 0 or 1 becomes a teacher_share.
+    If max_time is set, stop_at null becomes max_steps null; a `whole` config of an early version may lack stop_at,
+    which means null. num_teachers 0 or 1 becomes a teacher_share. stop_at, max_expansion and parallel are dropped.
     """
     if not isinstance(content, Mapping):
         return content
@@ -174,7 +174,7 @@ def build_config(
 def validate(
     content: Any, where: str, sources: Mapping[KeyPath, str] | None = None, *, to_choose: bool = False
 ) -> Config:
-    """Build a Config from plain data; raise UsageError on every problem, located by `sources` (line, flag) or `where`.
+    """Build a Config from plain data; raise UsageError about all problems, at `sources` (key -> line, flag) or `where`.
 
     With `to_choose`, set keys of model and train need not fit unset keys, which `auto_config` chooses later.
     """
@@ -256,7 +256,7 @@ def read_shipped() -> dict[str, Config]:
 def likeness(config: Config, name: str, shipped: Mapping[str, Config]) -> Likeness:
     """Return how a config differs from the shipped config `name`, or from the most similar one if none has that name.
 
-    A value that a run chose in place of `auto` does not count as a difference.
+    A value that a run chose instead of `auto` does not count as a difference.
     """
     candidates = (
         Likeness(other, {key: new for key, old, new in config_differences(settings, config) if old != "auto"})

@@ -16,7 +16,7 @@ WEIGHTS_AT_ONCE = 2**28  # of attention in one block; 16 windows of 1,024 tokens
 
 
 class ModelConfig(Section):
-    """The architecture of the model; the vocabulary size comes from the tokenizer."""
+    """Settings of the model's architecture; the vocabulary size comes from the tokenizer."""
 
     context_length: Size = Field(default=128, description="tokens that the model sees at once")
     d_model: Size = Field(default=512, description="width of the residual stream, a multiple of num_heads")
@@ -158,7 +158,7 @@ class ModelConfig(Section):
 
     @property
     def key_value_heads(self) -> int:
-        """Number of key-value heads: num_heads; in grouped_query num_key_value_heads (null: up to num_heads / 4)."""
+        """Number of key-value heads: num_heads; with grouped_query num_key_value_heads (null: up to num_heads / 4)."""
         if self.attention != "grouped_query":
             return self.num_heads
         quarter = max(1, self.num_heads // 4)
@@ -171,7 +171,7 @@ class ModelConfig(Section):
 
     @property
     def cached_size(self) -> int:
-        """Number of elements that a key-value cache keeps per token and block."""
+        """Number of elements per token and block in a key-value cache."""
         if self.attention == "latent":
             return self.key_value_latent + self.rotated_size
         return 2 * self.key_value_heads * self.value_size
@@ -184,10 +184,7 @@ class ModelConfig(Section):
 
     @property
     def evaluation_window(self) -> int:
-        """Number of tokens in an evaluation window: context_length, or fewer to bound a block's attention weights.
-
-        The H * T * T attention weights of a block are at most WEIGHTS_AT_ONCE. A shorter window is a power of two.
-        """
+        """Number T of tokens per evaluated sequence: context_length, or fewer so that H * T * T <= WEIGHTS_AT_ONCE."""
         return min(self.context_length, 1 << (isqrt(WEIGHTS_AT_ONCE // self.num_heads).bit_length() - 1))
 
     @property

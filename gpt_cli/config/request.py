@@ -41,7 +41,7 @@ class Coerced(Generic[Value, Accepted]):
 
 @runtime_checkable
 class LoadedRun(Protocol):
-    """Protocol of the result of `gpt_cli.load`, whose own class cannot be imported without torch."""
+    """Protocol of the result of `gpt_cli.load`, whose class cannot be imported without torch."""
 
     @property
     def header(self) -> Any: ...

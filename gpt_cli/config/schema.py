@@ -235,7 +235,7 @@ class TrainConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _a_time_alone(cls, values: Any) -> Any:
-        """Set max_steps to null if max_time is given without max_steps, so that the time alone ends the run."""
+        """Set max_steps to null if values have max_time without max_steps, so that the time alone ends the run."""
         if isinstance(values, dict) and values.get("max_time") is not None:
             return {"max_steps": None, **values}
         return values
@@ -252,7 +252,7 @@ class TrainConfig(Section):
 
     @property
     def stored_per_weight(self) -> int:
-        """Largest number of values a checkpoint adds per trained weight: two moments, and a factor or last weight."""
+        """Largest number of values that a checkpoint adds per trained weight: 2, or 3 with `rank` or `ema_decay`."""
         return 2 + (self.rank is not None) + (self.ema_decay is not None)
 
     @property
@@ -309,7 +309,7 @@ class Config(Section):
         return self.train.batch_size * self.model.context_length
 
     def unused(self, *sources: Config | None) -> Iterator[str]:
-        """Yield a line for each key without effect, unless its value is the default or that of a source config."""
+        """Yield a line for each key without effect whose value differs from the default and from those of `sources`."""
         for name in type(self).model_fields:
             here, there = getattr(self, name), [getattr(source, name) for source in (Config(), *sources) if source]
             for key, used, cause in here.key_uses():

@@ -1,4 +1,4 @@
-"""Suggest flags, settings, commands and functions for mistyped names and other programs' names (elsewhere.toml)."""
+"""Suggest flags, settings, commands and functions for mistyped names and names of other programs."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ def takes(key: str, value: object) -> bool:
 
 
 def value_meant(value: object, fits: Callable[[str], bool]) -> str | None:
-    """Return the first form that `fits`: `value`, its half-width form, or gpt's word (bfloat16 for bf16); else None."""
+    """Return the first that `fits`: `value`, `value` in ASCII, or gpt's word for it (bfloat16 for bf16); else None."""
     ours = _ours("values", str(value).lower().replace("_", "-"))
     typed = [value, half_width(value)] if isinstance(value, str) else []
     return next(filter(fits, [*typed, *ours]), None)
 
 
 class Meaning(NamedTuple):
-    """What another program's name means in gpt: `fields` (name, value), or a `text`; {} stands for the user's value."""
+    """The equivalent of another program's name: `fields` (name, value), or a `text`; {} is where a value goes."""
 
     fields: tuple[tuple[str, str], ...] = ()
     text: str = ""  # a command or a sentence
 
     @classmethod
     def of(cls, text: str) -> Meaning:
-        """Parse a name's meaning in elsewhere.toml, such as max_steps, device=cuda, gpt import {} or a sentence."""
+        """Parse a meaning as elsewhere.toml writes it: max_steps, device=cuda, gpt import {} or a sentence."""
         words = [re.fullmatch(r"([a-z_]+(?:\.\w+)?)(?:=(\S+))?", word) for word in text.split(" ")]
         pairs = tuple((word[1], word[2] or "{}") for word in words if word)
         return cls(pairs) if len(pairs) == len(words) and (len(pairs) == 1 or "." in pairs[0][0]) else cls((), text)
@@ -108,7 +108,7 @@ def command_meant(word: str, commands: Iterable[str] = ()) -> str | None:
 
 
 def function_meant(name: str, functions: Iterable[str]) -> str | None:
-    """Return the function that a wrong name means, such as a command or a typo of one of `functions`; else None."""
+    """Return the function that a wrong name means, a command's name or a typo of one of `functions`; else None."""
     command = (command_meant(name) or f"gpt {name.replace('_', '-')}").removeprefix("gpt ").partition(" -")[0]
     function = FUNCTIONS.get(command, command.replace(" ", "."))
     return function if function.partition(".")[0] in functions else nearest(name, functions)
@@ -123,7 +123,7 @@ class Arguments:
     run: str = "run"  # the field that names a run
 
     def hint(self, typed: str, value: str | None = None) -> str | None:
-        """Return the hint for an argument that does not exist and was given `value`; None if no argument is similar."""
+        """Return the hint for an unknown argument `typed` with the text `value`; None if no argument is similar."""
         name = half_width(typed).lower().lstrip("-").replace("-", "_")
         name = self.run if name == "run" else name
         meanings = [Meaning(((name, "{}"),))] if name in self.fields else self._meanings(typed)

@@ -53,10 +53,10 @@ _HINT = "(Debian: apt install fonts-noto-cjk)"
 
 
 def as_file(figure: Figure, kind: str) -> bytes:
-    """Return a figure as the bytes of a file of type `kind`; equal figures give equal bytes: no dates, no random ids.
+    """Return the bytes of a figure as a file of type `kind` (png, svg or pdf); equal figures give equal bytes.
 
-    SVG stores words as paths. PDF stores words as text: in TrueType fonts, which publishers ask for, or as Type 3 if a
-    text lists several fonts, because Chinese fonts may not be TrueType.
+    SVG stores words as paths. PDF stores words as text in TrueType fonts, or in Type 3 fonts if a text lists several
+    fonts, because Chinese fonts may not be TrueType.
     """
     buffer, dates = io.BytesIO(), {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     others = any(len({*text.get_fontfamily()}) > 1 for text in figure.findobj(Text))
@@ -66,9 +66,9 @@ def as_file(figure: Figure, kind: str) -> bytes:
 
 
 def fonts_for(spoken: str, notice: Callable[[str], object]) -> tuple[list[str], str]:
-    """Return the names of fonts for gpt's texts in a picture, and the language code of these texts: `spoken` or en.
+    """Return names of fonts for titles in the language `spoken` (en or zh), and the language that they can show.
 
-    If no installed font has Chinese characters, en replaces zh, and `notice` receives a line for the user.
+    If `spoken` is zh and no installed font has Chinese characters, this language is en, and `notice` receives a line.
     """
     fonts, missing = find_fonts(_COMMON if spoken == "zh" else set())
     if missing:
@@ -78,7 +78,7 @@ def fonts_for(spoken: str, notice: Callable[[str], object]) -> tuple[list[str], 
 
 
 def translate(figure: Figure, notice: Callable[[str], object]) -> tuple[list[str], str]:
-    """Translate a figure's texts to the user's language and set their fonts; return font names and language code."""
+    """Translate a figure's texts to the user's language and set their fonts; return the result of `fonts_for`."""
     fonts, spoken = fonts_for(language(), notice)
     for text in figure.findobj(Text):
         text.set_text(say(text.get_text(), spoken))
@@ -87,9 +87,9 @@ def translate(figure: Figure, notice: Callable[[str], object]) -> tuple[list[str
 
 
 def remark_on_missing(missing: set[str], notice: Callable[[str], object], instead: str = "") -> None:
-    """Send `notice` a line about the characters in `missing`, which no installed font has; `instead` ends the line.
+    """Send `notice` a line about the characters in `missing`, which no installed font has.
 
-    A separate line lists signs such as emoji: their fonts are coloured, and pictures cannot draw coloured fonts.
+    A second line lists signs such as emoji, whose coloured fonts pictures cannot draw. Both lines include `instead`.
     """
     letters = sorted(character for character in missing if character.isalpha())
     signs = sorted(character for character in missing if unicodedata.category(character) == "So")

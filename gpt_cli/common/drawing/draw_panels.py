@@ -177,7 +177,7 @@ def _short(number: float, decimals: int) -> str:
 
 
 def draw_lines(axes: Axes, shown: Curves, spoken: str, *, stacked: bool = False, last: bool = True) -> None:
-    """Draw the lines of a panel with their errors; if panels are `stacked`, only the `last` labels the x axis."""
+    """Draw a panel's lines with their errors; of panels `stacked` in a column, only the `last` names the x axis."""
     for line in shown.lines:
         _draw_line(axes, line, spoken, band=shown.x_label == "step")
     if stacked:

@@ -16,7 +16,8 @@ _MEANT |= dict.fromkeys((".gif", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bm
 def ending_of(out: Path, endings: Sequence[str], hints: Mapping[str, str | None] | None = None) -> str:
     """Return the file ending of `out` in lower case, such as .png; raise UsageError if it is none of `endings`.
 
-    The error suggests `hints[ending]` if there is one, else --json for - and for .json, else `out` with a valid ending.
+    The hint of the error is `hints[ending]`, if any. Otherwise the hint is --json if `out` is - or ends in .json, and
+    `out` with a valid ending if not.
     """
     ending = out.suffix.lower()
     if ending in endings:

@@ -30,7 +30,7 @@ class HeatMap(NamedTuple):
 
 
 class PlotLine(NamedTuple):
-    """A line of a panel: `values` at the positions `across`, with standard errors (NaN: none); grey without a label."""
+    """A line of a panel: `values` at the x positions `across`, and their standard errors; grey if its label is ""."""
 
     label: str
     across: Sequence[float]
@@ -40,7 +40,7 @@ class PlotLine(NamedTuple):
 
 
 class Curves(NamedTuple):
-    """A panel of lines over one x axis, whose name is `x_label`; `ticks` label the positions 0, 1, 2, ..."""
+    """A panel of lines over the x axis `x_label`; `ticks` name its positions 0, 1, ...; `limits` bound the y axis."""
 
     title: str
     lines: Sequence[PlotLine]

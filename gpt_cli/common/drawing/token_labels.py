@@ -29,7 +29,7 @@ class Origin:
 
 
 def label_of(token: str, limit: int | None = MAX_LABEL) -> str:
-    """Return a token's label of at most `limit` characters: ↵ for a line break, ␣ for each space of a blank token."""
+    """Return a token as a label of at most `limit` characters; ↵ is a line break, ␣ a space of a blank token."""
     if not token.strip():
         token = token.replace("\t", "⇥").replace(" ", "␣") or "∅"
     parts = [c if c.isprintable() else _escaped(c) for c in token.replace("\n", "↵")]
@@ -48,13 +48,13 @@ def quoted(token: str, limit: int = MAX_LABEL) -> str:
 
 
 def inert_cell(text: str) -> str:
-    """Return a CSV cell, with an apostrophe before text that a spreadsheet would compute: =1+1, but not = alone."""
+    """Return the CSV cell of a text; an apostrophe precedes what a spreadsheet would compute, such as =1+1."""
     visible_part = text.lstrip(_SKIPPED)
     return f"'{text}" if len(visible_part) > 1 and visible_part[0] in _SIGNS else text
 
 
 def colour_of(weight: float) -> tuple[int, int, int]:
-    """Return red, green and blue (0 to 255) for a weight in 0 to 1, by its square root, so that small weights show."""
+    """Return the viridis colour (red, green, blue in 0..255) at the square root of a weight in 0..1."""
     position = math.sqrt(weight) * (len(STEPS) - 1)
     step = min(len(STEPS) - 2, int(position))
     low, high = bytes.fromhex(STEPS[step]), bytes.fromhex(STEPS[step + 1])

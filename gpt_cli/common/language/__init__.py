@@ -96,7 +96,7 @@ class Message:
         return cls(tuple(between), tuple(names), tuple((kind or "").removeprefix("!") for kind in kinds), said)
 
     def values_of(self, text: str) -> dict[str, str] | None:
-        """Return the placeholder values, leftmost as short as possible, that turn the entry into `text`; or None."""
+        """Return the placeholder values that turn the entry into `text`, leftmost as short as possible, or None."""
         first, *rest = self.between
         if not rest:
             return {} if text == first else None

@@ -1,11 +1,10 @@
 """Measure how much CPU other programs use; let torch's waiting threads sleep while cores are scarce. Needs no torch.
 
-torch's threads synchronise after each product. On Linux they run under GNU OpenMP, which lets a waiting thread spin for
-about 3 ms before it sleeps. With a core for each thread, spinning is fastest. If another program needs a core, a
-waiting thread spins while the thread it waits for cannot run, and work takes 2 to 5 times as long (note 0002). OpenMP
-reads its wait policy when it is loaded, but a thread spins 100 times instead of 300,000 while the process has more
-OpenMP threads than cores (GOMP_SPINCOUNT in the OpenMP manual). So a second team of idle threads makes torch's waiting
-threads sleep, and they spin again once the second team ends. How threads wait changes no result.
+On Linux, a torch thread that waits for another thread spins for about 3 ms before it sleeps, since torch uses GNU
+OpenMP. Spinning is fastest if each thread has a core. If another program needs a core, a thread may spin while
+the thread it waits for has no core, and work takes 2 to 5 times as long (note 0002). Threads spin 100 times instead of
+300,000 while the process has more OpenMP threads than cores (GOMP_SPINCOUNT in the OpenMP manual). So a team of idle
+threads makes torch's waiting threads sleep until the team ends. How threads wait changes no result.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _USER_TO_STEAL = (0, 1, 2, 5, 6, 7)  # the columns of /proc/stat in which a core
 
 @dataclass(frozen=True)
 class Usage:
-    """Seconds of processor time used until `at`: by all programs on this process's cores, and by this process."""
+    """A reading at time `at`: the processor time of all programs on this process's cores, and of this process."""
 
     at: float  # seconds
     everyone: float  # core seconds
@@ -70,7 +69,7 @@ def is_busy(num_threads: int, num_cores: int, by_others: float, *, was: bool) ->
 
 
 class Sharing:
-    """Watches how busy the cores are, and lets torch's waiting threads sleep while other programs need the cores."""
+    """Monitor of the cores, which lets torch's waiting threads sleep while other programs need the cores."""
 
     def __init__(self, notice: Callable[[str], object] | None = None):
         self.busy = False
@@ -93,7 +92,7 @@ class Sharing:
             self._let_sleep(False)
 
     def remark(self, notice: Callable[[str], object]) -> None:
-        """Send `notice` a line if the machine is busy, but only once."""
+        """Send `notice` a line if the machine is busy and no earlier call has sent one."""
         self._decide()
         if self.busy and not self._remarked:
             self._remarked = True

@@ -80,7 +80,7 @@ def synchronize(device: torch.device) -> None:
 
 
 def to_device(numbers: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Copy a tensor to a device, where supported from pinned memory, so the CPU never waits and a GPU stays busy."""
+    """Copy a tensor to a device; if the device supports pinned memory, the CPU does not wait for the copy."""
     if supports(device, "pinned"):
         return numbers.pin_memory().to(device, non_blocking=True)
     # a device may read ordinary memory when others have it again, as mps does (pytorch #189690)
@@ -111,7 +111,7 @@ class Graph(Protocol):
 
 @contextlib.contextmanager
 def beside(device: torch.device) -> Iterator[None]:
-    """Run the context on a new stream, since graphs cannot record the default stream; synchronize before and after."""
+    """Run the context on a new stream, as recording a Graph requires; synchronize the device before and after."""
     synchronize(device)
     # a recording that fails leaves its own stream in place, and on cuda:1 it would take one of cuda:0
     with torch.Stream(device):
@@ -122,7 +122,7 @@ def beside(device: torch.device) -> Iterator[None]:
 
 
 def new_graph(device: torch.device) -> tuple[Graph, contextlib.AbstractContextManager[object]]:
-    """Return an empty graph and a context that records work into it, for use inside `beside`; raises torch's errors."""
+    """Return an empty Graph and a context that records work into it, for use inside `beside`. Raises torch's errors."""
     if device.type == "cuda":  # which torch.accelerator.Graph of torch 2.13 does not know
         graph = torch.cuda.CUDAGraph()
         return graph, torch.cuda.graph(graph, stream=torch.cuda.current_stream(device))
@@ -131,7 +131,7 @@ def new_graph(device: torch.device) -> tuple[Graph, contextlib.AbstractContextMa
 
 
 def recording_failure(error: RuntimeError) -> str:
-    """Return why recording a graph failed: the first line of the earliest error in the chain that ended in `error`."""
+    """Return why recording a Graph failed: the first line of the earliest error in the chain that ended in `error`."""
     while isinstance(error.__context__, RuntimeError):
         error = error.__context__
     return shown((str(error) or type(error).__name__).splitlines()[0])
@@ -147,7 +147,7 @@ def device_name(device: torch.device) -> str:
 
 @cache
 def supports(device: torch.device, what: Ability) -> bool:
-    """Return whether a device has the ability `what`, such as float64, found by a trial on a few numbers."""
+    """Return whether a device has the ability `what`, such as float64, by a trial on a few numbers."""
     try:
         with warnings.catch_warnings(action="ignore"):
             return _TRIALS[what](device)
@@ -202,14 +202,14 @@ def float64_device(device: torch.device) -> torch.device:
 
 
 def tokens_at_once(device: torch.device, on_cpu: int) -> int:
-    """Return the best number of tokens to compute at once: `on_cpu` (it fits CPU caches) on a CPU, else 2^15."""
+    """Return the fastest number of tokens per forward pass: `on_cpu` (which suits CPU caches) on a CPU, else 2^15."""
     return on_cpu if device.type == "cpu" else 2**15
 
 
 def choose_dtype(name: str, device: torch.device, d_model: int, notice: Notify = lambda _: None) -> str:
-    """Return float32 or bfloat16; auto means bfloat16 if the device has instructions for it and `d_model` >= 64.
+    """Return float32 or bfloat16 for `name`; auto is bfloat16 if a device has instructions for it and `d_model` >= 64.
 
-    `notice` receives a line if bfloat16 is requested and the device lacks it.
+    Returns float32 for a device without bfloat16 products, and sends `notice` a line if `name` is bfloat16.
     """
     if name == "float32" or (name == "auto" and not (d_model >= BFLOAT16_FROM_D_MODEL and _is_fast(device))):
         return "float32"
@@ -232,10 +232,7 @@ def _is_fast(device: torch.device) -> bool:
 
 
 def choose_compile(name: str, device: torch.device, *, long: bool) -> str:
-    """Return on or off; auto means on for `long` trainings on accelerators for which Triton is installed, such as CUDA.
-
-    On a CPU, compiled blocks gain too little for the time that compilation takes (note 0001).
-    """
+    """Return on or off: auto means on for `long` trainings on an accelerator with Triton, else off (note 0001)."""
     if name == "auto":
         return "on" if long and device.type != "cpu" and find_spec("triton") else "off"
     return name
@@ -257,7 +254,7 @@ def processor_vendor() -> str:
 
 
 def processor_abilities() -> str:
-    """Return the processor's name and features as text: code compiled for some features may not run without them."""
+    """Return the processor's name and instruction sets, which decide whether compiled code can run on it."""
     return " ".join([processor(), _of_processor("flags") or _of_processor("Features") or ""])
 
 
@@ -278,7 +275,7 @@ def product_dtype(name: str) -> torch.dtype:
 def autocast(device: torch.device, dtype: str, *, enabled: bool = True) -> contextlib.AbstractContextManager[object]:
     """Return a context that computes matrix products in `dtype`; weights stay float32.
 
-    With enabled=False, the context casts nothing, but autocast contexts inside it cast each weight only once.
+    With enabled=False, the context casts nothing itself, but lets the autocast contexts inside it share their casts.
     """
     if dtype == "float32":
         return contextlib.nullcontext()

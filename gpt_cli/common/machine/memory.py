@@ -40,10 +40,7 @@ def available_memory() -> int | None:
 
 
 def require_address_space(num_bytes: int, who: str) -> None:
-    """Raise EnvironmentFailure if `ulimit -v` allows fewer than the `num_bytes` that `who`, such as PyTorch, needs.
-
-    Without this check, a library that gets no memory while it loads would end the process, each library in its own way.
-    """
+    """Raise EnvironmentFailure if `ulimit -v` allows fewer than the `num_bytes` that `who`, such as PyTorch, needs."""
     allowed = resource.getrlimit(resource.RLIMIT_AS)[0]
     if allowed != resource.RLIM_INFINITY and allowed < num_bytes:
         raise EnvironmentFailure(
@@ -57,9 +54,8 @@ def require_address_space(num_bytes: int, who: str) -> None:
 def importing_torch() -> Iterator[None]:
     """Hide from Python's garbage collector the 300,000 objects that an import of torch in this context makes.
 
-    The collector would search the objects again and again during the import, in long trainings and when the process
-    ends, and find next to no garbage (note 0043). Raises EnvironmentFailure if this process may not have enough memory,
-    or if its working directory is gone.
+    The collector would search these objects again and again, and find next to no garbage (note 0043). Raises
+    EnvironmentFailure if `ulimit -v` allows too little memory, or if the working directory is gone.
     """
     if "torch" in sys.modules:
         yield
