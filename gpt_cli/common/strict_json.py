@@ -57,7 +57,7 @@ def plainly(error: Exception) -> str:
 
 
 def figure(value: Any) -> float | None:
-    """Return a number of a training, such as a loss, as a float; None for any other value, such as a bool or NaN."""
+    """Return `value` as a float if it can be a number in a training, such as a loss; else None, as for a bool, NaN."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if is_number and abs(value) <= FIGURE else None
 

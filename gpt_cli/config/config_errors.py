@@ -46,7 +46,7 @@ def wrong_values(
 def misfits(
     content: Any, wrong: set[KeyPath], where: str, sources: Mapping[KeyPath, str], *, to_choose: bool = False
 ) -> Iterator[GptError]:
-    """Yield an error for each group of values that do not fit together, unless a key of the group is wrong by itself.
+    """Yield an error for each group of values that do not fit together, unless one of its keys is in `wrong` already.
 
     With `to_choose`, `gpt` will choose the unset keys of model and train, so a group with such a key yields no error.
     """

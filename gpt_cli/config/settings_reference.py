@@ -46,7 +46,7 @@ def key_names() -> list[str]:
 
 
 def allowed_values(key: str, details: Mapping[str, Any]) -> list[str]:
-    """Describe the values that a key allows, from its JSON schema: such as `a whole number from 1 to 9` and `null`."""
+    """Return the values that `key` allows, by its JSON schema `details`: `a whole number from 1 to 9`, `null`."""
     kinds = details.get("anyOf", [details])
     return _NOUNS_BY_KEY.get(key) or [word for kind in kinds for word in _alternatives(kind)]
 

@@ -1,1 +1,1 @@
-"""Canvas, fonts, labels and colours of pictures, pages, tables and terminals."""
+"""Draw pictures; choose fonts, labels and colours for pictures, pages, tables and terminals."""

@@ -1,1 +1,1 @@
-"""This machine: its devices, its memory, and the programs it is shared with."""
+"""Measure and use this machine: devices, memory, signals, and the load of other programs."""

@@ -49,7 +49,7 @@ def choose_device(name: str) -> torch.device:
 
 @contextlib.contextmanager
 def starting(device: torch.device) -> Iterator[None]:
-    """Initialise a GPU in another thread while the context runs (half a second on CUDA); do nothing on cpu and mps."""
+    """Initialise a GPU (half a second on CUDA) in another thread while the context runs; do nothing for cpu and mps."""
     if device.type in ("cpu", "mps"):  # two threads at once may end the process on mps (pytorch #197805)
         yield
         return
