@@ -29,7 +29,7 @@ from gpt_cli.common.machine.devices import autocast, choose_dtype, num_accelerat
 from gpt_cli.config import Config
 from gpt_cli.config.load import read_config
 from gpt_cli.sampling.decoder import Decoder
-from gpt_cli.sampling.next_token import HostDraws, SamplingParameters, Uniforms
+from gpt_cli.sampling.next_token import CpuDraws, SamplingParameters, Uniforms
 from gpt_cli.text.load import read_corpus
 from gpt_cli.tools.bench import bench
 from gpt_cli.tools.bench.baselines import PROMPT, costs, endless_state, sampling_variants
@@ -199,7 +199,7 @@ def decoding(scale: Scale) -> Iterator[Figure]:
 
 def _draw_anew(decoder: Decoder, num_tokens: int, num_samples: int) -> None:
     """Sample as `sample_once`, without a graph."""
-    draws = HostDraws(decoder, [PROMPT] * num_samples, SamplingParameters(), Uniforms(0, num_samples, 1), "bench")
+    draws = CpuDraws(decoder, [PROMPT] * num_samples, SamplingParameters(), Uniforms(0, num_samples, 1), "bench")
     for _ in range(num_tokens):
         draws.next()
 

@@ -1,4 +1,4 @@
-"""Read and write NumPy arrays of a run as safetensors files with JSON metadata and one digest. Needs no torch."""
+"""Read and write files of NumPy arrays: safetensors with JSON metadata, and a SHA-256 of both. Needs no torch."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ _SPACED = (", ", ": ")  # in the digest of a tuned lens that version 0.2 wrote
 
 @dataclass(frozen=True)
 class ArrayFile:
-    """A type of array file: its metadata have the key `key`, and error messages name it `what` and end with `hint`."""
+    """Reader and writer of one type of array file; errors name the type `what`, such as "a tuned lens", with `hint`."""
 
-    key: str
+    key: str  # of the only entry of a file's metadata
     what: str
     hint: str | None = None
 
     def to_bytes(self, about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
-        """Return the bytes of a file that holds the metadata `about` and `arrays`; equal input gives equal bytes."""
+        """Return the content of a file with the metadata `about` and the `arrays`; equal input gives equal bytes."""
         # safetensors writes others in a wrong order
         arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         # one entry, because safetensors writes several in any order
         content = {"about": about, "digest": _digest(about, arrays)}
         return safetensors.numpy.save(arrays, {self.key: canonical_json(content)})
 
-    def read(self, path: Path, most: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Return metadata and arrays; raise CheckpointError if the file is not valid or has more than `most` bytes."""
-        content = read_bytes(path, CheckpointError, most=(self.what, most))
+    def read(self, path: Path, size_limit: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Return a file's metadata and arrays; raise CheckpointError for a bad file or one over `size_limit` bytes."""
+        content = read_bytes(path, CheckpointError, most=(self.what, size_limit))
         try:
             arrays = safetensors.numpy.load(content)
             metadata, _ = parse_header(content)

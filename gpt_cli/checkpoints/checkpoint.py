@@ -1,4 +1,4 @@
-"""A checkpoint is one safetensors file with weights, tokenizer, config and training state; never a pickle.
+"""Read and write checkpoints: safetensors files with weights, tokenizer, config and training state, never pickles.
 
 Layout: header, weights, then optimizer moments. The header contains two digests: one over the rest of the
 header and the weights, so that a reader of weights can check all that it reads, and one over the moments.
@@ -51,7 +51,7 @@ class Checkpoint:
     def build_model(self) -> GPT:
         """Build the checkpoint's model, on the CPU in eval mode; raise CheckpointError if weights and config disagree.
 
-        Matrices of 16 bits keep their dtype, for callers that multiply by them or convert them one by one.
+        Matrices of 16 bits keep their dtype; norms and biases become float32.
         """
         sizes, vocab_size = self.config.model, self.tokenizer.vocab_size
         misfit = CheckpointError(self.where, "its weights do not fit its config")
@@ -87,10 +87,10 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
 def prepared(
     checkpoint: Checkpoint, stored: Mapping[str, tuple[str, Sequence[int]]], weights: Callable[[], Iterator[Buffer]]
 ) -> Iterator[Buffer]:
-    """Return the bytes of a checkpoint file in chunks; `stored` gives the type and shape of each weight.
+    """Return the bytes of a checkpoint file in chunks, with weights from `weights` instead of `checkpoint.weights`.
 
-    `weights` is called twice, for the digest and for the file, and yields the bytes of one weight at a time, so that a
-    large model is never in memory as a whole.
+    `stored` gives the type (of TYPES) and shape of each weight. `weights` is called twice, for the digest and for the
+    file, and yields the bytes of one weight at a time, so that a large model is never in memory as a whole.
     """
     optimizer_state = {OPTIMIZER_PREFIX + name: _plain(tensor) for name, tensor in checkpoint.optimizer_state.items()}
     metadata = {
@@ -127,7 +127,7 @@ def read_checkpoint(path: Path, *, everything: bool = False) -> Checkpoint:
 
 
 def verify_checkpoint(path: Path) -> Checkpoint:
-    """Verify a whole checkpoint file; return it with tensors on the meta device, so that none stays in memory."""
+    """Verify a whole checkpoint file; return its content, but with tensors on the meta device to save memory."""
     wrong = dict[str, int]()
 
     def watch(name: str, kind: str, piece: np.ndarray) -> None:
@@ -142,10 +142,10 @@ def verify_checkpoint(path: Path) -> Checkpoint:
 
 
 def parse_checkpoint(read: Verified, expected: Header | None = None, *, as_stored: bool = False) -> Checkpoint:
-    """Return the checkpoint in a verified file; remove the tensors from `read` one by one, to save memory.
+    """Convert a verified file to a Checkpoint; remove the tensors from `read` one by one, to save memory.
 
-    Weights become float32, unless `as_stored`. Raises CheckpointError for content that no version of gpt writes, for
-    weights that are not finite, and for a model or tokenizer other than that of `expected`, a header read earlier.
+    Weights become float32, unless `as_stored`. Raises CheckpointError for content that is not valid, for weights that
+    are not finite, and for a model or tokenizer other than in `expected`, a header that the caller read earlier.
     """
     where, metadata = read.header.where, read.header.metadata
     config, tokenizer = read.header.config, read.header.tokenizer

@@ -48,7 +48,7 @@ _PICKLES = (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 
 @dataclass(frozen=True)
 class Header:
-    """The header of a checkpoint, not verified, because its digest also covers the weights, which are not read."""
+    """The header of a checkpoint file; not verified, because the digest also covers the weights, which are not read."""
 
     path: Path
     content: bytes  # of the header, its length included
@@ -65,7 +65,7 @@ class Header:
 
     @property
     def run(self) -> RunFiles:
-        """The directory two levels above the file, which is the run if a run contains the checkpoint."""
+        """The paths of the checkpoint's run: its directory is two levels above the file, and may be no run."""
         return RunFiles(self.path.parent.parent)
 
     @cached_property
@@ -87,7 +87,7 @@ class Header:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer of the model; raises CheckpointError if gpt cannot have written it."""
+        """The tokenizer of the model; raises CheckpointError if it is not valid."""
         from gpt_cli.text.train_tokenizer import tokenizer_from_dict  # which loads numpy
 
         try:
@@ -115,7 +115,7 @@ class Header:
 def read_header(path: Path) -> Header:
     """Return the header of a checkpoint file, and read nothing else.
 
-    Raises CheckpointError for a file that is missing, not written by gpt, newer, or not as long as its header says.
+    Raises CheckpointError for a file that is missing, foreign, of a newer format, or not as long as the header says.
     """
     with reading(path, CheckpointError) as file:
         return header_of(file, path)
@@ -214,7 +214,7 @@ class Progress:
     def at_the_start(
         cls, num_training_tokens: int, data_digest: str, environment: Mapping[str, str], began_from: str | None = None
     ) -> Progress:
-        """Return the progress before the first step; `began_from` names the model that gave the weights, if any."""
+        """Return the progress before the first step; the arguments are the fields of the same names."""
         return cls(
             step=0,
             observed_step=0,
@@ -236,7 +236,7 @@ class Progress:
 
     @property
     def model_step(self) -> int:
-        """The step after which training of this model began: 0, or the last step of the run's earlier teacher model."""
+        """The step after which training of this model began: 0, or the last step of the teacher trained before."""
         return self.teachers[-1] if self.teachers else 0
 
     @property

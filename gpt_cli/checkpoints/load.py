@@ -38,10 +38,10 @@ def load(
     *,
     as_stored: bool = False,
 ) -> Loaded:
-    """Load a model to the CPU from a checkpoint file, or from a run directory as `select.first_usable` chooses.
+    """Load a model to the CPU; `path` and `checkpoint` name its file as in `select.find_checkpoints`.
 
-    `warn` receives a line for each damaged file that is skipped. `expected` is a header that the caller has already
-    checked; a different model is refused. Weights become float32, unless `as_stored`. Raises CheckpointError.
+    `warn` receives a line for each damaged file that is skipped (None: skip none). The model must be that of
+    `expected`, a header read earlier. Weights become float32, unless `as_stored`. Raises CheckpointError.
     """
 
     def use(file: Path) -> Loaded:
@@ -56,7 +56,7 @@ def load(
 def load_for(
     host: Host, path: Path | None, checkpoint: str | None, expected: Header | None = None, *, as_stored: bool = False
 ) -> Loaded:
-    """Load a model for a command; if the caller, `host`, has loaded it already, return a copy, free to be changed."""
+    """Load a model for a command; if `host.loaded` has it already, return a copy, which the command may change."""
     if host.loaded is None:
         reuse_memory()
         return load(path, checkpoint, host.warn, expected, as_stored=as_stored)

@@ -24,9 +24,9 @@ def sole_trainer(directory: Path, warn: Callable[[str], object], what: str = "ru
     """Hold the lock of a run directory inside the context; make a missing directory. Readers need no lock.
 
     Yields a function that raises EnvironmentFailure if the directory has been moved away or replaced. At the end, the
-    context removes the lock file, and directories that it made if they are empty; if the process is killed, the kernel
-    frees the lock. Raises EnvironmentFailure if another process holds the lock or the directory cannot be written.
-    `warn` receives a line if the filesystem has no locks. `what` (run or sweep) names the directory in errors.
+    context removes the lock file, and empty directories that it made. Raises EnvironmentFailure if another process
+    holds the lock or the directory cannot be written. `warn` receives a line if the filesystem has no locks. Errors
+    call the directory `what` (run or sweep).
     """
     made: list[Path] = []
     path = directory / LOCK
@@ -54,7 +54,7 @@ def sole_trainer(directory: Path, warn: Callable[[str], object], what: str = "ru
 
 
 def is_held(directory: Path) -> bool:
-    """Return whether a process on this host holds the lock of a directory, as each training does; change no file."""
+    """Return whether a process on this machine, such as a training, holds the lock of a directory; change no file."""
     try:
         descriptor = os.open(directory / LOCK, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:

@@ -33,12 +33,12 @@ class LoggedSample(NamedTuple):
 
 
 def read_log(path: Path, kind: type[GptError], *, hint: str | None = None) -> str:
-    """Return a log of a run as text, with U+FFFD for bad UTF-8; raise `kind` or EnvironmentFailure if unreadable."""
+    """Return the text of a log, with U+FFFD for bad UTF-8; raise `kind` with `hint`, or EnvironmentFailure."""
     return read_bytes(path, kind, most=_MOST, hint=hint).decode("utf-8", "replace")
 
 
 def metrics_of(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | float]]:
-    """Yield each complete line of metrics as a dict name -> number, {} if it is damaged; nothing for a missing file.
+    """Yield a dict name -> number for each complete line of metrics, {} for a damaged line, nothing for a missing file.
 
     Raises the errors of `read_log`, and an error of type `kind` for a line of METRICS_LINE bytes or more.
     """
@@ -53,7 +53,7 @@ def metrics_of(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | flo
 
 
 def last_metrics(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | float]]:
-    """Yield each undamaged line in the last 16 KiB of metrics as a dict, newest first; raise `kind` if unreadable."""
+    """Yield the undamaged lines in the last 16 KiB of metrics as `metrics_of` does, but newest first."""
     if not path.exists():
         return
     with open_regular(path, kind) as file:

@@ -27,8 +27,8 @@ class RunDirectory(RunFiles):
     def open_for(self, config: Config | None, after: int | None = None) -> None:
         """Prepare the directory for a new run, or for resuming one after the step `after`; write the resolved config.
 
-        Removes the files of an earlier run, or, for resuming, all that is later than `after`. Without `config`, removes
-        config.yaml too; the caller then has to call `write_config`. Raises EnvironmentFailure.
+        Removes the files of an earlier run, or, for resuming, what `rewind` removes. If `config` is None, a new run has
+        no config.yaml until the caller calls `write_config`. Raises EnvironmentFailure.
         """
         make_directory(self.checkpoints)
         for path in self.temporaries():
@@ -55,21 +55,22 @@ class RunDirectory(RunFiles):
         """Write the resolved config, which makes the directory a run; raise EnvironmentFailure if that fails."""
         write_durably(self.config, [write_config(config).encode()])
 
-    def require_space(self, checkpoint: int, best: int, num_checkpoints: int, snapshots: int = 0) -> None:
+    def require_space(
+        self, checkpoint_bytes: int, best_bytes: int, num_checkpoints: int, snapshot_bytes: int = 0
+    ) -> None:
         """Raise EnvironmentFailure if the disk cannot hold the run with up to `num_checkpoints` checkpoints.
 
-        `checkpoint` is the size of a checkpoint in bytes, `best` that of the best one, `snapshots` that of all future
-        attention snapshots. `best` counts twice, because the old file stays until the new file is written. Present
-        checkpoints and temporary files count as free space.
+        The best one is saved anew beside the old file, so `best_bytes` counts twice; `snapshot_bytes` is the size of
+        all future attention snapshots. Present checkpoints and temporary files count as free space.
         """
         replaced_files = [path for path in (*self.steps().values(), self.best, *self.temporaries()) if path.exists()]
         disk = next(filter(Path.exists, (self.path, *self.path.absolute().parents)))  # a dry run makes no directory
         free = shutil.disk_usage(disk).free + sum(path.stat().st_size for path in replaced_files)
-        needed = num_checkpoints * checkpoint + 2 * best + snapshots
+        needed = num_checkpoints * checkpoint_bytes + 2 * best_bytes + snapshot_bytes
         if needed > free:
             sentence = f"the run needs up to {needed / 1e6:,.0f} MB of disk, and {free / 1e6:,.0f} MB are free"
             hint = "free some space, or name another directory with ‹out›"
-            if best and num_checkpoints > 2:  # one at a time, and the next
+            if best_bytes and num_checkpoints > 2:  # one at a time, and the next
                 hint = "free some space, name another directory with ‹out›, or try ‹train.keep_checkpoints=1›"
             raise EnvironmentFailure(shown(self.path), sentence, hint=hint)
 
@@ -106,10 +107,10 @@ class RunDirectory(RunFiles):
         return None
 
     def save(self, checkpoint: Checkpoint, keep: int) -> None:
-        """Save a checkpoint, then remove older ones except the newest `keep` and those of teacher models.
+        """Save a checkpoint, then remove older ones except the newest `keep` and the last one of a teacher model.
 
-        Metrics are made durable first, so that no checkpoint is ahead of the metrics. Checkpoints of later steps
-        neither count nor are removed: a resumed run may have skipped damaged ones. Raises EnvironmentFailure.
+        Forces metrics.jsonl to disk first. Ignores checkpoints of later steps, which resuming may have skipped as
+        damaged. Raises EnvironmentFailure.
         """
         if self.metrics.exists():
             make_durable(self.metrics, self.path)
@@ -120,7 +121,7 @@ class RunDirectory(RunFiles):
                 remove(path)
 
     def add_sample(self, step: int, text: str) -> None:
-        """Add a sample to samples.txt, by a durable rewrite: half a sample, unlike half a line, would look whole."""
+        """Add a sample to samples.txt; rewrite the whole file, so that a crash never leaves half a sample."""
         write_durably(self.samples, [_log(self.samples).encode(), sample_record(LoggedSample(step, text)).encode()])
 
     def add_snapshot(self, step: int, content: bytes) -> None:
@@ -129,14 +130,14 @@ class RunDirectory(RunFiles):
         write_durably(self.snapshot_file(step), [content])
 
     def end(self, stopped_by: str, step: int, **figures: Any) -> None:
-        """Write outcome.json: why the training ended, its last step, and `figures`, with NaN and infinity as null."""
+        """Write outcome.json: `stopped_by`, such as "patience", the last step, and `figures`; NaN becomes null."""
         infinite = {key for key, value in figures.items() if isinstance(value, float) and not math.isfinite(value)}
         finite = {key: None if key in infinite else value for key, value in figures.items()}
         content = {"stopped_by": stopped_by, "step": step} | finite
         write_durably(self.outcome, [json.dumps(content, allow_nan=False).encode() + b"\n"])
 
     def rewind(self, step: int) -> None:
-        """Remove what is later than `step`: samples, snapshots, lens maps, lines of metrics, the best checkpoint."""
+        """Remove samples, attention snapshots, tuned lenses, metrics and a best checkpoint of steps after `step`."""
         if self.best.exists():
             try:
                 later = read_checkpoint(self.best).progress.step > step

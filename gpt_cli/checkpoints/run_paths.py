@@ -51,7 +51,7 @@ class RunFiles:
         return self.logs / logger / "sent.jsonl"
 
     def logger_folders(self) -> list[Path]:
-        """Return the directories below `logs` that loggers of the run made, recognised by sent.jsonl."""
+        """Return the directories of the run's loggers: those below `logs` with a sent.jsonl that gpt wrote."""
         return sorted(sent.parent for sent in self.logs.glob("*/sent.jsonl") if is_ours(sent))
 
     @property
@@ -60,7 +60,7 @@ class RunFiles:
         return f"gpt train --out {shlex.quote(str(self.path))} --resume"
 
     def intact(self) -> tuple[str, str | None]:
-        """Return a clause for errors, "the newest checkpoint is of step 5", and a hint to resume (None: no run yet)."""
+        """Return a clause for an error, "the newest checkpoint is of step 5", and a hint to resume (None: no run)."""
         steps = list(self.steps())
         clause = f"the newest checkpoint is of step {steps[-1]:,}" if steps else "nothing was saved yet"
         return clause, f"continue with {self.resume_command}" if self.exists() else None
@@ -70,7 +70,7 @@ class RunFiles:
         return holds_run(self.path)
 
     def files(self) -> list[Path]:
-        """Return the existing files of a run, by their paths alone: checkpoints, logs, config.yaml and others."""
+        """Return the existing files that have the path of a checkpoint, log or other run file, whoever wrote them."""
         by_step = (path for paths in (self.steps(), self.snapshots(), self.maps()) for path in paths.values())
         single = (self.best, self.metrics, self.samples, self.outcome, self.loss_picture, self.config)
         return [path for path in (*self.logs.glob("*/sent.jsonl"), *by_step, *single) if path.exists()]

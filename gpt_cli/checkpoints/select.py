@@ -25,9 +25,9 @@ Read = TypeVar("Read")
 
 
 def find_header(path: str | Path | None, checkpoint: str | None = None, host: Host | None = None) -> Header:
-    """Return the header of the named checkpoint, or else of the run's first checkpoint whose header is undamaged.
+    """Return the header of the first file of `find_checkpoints(path, checkpoint)` whose header is undamaged.
 
-    If the caller, `host`, has already loaded a model, return its header. Raises CheckpointError.
+    If `host` has already loaded a model, return the header of that model instead. Raises CheckpointError.
     """
     if host is not None and host.loaded is not None:
         return host.loaded.header
@@ -41,11 +41,11 @@ def first_usable(
     warn: Callable[[str], object] | None = None,
     expected: Header | None = None,
 ) -> Read:
-    """Return `read(file)` for the named checkpoint; without `checkpoint`, for the first file that `read` accepts.
+    """Return `read(file)` for the first file of `find_checkpoints(path, checkpoint)` that `read` accepts.
 
-    `warn` receives a line for each damaged file that is skipped; without `warn`, the first error is raised. `expected`
-    is a header that `find_header` has read; its file is tried first. If a trainer removes a file meanwhile, the search
-    starts again. Raises CheckpointError.
+    `read` raises CheckpointError for a damaged file; then `warn` receives a line, and the next file is tried. Without
+    `warn`, the error is raised. The search begins at the file of `expected`, a header that `find_header` has read, and
+    starts again if a trainer removes a file meanwhile.
     """
     for attempt in range(ATTEMPTS):
         files = find_checkpoints(path, checkpoint)

@@ -45,8 +45,8 @@ def is_imported(run: RunFiles) -> bool:
 def config_with_text(header: Header, advice: str = NAME_ONE, *, stdin: bool = False) -> Config:
     """Return the config of a model, including the sources (files, catalogue names) of its training text.
 
-    Raises UsageError, with `advice` as the hint, if gpt may not read that text, and DataError if the text came from
-    stdin, unless `stdin` is true.
+    Raises UsageError if gpt may not read that text, and DataError for text from stdin, unless `stdin` allows it;
+    `advice` is the hint of these errors.
     """
     run = run_of_checkpoint(header.path)
     if run is None:
@@ -68,7 +68,7 @@ def config_with_text(header: Header, advice: str = NAME_ONE, *, stdin: bool = Fa
 
 
 def trusted_config(header: Header) -> Config:
-    """Return the config of a model's run, or else the checkpoint's config with defaults for settings that may harm."""
+    """Return the config of a model's run; without one, the checkpoint's config without its untrusted settings."""
     run = run_of_checkpoint(header.path)
     run_config = None if run is None or _of_transformers(run) or is_imported(run) else valid_config(run)
     return run_config or without_untrusted_settings(header.config)
@@ -82,10 +82,10 @@ def valid_config(run: RunFiles) -> Config | None:
 
 
 def located(data: DataConfig, run: Path, notice: Notify) -> DataConfig:
-    """Return a run's data settings, with relative paths that the current directory lacks resolved from another folder.
+    """Return a run's data settings; if relative paths do not exist, resolve them from a folder above the run.
 
-    That folder is the nearest parent of the run that contains all these files, such as the directory where the user
-    called `gpt train`; `notice` receives a line with its name. Without such a folder, the paths stay as they are.
+    That folder is the nearest one that contains all these files, such as the directory where the user called
+    `gpt train`; `notice` receives a line with its name. Without such a folder, the paths stay as they are.
     """
     relative = [
         name for name in _sources(data) if name not in (STDIN, *ENTRIES) and not os.path.isabs(os.path.expanduser(name))

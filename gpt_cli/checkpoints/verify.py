@@ -24,7 +24,7 @@ OTHER = "use another checkpoint of the run"
 
 @dataclass(frozen=True)
 class Verified:
-    """The content of a file whose header and weights match their digest; callers may remove tensors from `content`."""
+    """The content of a checkpoint file whose digest has been verified; callers may remove tensors from `content`."""
 
     header: Header
     content: dict[str, np.ndarray]  # the bytes of each tensor, in the order of the header

@@ -222,8 +222,8 @@ class SelfAttention(nn.Module, ABC):
     ) -> Tensor:
         """Attend with all heads: [B, T, D] -> [B, T, D]. Dropout keeps weights where `keep` [B, H, T, T] is True.
 
-        If `keep` is None, torch draws it; if it is a ToDraw, `self.kernel` draws it. `document_mask` [B, T, T] is True
-        where a key is of another text; without `fused`, it must be None.
+        If `keep` is None, torch draws it; if it is a ToDraw, the Triton kernel draws it. `document_mask` [B, T, T] is
+        True where a key is of another text; without `fused`, it must be None.
         """
         if not self.fused:
             assert document_mask is None, "one head by itself computes one text"

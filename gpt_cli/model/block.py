@@ -48,7 +48,7 @@ def relu_squared(x: Tensor) -> Tensor:
 class Block(nn.Module):
     """Transformer block, [B, T, D] -> [B, T, D], with norms before each branch (pre) or after each residual sum (post).
 
-    Parallel branches both read the block's input, each through its own norm: Wang and Komatsuzaki 2021 (GPT-J).
+    With `parallel_branches`, attention and feed-forward both read the block's input (Wang and Komatsuzaki 2021).
     """
 
     def __init__(self, config: ModelConfig, number: int = 0):

@@ -56,11 +56,10 @@ def estimate(
     """Estimate the costs of training with `num_micro_batches` of `micro_batch_size` sequences a step, and of sampling.
 
     A product of [m, k] and [k, n] counts as 2mkn operations, the backward pass as twice the forward pass. Training
-    keeps weights, gradients and AdamW's two moments in float32, partial sums of the gradients of micro-batches, and the
-    activations for the backward pass; if only `num_trained` parameters are trained, only these have gradients and
-    moments. If training `averages` weights, it keeps them twice. With `num_ranks` processes that train together, the
-    costs are those of one process, which keeps the moments of its share of the parameters. Sampling keeps the weights
-    and a cache of context_length tokens.
+    needs memory for float32 weights (twice if it `averages` them), gradients and their partial sums, AdamW's two
+    moments, and activations. Only `num_trained` parameters (None: all) have gradients and moments. With `num_ranks`
+    processes, the costs are those of one, which has the moments of its share of the parameters. Sampling needs memory
+    for the weights and a key-value cache of context_length tokens.
     """
     model = _laid_out(config, vocab_size)
     parts = _by_part(model, config.num_blocks)
@@ -98,7 +97,7 @@ def estimate(
 
 
 def gradients_waiting(num_micro_batches: int) -> int:
-    """Return how many partial sums of gradients wait in memory while `tree_sum` adds micro-batches: 4 -> 1, 8 -> 2."""
+    """Return how many partial sums of gradients are waiting at most while micro-batches are added: 4 -> 1, 8 -> 2."""
     levels = 0
     while num_micro_batches > 2 and num_micro_batches % 2 == 0:
         num_micro_batches //= 2
@@ -107,7 +106,7 @@ def gradients_waiting(num_micro_batches: int) -> int:
 
 
 def cache_bytes_by_attention(config: ModelConfig) -> dict[str, int]:
-    """Return form of attention -> key-value cache bytes per token; forms other than the config's have default sizes."""
+    """Return the cache's bytes per token, by form of attention; forms other than the config's have default sizes."""
     size_keys = ("num_key_value_heads", "latent_size", "query_latent_size", "rotary_size")
     forms = get_args(ModelConfig.model_fields["attention"].annotation)
     others = {form: config.changed(attention=form, **dict.fromkeys(size_keys)) for form in forms}

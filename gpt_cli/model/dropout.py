@@ -32,9 +32,9 @@ class Keep(NamedTuple):
 
 @dataclass(frozen=True)
 class DropMasks:
-    """Dropout masks of a micro-batch, not drawn yet; its first sequence has the index `first_sequence` within the step.
+    """What a micro-batch's dropout masks are drawn from: rate, seed, step, and index of its first sequence in the step.
 
-    `keys`, int32 [L, 3, 2] on the device, are the `key_halves` of `drop_keys`; if given, they replace seed and step.
+    `keys`, int32 [L, 3, 2] on the device, are the `key_halves` of `drop_keys`; unless None, they replace seed and step.
     """
 
     rate: float
@@ -44,12 +44,12 @@ class DropMasks:
     keys: Tensor | None = None
 
     def on(self, device: torch.device) -> DropMasks:
-        """Return a copy with `first_sequence` as a tensor on the device, so that torch.compile works once for all."""
+        """Return a copy with `first_sequence` as a tensor on the device, for which torch.compile compiles only once."""
         first = torch.full((), int(self.first_sequence), dtype=torch.int32, device=device)
         return replace(self, first_sequence=first)
 
     def to_draw(self, block: int = 0) -> ToDraw:
-        """Return the keys, the first sequence and the dropout rate from which the masks of a block are drawn."""
+        """Return what the masks of one block are drawn from."""
         if self.keys is None:
             keys = [stream_key(self.seed, "dropout", self.step, block, site) for site in _SITES]
         else:
@@ -58,7 +58,7 @@ class DropMasks:
 
 
 class ToDraw(NamedTuple):
-    """Dropout masks of one block before they are drawn; `keys` are three 64-bit keys, or their halves, int32 [3, 2]."""
+    """What one block's dropout masks are drawn from; `keys` are three 64-bit keys, or their halves, int32 [3, 2]."""
 
     keys: Sequence[int] | Tensor
     first_sequence: int | Tensor

@@ -137,7 +137,7 @@ class GPT(nn.Module):
         return torch.stack([stages.weights for stages in self.attention_stages(ids, layers, heads)])
 
     def take_weights(self, weights: Mapping[str, Tensor]) -> GPT:
-        """Replace parameters, by name, with the given tensors themselves, not copies; return the model.
+        """Replace parameters, by name, with the tensors in `weights` (no copies); return the model.
 
         `load_state_dict` would compare each block with all names: seconds for a thousand blocks.
         """
@@ -158,7 +158,7 @@ class GPT(nn.Module):
         return self
 
     def use_kernel(self, kernel: Kernel | None) -> GPT:
-        """Compute attention with dropout by `kernel` (None: by torch) in blocks without a window; return the model."""
+        """Let `kernel` (None: torch) compute attention with dropout, except in sliding windows; return the model."""
         for block, window in zip(self.blocks, self.config.windows, strict=True):
             block.attention.kernel = kernel if window is None else None
         return self

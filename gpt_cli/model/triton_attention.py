@@ -207,7 +207,7 @@ def _(queries: Tensor, keys: Tensor, values: Tensor, *_: Any) -> tuple[Tensor, T
 def dropout_attention(queries: Tensor, keys: Tensor, values: Tensor, masks: ToDraw, scale: float) -> Tensor:
     """Compute softmax(queries keysᵀ * scale), with dropout, times values: [B, H, T, K] each -> [B, H, T, K].
 
-    The mask is `masks.keep("weights", [B, H, T, T])`; its keys must be on the device.
+    The mask is `masks.keep("weights", [B, H, T, T])`; `masks.keys` must be a tensor on the device.
     """
     three = (each.to(values.dtype).contiguous() for each in (queries, keys, values))
     assert isinstance(masks.keys, Tensor)

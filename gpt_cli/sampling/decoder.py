@@ -1,4 +1,4 @@
-"""Decoding with a key-value cache: each new token costs the work of one token, not of the whole window."""
+"""Decode with a key-value cache: the model runs on each new token alone, not again on the tokens before it."""
 
 from __future__ import annotations
 
@@ -34,19 +34,16 @@ def cache_bytes(config: ModelConfig, num_tokens: int, size: int) -> int:
 
 
 class Decoder:
-    """Continue a batch of sequences token by token, with copies of the model's weights (16-bit weights may be shared).
+    """Decoder of a batch of sequences, with key-value caches; it copies the model's weights, but may share 16-bit ones.
 
-    Products with weights are computed in `dtype`; the residual stream, norms, attention over the cache and the
-    up-projections of latent attention, in the dtype of the model's norms. Prompts of different lengths share a batch:
-    shorter ones are padded in front, and padding gets attention weights of exactly zero. `int8` rounds weights to 8-bit
-    integers (fast/int8.py), with products in bfloat16. `num_rows`, the expected number of sequences, decides which
-    implementation computes the products.
+    Products with weights are computed in `dtype`, or, with `int8`, in bfloat16 with weights rounded to 8-bit integers.
+    All else is computed in the dtype of the model's norms. `num_rows`, the expected number of sequences, decides which
+    implementation computes the products. With `compiled`, C code decodes a single sequence, if `num_rows` is 1 and
+    `can_compile(model)`: it reads weights in their stored dtype, and multiplies and sums in float32.
 
-    With `compiled`, C code computes the tokens of a single sequence, if `num_rows` is 1 and `can_compile(model)` is
-    true. The C code reads weights in their stored dtype, also bfloat16 and int8, and multiplies and sums in float32.
-
-    Beyond context_length C, with absolute positions (learned, sinusoidal), the cache of a full sequence is refilled
-    from its last C // 2 tokens, at positions from 0 on. With rotary positions, or none, each token attends to the C - 1
+    Prompts of different lengths share a batch: shorter ones are padded in front, and padding gets attention weights of
+    exactly zero. If a sequence exceeds context_length C, and positions are absolute (learned, sinusoidal), its last
+    C // 2 tokens run again at positions from 0 on. With rotary positions, or none, each token attends to the C - 1
     tokens before it, whose keys and values are not computed again.
     """
 
@@ -114,7 +111,7 @@ class Decoder:
             row.append(token)
 
     def caches_by_reach(self) -> dict[int, Cache]:
-        """Return reach (how many tokens a token sees) -> a cache; all caches of equal reach have the same slots."""
+        """Return reach (how many tokens a token attends to) -> a cache; caches of equal reach have the same slots."""
         return {layer.cache.reach: layer.cache for layer in self.layers}
 
     def make_room(self) -> None:
@@ -136,18 +133,18 @@ class Decoder:
 
     @property
     def is_full(self) -> bool:
-        """Whether a sequence fills context_length, with absolute positions, so that `decode` will refill its cache."""
+        """Whether the next `decode` must run a full sequence again: positions are absolute, and none is left."""
         return self.positions is not None and max(map(len, self.tokens)) >= self.config.context_length
 
     def recent_ids(self, T: int, rows: Sequence[int] | None = None) -> Tensor:
-        """Return the last T ids of `rows` (None: all), after n earlier ids for n-grams, padded in front: [R, n + T]."""
+        """Return the last n + T ids of `rows` (None: all), padded in front: [R, n + T]; n-grams need n more than T."""
         num_before = 0 if self.ngrams is None else self.config.ngram_embedding or 0
         padding = [len(self.token_embedding) - 1] * (num_before + T)
         rows = range(len(self.tokens)) if rows is None else rows
         return torch.tensor([(padding + self.tokens[row][-len(padding) :])[-len(padding) :] for row in rows])
 
     def embed(self, ids: Tensor, positions: Tensor) -> Tensor:
-        """Embed the last T of `ids` [R, n + T] at `positions` [R, T] -> [R, T, D]; the n ids before serve n-grams."""
+        """Embed the last T of `ids` [R, n + T], from `recent_ids`, at `positions` [R, T] -> [R, T, D]."""
         num_before = ids.shape[1] - positions.shape[1]
         x = self.token_embedding[ids[:, num_before:]].to(self.plain_dtype)
         if self.ngrams is not None:

@@ -10,7 +10,7 @@ import torch
 from gpt_cli.common.host import Notify, ignored
 from gpt_cli.common.machine.devices import supports
 from gpt_cli.sampling.decoder import Decoder
-from gpt_cli.sampling.next_token import Draw, HostDraws, SamplingParameters, Uniforms
+from gpt_cli.sampling.next_token import CpuDraws, Draw, SamplingParameters, Uniforms
 from gpt_cli.sampling.recorded import TRIAL_TOKENS, RecordedDraws, recorded_draws
 
 
@@ -31,19 +31,18 @@ def generate(
 
     The rows are the samples of the first prompt, then of the second, and so on. A row ends at end_of_text, which is not
     yielded, or before a step for which `done(row index)` is true. Sample i of a prompt draws from random stream i of
-    the seed, whatever else is in the batch; `stream_key` says how probable it is that two streams are the same. From
-    the third step on, a GPU may replay a recorded graph of a step; `warn` receives the reason if a GPU cannot replay.
-    Raises CheckpointError, naming `where`, if logits are not finite.
+    the seed, whatever else is in the batch. From the third step on, a GPU may replay a CUDA graph of a step; `warn`
+    receives the reason if that fails. Raises CheckpointError, naming `where`, if logits are not finite.
     """
     rows = [prompt for prompt in prompts for _ in range(num_samples)]
     ended = [False] * len(rows)
     uniforms = Uniforms(seed, num_samples, len(prompts))
-    draws: HostDraws | RecordedDraws = HostDraws(decoder, rows, parameters, uniforms, where)
+    draws: CpuDraws | RecordedDraws = CpuDraws(decoder, rows, parameters, uniforms, where)
     trial = 2  # the step at which a graph is tried
     for step in range(max_new_tokens):
         left = max_new_tokens - step
         trial += step == trial and decoder.is_full
-        if step == trial and left > TRIAL_TOKENS and isinstance(draws, HostDraws) and _records(decoder.device):
+        if step == trial and left > TRIAL_TOKENS and isinstance(draws, CpuDraws) and _records(decoder.device):
             draws, drawn = recorded_draws(draws, left, warn)
         else:
             drawn = draws.next()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def parse_heads(text: str, sizes: ModelConfig, model: str = "this model") -> tuple[tuple[int, int], ...]:
-    """Parse the names of heads, such as `2.3,4.0`, to sorted pairs (layer, head) without repeats.
+    """Parse names of heads, `2.3,4.0` for head 3 of layer 2 and head 0 of layer 4, to sorted pairs without repeats.
 
     Raises UsageError for a wrong name; the message calls the model `model`.
     """
@@ -39,7 +39,7 @@ def head_names(heads: Sequence[tuple[int, int]]) -> list[str]:
 
 
 def remove_heads(model: GPT, heads: Sequence[tuple[int, int]]) -> None:
-    """Zero in place the columns of projection_layer for the given pairs (layer, head), so that these heads add nothing.
+    """Zero in place the columns of projection_layer for each (layer, head) in `heads`, so that the heads add nothing.
 
     The bias of projection_layer stays, because it belongs to no head.
     """

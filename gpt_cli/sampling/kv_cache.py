@@ -56,7 +56,7 @@ class DecodeStep:
         return like.new_zeros(hidden.shape).masked_fill(hidden, -torch.inf)[:, None]
 
     def visible_slots(self, cache: Cache) -> slice | None:
-        """Return the slots to which the tokens may attend, counted from `cache.base`; None if T exceeds the reach."""
+        """Return the slots to attend to, counted from `cache.base`; None (only the new tokens) if T > cache.reach."""
         num_tokens, end = self.end - self.start, self.end - cache.base
         if num_tokens > cache.reach:
             return None
@@ -71,7 +71,7 @@ class DecodeStep:
 
 
 class Cache(ABC):
-    """The attention of one layer in decoding: copies of its weights, and cache slots for the tokens of B sequences.
+    """The attention of one layer in decoding: copies of its weights, and a cache slot for each token of B sequences.
 
     A token attends to `reach` tokens, itself included. The first slot in memory is slot number `base`. The number of
     slots doubles up to twice the reach, so that old slots are dropped once in `reach` tokens and not for each token.

@@ -1,4 +1,4 @@
-"""Compute the probabilities of the next token, and draw the token; `HostDraws` draws on the CPU."""
+"""Compute the probabilities of the next token, and draw the token; `CpuDraws` draws on the CPU."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Draw(NamedTuple):
 
 
 class Uniforms:
-    """Uniform random numbers in [0, 1), one per row and step: sample i of any prompt has stream i of the seed."""
+    """Uniform random numbers in [0, 1), one per row and step; sample i of every prompt gets the same numbers."""
 
     def __init__(self, seed: int, num_samples: int, num_prompts: int):
         self._streams = [torch.Generator().manual_seed(stream_key(seed, "sample", i)) for i in range(num_samples)]
@@ -105,8 +105,8 @@ class Uniforms:
         return self._drawn[:, first:end].repeat(self._num_prompts, 1)
 
 
-class HostDraws:
-    """Draw tokens on the CPU, one per row and step, from logits that the decoder computes on its device."""
+class CpuDraws:
+    """Sampler that draws tokens on the CPU, one per row and step; the decoder computes the logits on its device."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Draw tokens by replays of a recorded graph, such as a CUDA graph: one launch a token instead of hundreds."""
+"""Draw tokens on a GPU by replays of a recorded step (a CUDA graph): one launch a token instead of hundreds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from gpt_cli.common.host import Notify
 from gpt_cli.common.machine.devices import Graph, beside, new_graph, recording_failure, synchronize, to_device
 from gpt_cli.sampling.kv_cache import Cache, DecodeStep
-from gpt_cli.sampling.next_token import Draw, HostDraws, draw_next, to_draws
+from gpt_cli.sampling.next_token import CpuDraws, Draw, draw_next, to_draws
 
 TRIAL_TOKENS = 8  # a trial takes about as long as so many tokens
 # nats between log probabilities of sums in other orders
@@ -21,9 +21,9 @@ _TOLERANCE = {torch.bfloat16: 0.1, torch.float32: 1e-3, torch.float64: 1e-9}
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedStep(DecodeStep):
-    """A decoding step of one token for each row; the slot number is a tensor, so that replays can fill other slots.
+    """A decoding step of one token for each row that a graph can replay: the slot number is a tensor, not an int.
 
-    The token attends to all slots in memory; the attention mask hides slots after the token or before the row's window.
+    The token attends to all slots in memory; the attention mask hides those after it, and those too far before it.
     """
 
     slot: Tensor  # int64 [1]
@@ -47,16 +47,16 @@ class RecordedStep(DecodeStep):
 
 
 class RecordedDraws:
-    """Draws on the device: a graph embeds the last tokens, runs the model, then draws and stores the next ones.
+    """Sampler that draws tokens on the GPU: a CUDA graph runs the model on the last tokens and draws the next ones.
 
-    The host launches each step before it reads the tokens of the previous step, so the device never waits. If a row has
-    no position left, the decoder recomputes windows without the graph; if a cache grows, the graph is recorded again.
+    The CPU launches each step before it reads the tokens of the previous step, so the GPU never waits. A step with a
+    full sequence (`Decoder.is_full`) runs without the graph; if a cache grows, the graph is recorded again.
     """
 
     @torch.inference_mode()
-    def __init__(self, host: HostDraws, num_tokens: int):
-        self._decoder = decoder = host.decoder
-        self._parameters, self._where, self._device = host.parameters, host.where, decoder.device
+    def __init__(self, cpu_draws: CpuDraws, num_tokens: int):
+        self._decoder = decoder = cpu_draws.decoder
+        self._parameters, self._where, self._device = cpu_draws.parameters, cpu_draws.where, decoder.device
         self._step = 0  # counted from here
         # what changes from token to token, apart from the caches
         num_rows, num_recent = decoder.recent_ids(1).shape
@@ -65,8 +65,10 @@ class RecordedDraws:
         recent, self._first_slots, self._slot, self._step_index = self._numbers.split(sizes)
         self._recent = recent.view(num_rows, num_recent)
         self._bases = {reach: self._slot.new_zeros(1) for reach in decoder.caches_by_reach()}
-        self._seen = to_device(host.seen, self._device)
-        self._uniforms = to_device(host.uniforms.of_steps(host.step, host.step + num_tokens + 2), self._device)
+        self._seen = to_device(cpu_draws.seen, self._device)
+        self._uniforms = to_device(
+            cpu_draws.uniforms.of_steps(cpu_draws.step, cpu_draws.step + num_tokens + 2), self._device
+        )
         self._drawn = torch.zeros(4, num_rows, dtype=torch.float64, device=self._device)
         self._last_position = decoder.end + num_tokens if decoder.positions is None else len(decoder.positions) - 1
         self._graph: Graph | None = None
@@ -77,7 +79,7 @@ class RecordedDraws:
 
     @torch.inference_mode()
     def trial(self, tokens: Sequence[int]) -> tuple[Tensor, float] | None:
-        """Record the step after `tokens`, the last token of each row; return the draw [4, B] and seconds of a replay.
+        """Record the step after `tokens`, each row's last; return the `draw_next` result and seconds of a replay.
 
         Returns None if a replay gives other numbers than the step. Raises torch's RuntimeError if recording fails.
         """
@@ -101,7 +103,7 @@ class RecordedDraws:
 
     @torch.inference_mode()
     def begin(self, tokens: Sequence[int]) -> None:
-        """Start to draw on the device after `trial`: launch the step after `tokens`, the last draws of the host."""
+        """Start to draw on the GPU after `trial`: launch the step after `tokens`, which CpuDraws drew last."""
         self._step += 1
         if self._decoder.is_full:
             self._recompute(tokens)
@@ -201,28 +203,28 @@ class RecordedDraws:
         self._recent.copy_(torch.cat([self._recent[:, 1:], tokens[:, None]], dim=1))
 
 
-def recorded_draws(host: HostDraws, num_tokens: int, warn: Notify) -> tuple[HostDraws | RecordedDraws, list[Draw]]:
-    """Draw the next tokens by `host` and by a graph; return the object that draws from now on, and the draws.
+def recorded_draws(cpu_draws: CpuDraws, num_tokens: int, warn: Notify) -> tuple[CpuDraws | RecordedDraws, list[Draw]]:
+    """Draw the next tokens by `cpu_draws` and by a new RecordedDraws; return the better of the two, and the draws.
 
-    The graph draws up to `num_tokens` if its first token is the same and it is faster; otherwise the host goes on. If
-    the graph fails or draws another token, `warn` receives the reason.
+    RecordedDraws, for up to `num_tokens` tokens, is better if it is faster and draws the same. If it fails or draws
+    other tokens, `warn` receives the reason.
     """
-    recorded, outcome, device = None, None, host.decoder.device
+    recorded, outcome, device = None, None, cpu_draws.decoder.device
     reason = "because it gives other numbers"
     try:
-        recorded = RecordedDraws(host, num_tokens)
-        outcome = recorded.trial(host.tokens)
+        recorded = RecordedDraws(cpu_draws, num_tokens)
+        outcome = recorded.trial(cpu_draws.tokens)
     except RuntimeError as error:
         reason = recording_failure(error)
     started = time.perf_counter()
-    expected = host.next()
+    expected = cpu_draws.next()
     seconds = time.perf_counter() - started
-    if recorded is None or outcome is None or not _agree(outcome[0], expected, _TOLERANCE[host.decoder.dtype]):
+    if recorded is None or outcome is None or not _agree(outcome[0], expected, _TOLERANCE[cpu_draws.decoder.dtype]):
         warn(f"{device} cannot repeat a recorded token, {reason}; computing each token anew, with the same result")
-        return host, expected
+        return cpu_draws, expected
     if outcome[1] >= seconds:
-        return host, expected
-    recorded.begin(host.tokens)
+        return cpu_draws, expected
+    recorded.begin(cpu_draws.tokens)
     return recorded, expected
 
 

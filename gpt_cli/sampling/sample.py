@@ -173,7 +173,7 @@ class Sampler:
         return [self.ask(turns, request.max_new_tokens, target.source) for turns in conversations]
 
     def tell(self, seed: int | None) -> None:
-        """Notify the user of checkpoint and seed, unless `seed` is None, and of a model that has learned no answers."""
+        """Notify the user of checkpoint and seed (unless `seed` is None), and if the model has learned no answers."""
         if seed is not None:
             self._host.notice(f"{self.loaded.path}, step {self.loaded.step:,}, ‹seed={seed}›")
         if self.loaded.config.data.loss is None and self._template.end is None:

@@ -9,10 +9,10 @@ from gpt_cli.text.tokenizers import Tokenizer
 
 
 class TextStream:
-    """Decode tokens to text as soon as characters are complete; bytes that are not UTF-8 become U+FFFD.
+    """Decoder of tokens to text, which passes on complete characters; bytes that are not UTF-8 become U+FFFD.
 
-    The text ends before the first string of `stops`, even if this string begins or ends within a token; text that may
-    be its start waits. With `begins`, the first token loses the space that some tokenizers add in front.
+    The text ends before the first string of `stops`, even if this string begins or ends within a token; `feed` holds
+    back text that may be its start. With `begins`, the first token loses the space that some tokenizers add in front.
     """
 
     def __init__(self, tokenizer: Tokenizer, stops: Sequence[str] = (), *, begins: bool = True):

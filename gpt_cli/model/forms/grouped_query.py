@@ -88,6 +88,6 @@ class GroupedQueryAttention(SelfAttention):
         return queries, keys[:, groups], values[:, groups]
 
     def projection_weights(self, heads: Sequence[int]) -> tuple[Tensor, Tensor | None]:
-        """Concatenate Wq of given heads, then Wk, then Wv of all groups: weight [(heads + 2 G) K, D], bias or None."""
+        """Concatenate Wq of `heads`, then Wk, then Wv of all groups: weight [(heads + 2 G) K, D], bias or None."""
         queries = [self.heads[head].Wq for head in heads]
         return concatenate_layers(queries + [getattr(group, name) for name in ("Wk", "Wv") for group in self.groups])

@@ -15,7 +15,7 @@ _MIXER = 0x9E3779B97F4A7C15 - (1 << 64)  # 2^64 / golden ratio, as a signed numb
 
 
 class NgramEmbedding(nn.Module):
-    """Add to each token learned embeddings of the n-grams (n from 2 to `longest`) that end with it, then normalise.
+    """Layer that adds to a token the embeddings of the n-grams (n from 2 to `longest`) that end with it, then a norm.
 
     The table for each n has a row for each possible n-gram, but at most `num_rows`, which n-grams then share by a hash.
     modded-nanogpt has such tables for bigrams. Before the first token of a text, n-grams contain the last id of the
@@ -30,9 +30,9 @@ class NgramEmbedding(nn.Module):
         self.tables = cast("Sequence[nn.Embedding]", tables)
 
     def forward(self, x: Tensor, ids: Tensor, num_before: int = 0, positions: Tensor | None = None) -> Tensor:
-        """Add to x [B, T, D] the n-gram embeddings of the last T tokens of ids [B, num_before + T], then layer norm.
+        """Add n-gram embeddings to x [B, T, D], then apply layer norm; `ids` [B, num_before + T] end with x's tokens.
 
-        A text begins where `positions` is 0; without `positions`, only at the first id.
+        N-grams do not extend beyond the first token of a text, where `positions` is 0 (None: the first id).
         """
         for table, rows in zip(self.tables, self.rows(ids, positions), strict=True):
             x = x + table(rows[:, num_before:])

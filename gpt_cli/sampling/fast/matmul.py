@@ -121,12 +121,12 @@ FORMS: Mapping[Form, Callable[[Tensor, Tensor | None], Product]] = MappingProxyT
 
 
 def copied(weight: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Return a copy of a weight in `dtype` (None: the weight's), or a 16-bit weight itself if it has this dtype."""
+    """Copy a weight to `dtype` (None: the weight's dtype); return a 16-bit weight of that dtype itself, uncopied."""
     return weight.detach().to(weight.dtype if dtype is None else dtype, copy=weight.dtype.itemsize > 2)
 
 
 class Products:
-    """Make functions that multiply by fixed weights in `dtype`; with `int8`, weights are int8, and products bfloat16.
+    """Factory of functions that multiply by fixed weights in `dtype`, or, with `int8`, by int8 weights in bfloat16.
 
     Inputs have about `num_rows` rows. With `compiled`, C code multiplies: inputs are float32, weights may be bfloat16.
     """
@@ -146,10 +146,10 @@ class Products:
         return FORMS[form](weight, None if bias is None else copied(bias, self.dtype))
 
     def _stored(self, weight: Tensor, bias: Tensor | None) -> Weight:
-        many = self.requested_dtype if cpu_multiplies_bfloat16() else torch.float32
+        dtype = self.requested_dtype if cpu_multiplies_bfloat16() else torch.float32
         # in bfloat16, F.linear calls oneDNN by itself
-        packs = many == torch.float32 and choose_form(weight.numel(), many, weight.device) == "packed"
-        kind = partial(Weight, many=many, multiply=unpacked_product if packs else F.linear)
+        packs = dtype == torch.float32 and choose_form(weight.numel(), dtype, weight.device) == "packed"
+        kind = partial(Weight, multiply=unpacked_product if packs else F.linear, multiply_dtype=dtype)
         if self.int8:
             numbers, scales = to_int8(weight)
             return kind(numbers, bias, scales)
