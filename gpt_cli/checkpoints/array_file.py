@@ -24,7 +24,7 @@ _SPACED = (", ", ": ")  # in the digest of a tuned lens that version 0.2 wrote
 
 @dataclass(frozen=True)
 class ArrayFile:
-    """Reader and writer of one type of array file; errors name the type `what`, such as "a tuned lens", with `hint`."""
+    """Reader and writer of one type of array file; errors call the file `what`, such as "a tuned lens"."""
 
     key: str  # of the only entry of a file's metadata
     what: str

@@ -49,7 +49,7 @@ class DropMasks:
         return replace(self, first_sequence=first)
 
     def to_draw(self, block: int = 0) -> ToDraw:
-        """Return what the masks of one block are drawn from."""
+        """Return what the three dropout masks of a block are drawn from."""
         if self.keys is None:
             keys = [stream_key(self.seed, "dropout", self.step, block, site) for site in _SITES]
         else:

@@ -133,11 +133,11 @@ class Decoder:
 
     @property
     def is_full(self) -> bool:
-        """Whether the next `decode` must run a full sequence again: positions are absolute, and none is left."""
+        """Whether a sequence has context_length tokens at absolute positions, so that `decode` must rerun some."""
         return self.positions is not None and max(map(len, self.tokens)) >= self.config.context_length
 
     def recent_ids(self, T: int, rows: Sequence[int] | None = None) -> Tensor:
-        """Return the last n + T ids of `rows` (None: all), padded in front: [R, n + T]; n-grams need n more than T."""
+        """Return the last n + T ids of `rows` (None: all), padded in front: [R, n + T]; the first n serve n-grams."""
         num_before = 0 if self.ngrams is None else self.config.ngram_embedding or 0
         padding = [len(self.token_embedding) - 1] * (num_before + T)
         rows = range(len(self.tokens)) if rows is None else rows

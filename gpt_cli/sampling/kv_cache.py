@@ -56,7 +56,7 @@ class DecodeStep:
         return like.new_zeros(hidden.shape).masked_fill(hidden, -torch.inf)[:, None]
 
     def visible_slots(self, cache: Cache) -> slice | None:
-        """Return the slots to attend to, counted from `cache.base`; None (only the new tokens) if T > cache.reach."""
+        """Return the slots to attend to, counted from `cache.base`; None (attend to new tokens) if T > cache.reach."""
         num_tokens, end = self.end - self.start, self.end - cache.base
         if num_tokens > cache.reach:
             return None

@@ -15,7 +15,7 @@ _MIXER = 0x9E3779B97F4A7C15 - (1 << 64)  # 2^64 / golden ratio, as a signed numb
 
 
 class NgramEmbedding(nn.Module):
-    """Layer that adds to a token the embeddings of the n-grams (n from 2 to `longest`) that end with it, then a norm.
+    """Layer that adds embeddings of n-grams (n from 2 to `longest`) to the tokens that end them, then normalises.
 
     The table for each n has a row for each possible n-gram, but at most `num_rows`, which n-grams then share by a hash.
     modded-nanogpt has such tables for bigrams. Before the first token of a text, n-grams contain the last id of the
