@@ -1,1 +1,1 @@
-"""Inspect models: tokens, attention maps, head scores, logit lens, activation patching, differences of two models."""
+"""The commands `gpt tokens`, `attn-dump`, `heads`, `lens`, `patch` and `compare`, which inspect trained models."""

@@ -1,4 +1,4 @@
-"""Compute attention on a prompt and on tokens that the model generates (`gpt attn-dump`), or at each checkpoint."""
+"""Compute attention on a prompt: with generated tokens (`gpt attn-dump`), or at each checkpoint of a run."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ from gpt_cli.tools.interpret.text_windows import each_checkpoint, encode_prompt_
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionResult(AttentionDump, Result):
-    """Attention of a model on a prompt: `stages` maps names to arrays, always `weights` [layers, heads, T, T].
+    """Result of `gpt attn-dump`: the attention of a model on a prompt.
 
-    `loaded` has the model, from which `as_page` computes the scores of the heads.
+    `stages` maps names of tensors, such as `weights`, to arrays. `as_page` scores heads with the model in `loaded`.
     """
 
     loaded: Loaded = field(repr=False)
@@ -72,7 +72,7 @@ class AttentionResult(AttentionDump, Result):
         }
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Return text that draws a map of each head in shades, or, for many heads, a map of their mean."""
+        """Return text that draws a map of each head in shades, or, for many heads, one map of their mean."""
         return self.drawing(width)[0]
 
     def as_coloured_text(self, width: int = WIDTH) -> str:
@@ -219,8 +219,8 @@ def with_heads(
 ) -> AttentionDump:
     """Return `dump` with layer predictions, head scores and, if a page can hold them, the tokens that heads promote.
 
-    `count` receives the number of tokens done since its last call: those of `score_heads`, then, for each head, those
-    of the dump. Raises CheckpointError if the model computes numbers that are not finite.
+    `count` receives numbers of tokens: first those that `score_heads` counts, then, after each head, the dump's number
+    of tokens. Raises CheckpointError if the model computes numbers that are not finite.
     """
     chosen: dict[str, Any] = {"layers": dump.layers, "heads": dump.heads}
     ids, end_of_text = np.array(dump.token_ids), tokenizer.end_of_text

@@ -35,7 +35,7 @@ def encode_dump(
 ) -> Iterator[bytes]:
     """Encode `dump` as a file of the format `ending`, such as .csv: yield JSON and CSV in pieces, others in one piece.
 
-    `notice` receives a line on what a picture leaves out, `count` the number of rows done since its last call.
+    `notice` receives a line on what a picture leaves out, `count` the number of array rows written since its last call.
     """
     if ending in PICTURES:
         from gpt_cli.attention_maps.picture import draw  # loads matplotlib, which takes half a second
@@ -50,7 +50,7 @@ def encode_dump(
 
 
 def num_rows(dump: AttentionDump, ending: str) -> int | None:
-    """Number of rows that `encode_dump` counts for .json or .csv; None for formats that it yields in one piece."""
+    """Number of array rows that `encode_dump` writes to .json or .csv; None for all other formats."""
     stages = {".json": dump.stages, ".csv": {"weights": dump.weights}}.get(ending)
     return stages and sum(array[..., 0].size for array in stages.values())
 
@@ -97,7 +97,7 @@ def _csv(dump: AttentionDump, count: Callable[[int], object]) -> Iterator[str]:
 
 
 def attention_page(dump: AttentionDump, title: str = "") -> bytes:
-    """Return an HTML page in UTF-8, headed `title`, of the attention in a dump, and of its scores, if any."""
+    """Return an HTML page (UTF-8) headed `title`: a dump's attention and, if any, head scores and layer predictions."""
     content = dump_content(dump) | {
         "title": title,
         "scores": dump.scores and scores_content([dump.scores]),
@@ -108,7 +108,7 @@ def attention_page(dump: AttentionDump, title: str = "") -> bytes:
 
 
 def page_bytes(num_heads: int, num_tokens: int) -> int:
-    """Estimate the maximum size in bytes of an attention page, without scripts, of `num_heads` heads in all layers."""
+    """Estimate the maximum size in bytes of an attention page without scripts; `num_heads` sums over the layers."""
     numbers = num_heads * num_tokens * (num_tokens + 1) // 2
     of_head = written_bytes(num_heads, num_tokens)[1] + CELL_BYTES * num_tokens
     packed_bytes = (2 if numbers <= _FEW else 1) * numbers + num_heads * of_head
@@ -116,7 +116,7 @@ def page_bytes(num_heads: int, num_tokens: int) -> int:
 
 
 def dump_content(dump: AttentionDump) -> dict[str, object]:
-    """Return page content, an object for JSON: tokens, attention weights, probabilities of generated tokens."""
+    """Return the content of an attention page, for JSON: tokens, weights, probabilities of generated tokens."""
     triangles = dump.weights[..., *np.tril_indices(len(dump.tokens))]  # [layers, heads, T (T + 1) / 2]
     weights = quantise(triangles, 65535 if triangles.size <= _FEW else 255)
     content = weights_content(dump.tokens, dump.layers, dump.heads, weights, dump.origin)
@@ -126,7 +126,7 @@ def dump_content(dump: AttentionDump) -> dict[str, object]:
 def weights_content(
     tokens: Sequence[str], layers: Sequence[int], heads: Sequence[int], weights: np.ndarray, origin: Origin | None
 ) -> dict[str, object]:
-    """Return page content: tokens, origin, quantised attention weights [..., layers, heads, T (T + 1) / 2]."""
+    """Return page content: tokens, origin, weights as quantised lower triangles [..., layers, heads, T (T + 1) / 2]."""
     return {
         "tokens": tokens,
         "labels": [{"text": label_of(token, limit=None), "short": label_of(token)} for token in tokens],
@@ -147,7 +147,7 @@ def scores_content(frames: Sequence[HeadScores]) -> dict[str, object]:
 
 
 def scored_content(numbers: np.ndarray) -> dict[str, object]:
-    """Return page content: head scores [..., columns], column names, and the least score for each label of a head."""
+    """Return page content: head scores [..., columns], column names, and the least score for each head label."""
     roles = [(column, least) for column, _, least in ROLES]
     content = packed(numbers.astype("<f4").tobytes())
     return {"columns": COLUMNS, "roles": roles, "least_tokens": LEAST_TOKENS, "numbers": content}
@@ -156,8 +156,8 @@ def scored_content(numbers: np.ndarray) -> dict[str, object]:
 def writes_content(writes: Writes, texts: Mapping[int, str]) -> dict[str, object]:
     """Return page content: the tokens whose logits each head raises most (index 0) and lowers most (index 1).
 
-    `tokens` [2, layers, heads, T, top] are indices of `texts`. The integers `logits` times `unit` are the changes of
-    the logits, with an error of at most max |change| / 65534.
+    `texts` maps ids to texts. The result's `tokens` [2, layers, heads, T, top] are indices of its list `texts`, and
+    its integers `logits` times `unit` are the changes of logits, with an error of at most max |change| / 65534.
     """
     logits = np.stack([writes.raised_by, writes.lowered_by])
     unit = float(np.abs(logits).max()) / 32767 or 1.0
@@ -174,7 +174,6 @@ def writes_content(writes: Writes, texts: Mapping[int, str]) -> dict[str, object
 def quantise(weights: np.ndarray, levels: int) -> np.ndarray:
     """Return sqrt(w) * levels for attention weights w in 0 to 1, rounded to unsigned integers.
 
-    (integer / levels)^2 differs from the weight w by at most sqrt(w) / levels + 1 / (4 levels^2): the absolute error is
-    smaller for small weights, which are the most frequent ones in long texts.
+    (integer / levels)^2 differs from w by at most sqrt(w) / levels + 1 / (4 levels^2), less for the many small weights.
     """
     return np.rint(np.sqrt(weights, dtype=np.float64) * levels).astype("<u2" if levels > 255 else "u1")

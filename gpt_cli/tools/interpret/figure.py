@@ -1,4 +1,4 @@
-"""Figures, measured quantities with named axes, and their tables, heat maps and curves. Needs no torch."""
+"""Figure, a measured quantity with named axes, and functions that make tables and plots of it. Needs no torch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Figure:
 
     @classmethod
     def of_rows(cls, rows: Sequence[Row], name: str, *axes: str, key: str = "", **more: Any) -> Figure:
-        """Build a figure from rows, whose keys are `axes` (labels), `key` or else `name` (value), `{name}_error`."""
+        """Build figure `name` from rows: labels at keys `axes`, value at `key` or `name`, error at `{name}_error`."""
         coords = {axis: sorted({row[axis] for row in rows}) for axis in axes}
         both = np.full((2, *map(len, coords.values())), np.nan)
         for row in rows:
@@ -107,7 +107,7 @@ def number_of(value: Any) -> Any:
 
 
 def cell(number: float | None, error: float | None = None, decimals: int = 2, *, sign: str = "") -> str:
-    """Format a number and its standard error, if any, as a table cell; a missing number is a dash."""
+    """Format a number and its standard error, if any, as a table cell, a missing one as a dash; `sign`: "+" or ""."""
     if number is None or number != number:
         return "-"
     text = f"{number:{sign}z,.{decimals}f}"
@@ -126,10 +126,10 @@ def cells(figure: Figure, decimals: int = 2, *, with_error: bool = True) -> list
     return [cell_at(figure, index, decimals) for index in np.ndindex(figure.values.shape)]
 
 
-def matrix(heading: str, down: Sequence[str], figure: Figure, fitting: int, decimals: int = 2) -> Rows:
-    """Return a figure [row, column] as a table with row names `down` and at most `fitting` evenly spaced columns."""
+def matrix(heading: str, down: Sequence[str], figure: Figure, max_columns: int, decimals: int = 2) -> Rows:
+    """Return a figure [row, column] as a table of evenly spaced columns; `heading` is above the row names `down`."""
     across = names_along(figure.axes[1], figure.coords[figure.axes[1]])
-    shown = spaced(len(across), fitting)
+    shown = spaced(len(across), max_columns)
     rows = ((name, *(cell_at(figure, (row, column), decimals) for column in shown)) for row, name in enumerate(down))
     return [(heading, *(across[column] for column in shown)), *rows]
 
@@ -149,7 +149,7 @@ def heat_map(
 ) -> HeatMap:
     """Return a heat map of a figure: its first axis runs downwards; its second axis, if any, runs across.
 
-    `names` replaces the labels of some axes; `ends` is the range of the colour scale (None: `figure.ends`).
+    `names` replaces labels of axes, `ends` the range of the colour scale, and `style` other fields of HeatMap.
     """
     if len(figure.axes) == 1:
         figure = figure.changed(lambda part: part[:, None], {**figure.coords, "": [""]})
@@ -161,7 +161,7 @@ def heat_map(
 
 
 def curve(figure: Figure, label: str, **style: Any) -> PlotLine:
-    """Return the values of a figure with one axis as a line of a plot, with `label` in the plot's legend."""
+    """Return a figure with one axis as a line of a plot; `label` is for the legend, `style` for matplotlib."""
     ((_, across),) = figure.coords.items()
     return PlotLine(label, across, figure.values, figure.error, style)
 
@@ -169,14 +169,14 @@ def curve(figure: Figure, label: str, **style: Any) -> PlotLine:
 def named_curves(
     figure: Figure, title: str, named: Mapping[str, Mapping[str, Any]], limits: tuple[float, float]
 ) -> Curves:
-    """Return a plot with a curve for each place of a figure [step, place]; places in `named` have labels and styles."""
+    """Plot a curve for each place of a figure [step, place], with labels and styles for `named`; `limits` are of y."""
     others = [curve(figure.at(place=each), "") for each in figure.coords["place"] if each not in named]
     lines = [curve(figure.at(place=each), each, **style) for each, style in named.items()]
     return Curves(title, [*others, *lines], limits=limits)
 
 
 def farthest(figure: Figure, most: int, least: float = 0) -> list[str]:
-    """Return up to `most` labels of the axis `place`, in order of their largest |value|, which is at least `least`."""
+    """Rank places by largest |value| over other axes; return the labels of the first `most` with at least `least`."""
     others = tuple(n for n, axis in enumerate(figure.axes) if axis != "place")
     measured = np.where(np.isnan(figure.values), -np.inf, np.abs(figure.values))
     reach = measured.max(axis=others)

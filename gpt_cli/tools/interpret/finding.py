@@ -129,7 +129,7 @@ class Finding(Figures):
         return None if page is None else page.decode()
 
     def saved(self, host: Host, out: Path | None, *numbers: tuple[int, str]) -> Finding:
-        """Write the finding to `out`, if set, and return it; a notice has the path and counts, such as (4, "head")."""
+        """Write the finding to `out`, if set, and return it; a notice has `numbers`, such as (4, "head")."""
         if out is None:
             return self
         with host.working(f"writing {visible(out)}"):
@@ -148,9 +148,9 @@ class Finding(Figures):
 
 
 class View(ABC):
-    """How to show the findings of one command; a new command defines a subclass.
+    """Base class of views, which show a command's findings as tables, JSON, CSV, pictures and pages.
 
-    By default, --json prints `about`, the figures that are single numbers, `lists`, and rows for each key of `tabled`.
+    By default, --json prints `about`, single numbers, `lists`, and, for each key of `tabled`, rows along its axes.
     """
 
     tabled: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # keys of JSON for rows, and their axes; CSV has the last one
@@ -240,7 +240,7 @@ def evenly(steps: Sequence[T], most: int) -> list[T]:
 
 
 def as_csv(rows: Sequence[Row]) -> bytes:
-    """Return rows as CSV, with their keys as first line; None becomes an empty cell, and no text acts as a formula.
+    """Return rows as CSV below a line of their keys; None is an empty cell, and no text acts as a spreadsheet formula.
 
     Each entry of a list has separate columns, such as raises_1_token.
     """

@@ -1,6 +1,6 @@
-"""The attention of a run by training step: as a film, a page with a frame for each step, and as scores of heads.
+"""Attention of a run by training step, shown by a film (a page with a frame for each step) or by head scores.
 
-`--over-training` reads snapshots, which needs no torch; with a prompt, it computes the attention of checkpoints.
+`--over-training` reads snapshots of attention, which `gpt train --watch` writes; with a prompt, it reads checkpoints.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MOST_POINTS = 2000  # of a curve, more than the page is wide
 
 @dataclass(frozen=True)
 class Film(Result):
-    """A page that shows a run's attention by training step: every `every`-th snapshot, counted from the last."""
+    """A page of a run's attention by training step: a frame for every `every`-th snapshot, counted from the last."""
 
     run: str
     content: dict[str, object] = field(repr=False)  # of the page, with the weights of all frames
@@ -86,7 +86,7 @@ def film(request: AttentionRequest, target: ToInspect, host: Host) -> Film:
 
 @contextlib.contextmanager
 def steps_of(target: ToInspect, device: str | None, host: Host) -> Iterator[Steps]:
-    """Yield the `Steps` of a run: snapshots or, with a prompt, checkpoints; raises CheckpointError and DataError."""
+    """Open a run's `Steps`: snapshots or, if `target` has a prompt, checkpoints. Raises CheckpointError, DataError."""
     if target.prompt is None:
         yield kept_steps(target.header.run)
         return
@@ -155,7 +155,7 @@ def read_frames(
 def frames_apart(
     num_snapshots: int, num_heads: int, num_tokens: int, most_bytes: int = MOST_BYTES, num_cells: int = 0
 ) -> int:
-    """Return the smallest n such that a page holds every n-th snapshot, each with `num_cells` lens predictions."""
+    """Return the least n such that a page holds every n-th snapshot, of `num_heads` maps and `num_cells` lens cells."""
     frame = num_heads * (num_tokens * (num_tokens + 1) // 2 + 4 * len(COLUMNS) + 1)
     frame += CELL_BYTES * num_cells
     return -(-num_snapshots // max(1, most_bytes // frame))
@@ -210,7 +210,7 @@ def history_of(
     heads: Sequence[int],
     sort: str | None = None,
 ) -> Finding:
-    """Return the scores of the chosen heads by step, from `snapshots` of one prompt, in a Finding.
+    """Return a Finding of the chosen heads' scores by step, from `snapshots` of one prompt; `sort` is for `HeadsView`.
 
     Snapshots are read one at a time, since they are large. A step's loss, in nats per token, is that of its training
     batch or, for checkpoints (`losses` is None), of the prompt. Validation loss is NaN where there was no evaluation.

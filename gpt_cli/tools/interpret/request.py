@@ -44,7 +44,7 @@ STDOUT = Path("-")
 
 
 def _read_selection(value: Any) -> Any:
-    """Convert indices of layers or heads given in Python, such as 2 or [0, 3], to text such as 0,3."""
+    """Convert Python's indices of layers or heads, such as 2 or [0, 3], to text such as 0,3."""
     if isinstance(value, Sequence | range) and not isinstance(value, str):
         return ",".join(map(str, value))
     return str(value) if isinstance(value, int) else value
@@ -90,7 +90,7 @@ class TokensRequest(Request):
 
 
 class ToInspect(NamedTuple):
-    """The layers and heads to inspect, the prompt or text that the model reads, and the checkpoint's header."""
+    """What an inspection works on: layers, heads, the prompt or text to read, and the checkpoint's header."""
 
     layers: tuple[int, ...]
     heads: tuple[int, ...]
@@ -107,7 +107,7 @@ def chosen_heads(header: Header, layers: str | None, heads: str | None) -> tuple
 
 
 def parse_selection(text: str | None, count: int, field: str) -> tuple[int, ...]:
-    """Parse a choice such as `0,3-5` of 0..count-1 to sorted numbers; None: all. UsageError names the flag `field`."""
+    """Return the indices below `count` that `text` selects, such as 0,3-5 (None: all); UsageError names `field`."""
     if text in (None, "all"):
         return tuple(range(count))
     where = f"‹{field}›"
@@ -254,7 +254,7 @@ class AttentionRequest(PromptRequest):
 
 
 def require_report(out: Path, page: str | None = None) -> None:
-    """Raise UsageError if no report can be written to `out`; with `page`, refuse .html and give `page` as the hint."""
+    """Raise UsageError if no report can be written to `out`; if `page` is set, refuse .html with the hint `page`."""
     ending_of(out, REPORTS if page else (*REPORTS, ".html"), {".html": page})
     require_foreign(out)
 

@@ -34,9 +34,9 @@ DATA_TO_TRAIN = 0.9  # of a text on which something is trained too, that part is
 
 @dataclass(frozen=True)
 class Text:
-    """Token ids to read in `windows` (start, end); for tokens in `targets` (start, end), the next id is known."""
+    """Ids of a prompt or text, read in `windows` (start, end); each token in `targets` (start, end) has a next id."""
 
-    about: str | list[str]
+    about: str | list[str]  # the prompt, or the sources of the text
     ids: Ids
     windows: list[tuple[int, int]]
     targets: list[tuple[int, int]]
@@ -48,7 +48,10 @@ class Text:
 
 
 def encode_prompt_of(target: ToInspect, loaded: Loaded, *, truncate: bool | None, least: int = 1) -> Text:
-    """Return the encoded prompt; DataError if it is too long, cannot be encoded, or has fewer than `least` tokens."""
+    """Return the encoded prompt; DataError if it is too long, cannot be encoded, or has fewer than `least` tokens.
+
+    If `truncate`, a prompt that is too long loses its first tokens instead; None if the command has no such flag.
+    """
     assert target.prompt is not None
     longest = loaded.config.model.context_length
     ids = encode_prompt(loaded.tokenizer, target.prompt, longest, source=target.source, truncate=truncate)
@@ -77,24 +80,24 @@ def read_text(request: ReadingRequest, target: ToInspect, loaded: Loaded, host: 
 
 
 def open_text(
-    data: Sequence[str], how: DataConfig, models: Sequence[tuple[str, Loaded]], host: Host
+    sources: Sequence[str], config: DataConfig, models: Sequence[tuple[str, Loaded]], host: Host
 ) -> tuple[Corpus, str | list[str], list[float]]:
-    """Open the text that models read: `data`, or else the validation text of the first model's run.
+    """Open the text of --data `sources`, or, if there are none, the validation text of the first model's run.
 
-    Returns the text, its sources, and for each model the approximate share of `data` on which it was trained. Warns
-    about models trained only on answers: `gpt eval` scores only answers. `models` are pairs (name, model).
+    Returns the text, its sources, and for each of `models`, pairs (name, model), the approximate share of --data on
+    which it was trained. A notice names models trained only on answers, because this text includes other tokens.
     """
     shares = list[tuple[str, float]]()
-    if data:
-        named = read_named_text(data, how, host)
-        corpus, about = with_conversations(named, how.template), [*data]
+    if sources:
+        named = read_named_text(sources, config, host)
+        corpus, about = with_conversations(named, config.template), [*sources]
         shares = [(name, training_share(name, named, loaded, host)) for name, loaded in models]
         remark_on_shares(shares, host)
     else:
         name, first = models[0]
-        text = read_run_text(name, how, host)
-        is_run_text(name, how, text, first, host)
-        corpus, about = text.validation, how.validation_source or how.source
+        text = read_run_text(name, config, host)
+        is_run_text(name, config, text, first, host)
+        corpus, about = text.validation, config.validation_source or config.source
     for name in (visible(each.header.run.path) for _, each in models if each.config.data.loss == "answers"):
         host.notice(
             f"{name} learned answers alone; gpt eval counts only those, and this counts all tokens that it reads"
@@ -102,13 +105,13 @@ def open_text(
     return corpus, about, [share for _, share in shares]
 
 
-def spaced_windows(num_ids: int, context_length: int, most: int | None, host: Host) -> list[tuple[int, int]]:
-    """Return evenly spaced windows (start, end) with about `most` ids in all (None: HEADS_TOKENS)."""
-    most = most or HEADS_TOKENS
-    length = min(context_length, HEADS_WINDOW, most)
+def spaced_windows(num_ids: int, context_length: int, max_tokens: int | None, host: Host) -> list[tuple[int, int]]:
+    """Return evenly spaced windows (start, end) of `num_ids` ids, about `max_tokens` in all (None: HEADS_TOKENS)."""
+    max_tokens = max_tokens or HEADS_TOKENS
+    length = min(context_length, HEADS_WINDOW, max_tokens)
     if length == HEADS_WINDOW < context_length:
         host.notice(f"the model reads windows of {HEADS_WINDOW:,} tokens, not of {context_length:,}, to save time")
-    return validation_windows(num_ids, length, most)
+    return validation_windows(num_ids, length, max_tokens)
 
 
 def each_checkpoint(paths: Iterable[Path], newest: Loaded, device: torch.device, host: Host) -> Iterator[Loaded]:

@@ -1,4 +1,4 @@
-"""`gpt compare`: compare two models on one text, by token, or by stretch of bytes if their tokenizers differ."""
+"""`gpt compare`: compare two models on one text, by token, or, if their tokenizers differ, by equally many bytes."""
 
 from __future__ import annotations
 
@@ -158,9 +158,9 @@ def _passage(loaded: Loaded, window: np.ndarray, seen: Window, offset: int, star
 class Window:
     """Comparison of two models on N tokens: surprisals of both, and KL(first || second) of their predictions, in nats.
 
-    `attention` sums, over the rows of a head's attention, the total variation distance between the models, None if the
-    numbers of blocks or heads differ. `write_squares` are the sums of squares of b - a and of a, where a head adds a to
-    the residual stream of the first model and b in the second; None if blocks, heads or d_model differ.
+    `attention` sums, over a head's rows, the total variation distance between the models' attention. `write_squares`
+    are ||b - a||^2 and ||a||^2, where a head adds a to the residual stream in the first model and b in the second.
+    Both are None if the models' numbers of blocks or heads differ; `write_squares` also if d_model differs.
     """
 
     nats: np.ndarray  # [2, N]
@@ -171,7 +171,7 @@ class Window:
 
 @torch.no_grad()
 def compare_window(models: Sequence[GPT], window: Tensor, wheres: Sequence[str]) -> Window:
-    """Compare two models, called `wheres` in errors, on ids 1 to N of `window`; CheckpointError for NaN or inf."""
+    """Compare two models' predictions of ids 1 to N of `window` [N + 1]; for NaN, CheckpointError names `wheres`."""
     first, second = models
     ids, following = window[:-1], window[1:]
     heads = have_same_heads(first, second)

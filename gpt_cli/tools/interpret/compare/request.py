@@ -22,7 +22,7 @@ OF_BLOCKS = ("attention", "feed-forward", "norms")  # parts of the weights, by l
 
 
 class ToCompare(NamedTuple):
-    """Two models to compare, as paths and checkpoint headers, and the first model's settings for reading text."""
+    """What `gpt compare` works on: paths and headers of two models, and the first model's settings for reading text."""
 
     paths: tuple[Path, Path]
     headers: tuple[Header, Header]

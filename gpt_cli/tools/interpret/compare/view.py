@@ -26,7 +26,7 @@ _POINT = {"fmt": "o", "color": COLOURS[0], "markersize": 4}
 
 
 def comparison_figures(comparison: Row) -> tuple[Figure, ...]:
-    """Return a comparison's figures: loss [run], head changes [layer, head], weight changes [layer, part], [part]."""
+    """Turn `comparison`, a finding's lists, into figures: losses, changes of heads [layer, head] and of weights."""
     difference, apart, ends = comparison["difference"], comparison["divergence"], {"run": ("first", "second")}
     loss, loss_error, bits = (
         _numbers([one[key] for one in comparison["runs"]]) for key in ("loss", "loss_error", "bits_per_byte")
@@ -50,7 +50,7 @@ def _numbers(numbers: Any) -> np.ndarray:
 
 
 class CompareView(View):
-    """How to show findings of `gpt compare`, whose `lists` have rows of runs, heads, weights and passages.
+    """View of `gpt compare`; it shows a finding's `lists`, which have rows of runs, heads, weights and passages.
 
     Differences are values of the second model minus those of the first.
     """
@@ -58,7 +58,7 @@ class CompareView(View):
     beside: ClassVar = (5, 5)
 
     def tables(self, finding: Finding, width: int) -> list[Rows | str]:
-        """Return tables of losses, most changed heads, weights and passages, and a line with the loss difference."""
+        """Return tables of losses, of the heads that changed most, of weights and passages, and the loss difference."""
         lists = finding.lists
         losses = [("run", "step", "tokens", "nats/token", "bits/byte")]
         for one in lists["runs"]:

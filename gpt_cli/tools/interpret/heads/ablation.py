@@ -22,10 +22,9 @@ WAYS = ("zero", "mean", "layer")
 
 @dataclass(frozen=True)
 class Ablation:
-    """Loss of a model on windows of a text, in nats per token, and its rise without each head or each layer.
+    """Result of `ablate`: loss on a text, in nats per token, and its changes when one head, or one layer, is removed.
 
-    `changes` and their standard `errors` are float64 [layers, heads], or [layers] for whole layers. The errors are of
-    the differences in each window, which vary less than the losses; NaN for fewer than two windows.
+    `changes` and their standard `errors` are float64 [layers, heads], or [layers]; errors are NaN for a single window.
     """
 
     loss: float
@@ -45,13 +44,12 @@ def ablate(
     dtype: str = "float32",
     count: Callable[[int], object] = lambda _: None,
 ) -> Ablation:
-    """Measure the loss without each of `heads` (None: all) on windows (start, end) of ids; `how` is one of WAYS.
+    """Measure how the loss changes when one head, or one layer, is removed; `layers` and `heads` (None: all) say which.
 
-    `zero` removes what a head adds to the residual stream, `mean` replaces a head's output by its mean over these
-    windows, and `layer` skips whole blocks. The layers below a head are computed once for all heads. Sequences go
-    through the layers above in batches of at most `tokens_at_once` tokens and LOGITS_AT_ONCE logits, so that memory
-    does not grow with the number of heads. `count` receives the number of tokens done since its last call, each token
-    once for each of the `num_models` models. Raises CheckpointError if losses are not finite.
+    `how` "zero" removes what a head adds to the residual stream, "mean" replaces a head's output by its mean over the
+    windows, and "layer" skips a whole block. A window (start, end) reads ids start to end - 1 and predicts start + 1 to
+    end. Memory does not grow with the number of heads. `count` receives the number of tokens done since its last call,
+    each token once for each of `num_models` models. Raises CheckpointError if losses are not finite.
     """
     assert how in WAYS
     assert not model.training
@@ -81,7 +79,7 @@ def ablate(
 
 
 def num_models(how: str, layers: Sequence[int], heads: Sequence[int]) -> int:
-    """Number of models that `ablate` measures: one without each head or layer, and the unchanged model."""
+    """Number of models whose loss `ablate` measures: the unchanged model, and one for each removed head, or layer."""
     return len(layers) * (1 if how == "layer" else len(heads)) + 1
 
 
@@ -115,7 +113,7 @@ def _lacking(made: Activations, missing: Tensor) -> Tensor:
 
 
 def _nats(model: GPT, x: Tensor, rotation: Tensor | None, layer: int, targets: Tensor) -> Tensor:
-    """Sum of the losses of each window, given variants x [n, B, T, D] of the input of block `layer`: float64 [n, B]."""
+    """Sum of the losses of each window, from variants x [n, B, T, D] of the input of block `layer`: float64 [n, B]."""
     n, B, T, _ = x.shape
     x = x.flatten(0, 1)
     for block in model.blocks[layer:]:

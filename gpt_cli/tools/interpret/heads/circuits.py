@@ -1,4 +1,4 @@
-"""Circuits of heads, from their weights alone: composition, and the tokens that heads read, write, query and match.
+"""Circuits of heads, from their weights alone: how heads compose, and the tokens that their OV and QK score highest.
 
 Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits". A head attends by the bilinear form QK and
 writes by the matrix OV, both D x D of rank K at most. Norms contribute only their linear parts, gain and centring: the
@@ -46,8 +46,7 @@ class Factors:
 class Direction:
     """A pair of singular vectors of a head, as token scores [V]: OV reads `first` and writes `second`.
 
-    For QK, they score queries and keys. Their signs are such that the entry of `first` with the largest magnitude is
-    positive.
+    For QK, `first` scores queries and `second` keys. The entry of `first` with the largest magnitude is positive.
     """
 
     singular_value: float
@@ -85,10 +84,7 @@ def _of_latent(attention: LatentAttention, heads: Sequence[int]) -> tuple[Tensor
 
 
 def baseline(d_model: int) -> float:
-    """Root mean square of the composition score of two matrices, one of them rotated at random: 1 / sqrt(D).
-
-    Rank and spectrum do not matter, since a random rotation spreads each written direction evenly over all D.
-    """
+    """Root mean square of the composition score of two matrices, one of them rotated at random: 1 / sqrt(D)."""
     return d_model**-0.5
 
 
@@ -100,12 +96,11 @@ def composition(
     count: Callable[[int], object] = lambda _: None,
     where: str = "checkpoint",
 ) -> Iterator[tuple[int, int, Tensor]]:
-    """Yield (lower layer, layer, scores [3, heads, heads of the lower layer]) for each pair of the given layers.
+    """Yield (lower layer, layer, scores [3, heads, heads of the lower layer]) for each pair of `layers`.
 
-    A score is ||M OV|| / (||M|| ||OV||) in Frobenius norms. OV is that of the lower head; M is a matrix of the higher
-    head: QK transposed (row 0, Q composition), QK (row 1, K) or OV (row 2, V). Scores are 0 to 1, and 0 where a matrix
-    is zero. QR replaces each product of two D x D matrices by one of K x D and D x K with the same norm. `count`
-    receives the number of layer pairs since its last call. Raises CheckpointError, which names `where`, for NaN or inf.
+    A score is ||M OV|| / (||M|| ||OV||) in Frobenius norms, from 0 to 1, and 0 where a matrix is zero. OV is that of
+    the lower head; M is a matrix of the higher head: QK transposed (index 0, Q composition), QK (1, K) or OV (2, V).
+    `count` receives the number of layer pairs since its last call. CheckpointError names `where` for NaN or inf.
     """
     writers = list[Tensor]()  # of the layers below: [heads, D, K], which is OV but for a rotation from the right
     for number, layer in enumerate(layers):
@@ -128,10 +123,10 @@ def composition(
 def directions(
     model: GPT, layer: int, heads: Sequence[int], where: str = "checkpoint"
 ) -> Iterator[tuple[list[Direction], list[Direction]]]:
-    """Yield, for each head, the strongest singular directions of OV, and those of QK, as scores of tokens.
+    """Yield two lists for each head: the strongest directions of its OV, and of its QK, the largest first.
 
     Dot products with token embeddings score what OV reads and QK compares; logits minus their mean score what OV
-    writes. Of other layers, only norms count. Raises CheckpointError, which names `where`, for NaN or inf in matrices.
+    writes. Other layers act only by their norms. CheckpointError names `where` for NaN or inf in matrices.
     """
     below = [block for block in model.blocks[:layer] if not block.pre_norm][::-1]
     factors = factors_of(model.blocks[layer], heads)

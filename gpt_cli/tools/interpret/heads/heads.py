@@ -1,4 +1,4 @@
-"""`gpt heads`: scores, ablation, circuits and promoted tokens of heads; max-activating passages, also by step."""
+"""`gpt heads`: score heads and, on request, ablate them and list their circuits, promoted tokens and top passages."""
 
 from __future__ import annotations
 

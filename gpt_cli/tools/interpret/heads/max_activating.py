@@ -40,11 +40,11 @@ class Passage:
 
 
 class Passages:
-    """The `most` passages of each head with the largest output norms; passages of one head do not overlap.
+    """Collector of the `most` passages of each head with the largest output norms; a head's passages do not overlap.
 
-    A window's first token attends to itself alone and is never a peak. Memory does not grow with the text. `add` raises
-    CheckpointError, which names `where`, for outputs that are not finite. `values` [layers][heads][passages] are this
-    model's output norms at the peaks of `others`, the passages of another checkpoint.
+    `add` searches windows for passages, and `top` [layers][heads] has the best ones so far. A window's first token,
+    which attends to itself alone, is never a peak. `values` [layers][heads][passages] are this model's output norms at
+    the peaks of `others`, passages of another checkpoint. CheckpointError names `where` for NaN or inf.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Passages:
         self._roots = [written_root(model, layer, heads) for layer in layers]
 
     def add(self, row: int, stages: Stages, starts: np.ndarray) -> None:
-        """Search the `stages` of layer `layers[row]` for passages, in windows that begin at the tokens `starts` [B]."""
+        """Search windows that begin at tokens `starts` [B]; `stages` are their attention in layer `layers[row]`."""
         # the norm of P h, which a head adds: that of R h is the same, and no vector of D numbers is made for each head
         sizes = torch.einsum("hjk,bhtk->bhtj", self._roots[row], stages.heads).norm(dim=-1)  # [B, heads, T]
         require_finite(sizes, "outputs of heads", self._where)
@@ -117,7 +117,7 @@ class Passages:
 
 @torch.no_grad()
 def written_root(model: GPT, layer: int, heads: Sequence[int]) -> Tensor:
-    """Return each head's R [min(K, D), K] with ||R h|| = ||P h||, where the head adds P h to the residual stream."""
+    """Return R [heads, min(K, D), K] with ||R h|| = ||P h||, where a head with output h [K] adds P h to the stream."""
     columns = head_columns(model.blocks[layer])[list(heads)]
     return torch.linalg.qr(columns.cpu(), mode="r").R.to(columns.device)  # not every device decomposes
 
@@ -142,7 +142,7 @@ def _row(passage: Passage, ids: Ids, tokenizer: Tokenizer, largest: float) -> Ro
 
 
 def whole_characters(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """Return the text of each token; the first token of a character that spans several has the whole character."""
+    """Return the text of each token; a character that spans several tokens is in the text of the first alone."""
     token_bytes = tokenizer.token_bytes
     parts = [END_OF_TEXT.encode() if token == tokenizer.end_of_text else token_bytes[token] for token in ids]
     owners = [number for number, part in enumerate(parts) for _ in part]

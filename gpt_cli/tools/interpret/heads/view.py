@@ -71,7 +71,7 @@ def labels_of(scores: HeadScores, num_tokens: int) -> list[Row]:
 
 @dataclass(frozen=True)
 class HeadsView(View):
-    """How to show findings of `gpt heads`: scores, loss changes, and the list `heads` of labels, tokens and passages.
+    """View of `gpt heads`: scores, loss changes, and the list `heads` with each head's label, tokens and passages.
 
     `sort` names the column whose highest values come first. `losses` has a run's training and validation loss by step;
     if None, the loss of a step is that of the prompt.
@@ -100,8 +100,8 @@ class HeadsView(View):
     def csv_rows(self, finding: Finding) -> list[Row]:
         """Return a row for each head, or, for several steps, for each step and head.
 
-        A passage has its text and peak. Columns layer_... repeat the figures of a head's layer; columns such as q_L0_H3
-        have composition scores with lower heads. By step, passages have output norms at the last step's peaks.
+        Columns layer_... repeat the figures of a head's layer; columns such as q_L0_H3 have composition scores with
+        lower heads. Passages have text and peak or, for several steps, the output norm at the last step's peak.
         """
         if finding.stacked:
             rows = super().csv_rows(finding)
@@ -133,9 +133,9 @@ class HeadsView(View):
     def tables(self, finding: Finding, width: int, marks: tuple[str, str] = BRACKETS) -> list[Rows]:
         """Return tables of heads, passages and circuits, with the peak token of each passage between `marks`.
 
-        By step, a row names the strongest head for each kind of attention, or, with `sort`, has the scores of the heads
-        that are highest at the last step. For passages by step, a row has the ratio of a head's output norm at its
-        passages to the mean norm, for the heads with the largest ratios at the last step; a table of passages follows.
+        For several steps, a row names a step's strongest head for each kind of attention. With `sort`, a row has the
+        scores of the heads that are highest at the last step. For passages, a row has, for some heads, the output norm
+        at the head's passages divided by the head's mean norm; a table of passages follows.
         """
         if finding.stacked:
             return self._by_step(finding, width, marks)

@@ -93,7 +93,7 @@ def read_layers(
     count: Callable[[int], object],
     maps: Maps | None = None,
 ) -> list[Seen]:
-    """Return each window's predictions of `layers`; `count` receives the number of tokens of each finished window."""
+    """Return predictions of `layers` on each window (tuned lens with `maps`); `count` receives its number of tokens."""
     seen = []
     for (start, end), (first, last) in zip(text.windows, text.targets, strict=True):
         ids, following = (
@@ -151,11 +151,10 @@ def _predictions(model: GPT, stream: Tensor, where: str, maps: Maps | None = Non
 def lens_figures(
     layers: Sequence[int], seen: Sequence[Seen], mapped: Sequence[Seen] = (), *, of_prompt: bool = False
 ) -> tuple[Figure, ...]:
-    """Return each measure of the predictions as a mean over tokens with its standard error over windows: [layer].
+    """Return figures [layer] of loss, rank, probability and divergence: means over tokens, errors over windows.
 
-    For a prompt, return the values by position too: [layer, position]. The predictions of a tuned lens, `mapped`, add
-    the same figures, and the gains: how much the maps lower loss and divergence. The standard error of a gain is that
-    of the differences in each window.
+    `seen` has the predictions on each window. `mapped` has those of a tuned lens, which add figures such as tuned_loss
+    and gains: how much the maps lower loss and divergence. `of_prompt` adds values by position [layer, position].
     """
     windows = {name: [getattr(each, name) for each in seen] for name in MEASURES}
     if mapped:

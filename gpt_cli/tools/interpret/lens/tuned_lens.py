@@ -73,13 +73,13 @@ class Maps:
 
 @dataclass(frozen=True)
 class Tuned:
-    """Trained maps, the sources of their training text, whether these are --data, training steps, and file, if any."""
+    """Trained maps of a tuned lens; `text` has the sources of their training text, which is --data if `of_data`."""
 
     maps: Maps
     text: str | list[str]
     of_data: bool
-    steps: int
-    path: str | None = None
+    steps: int  # of the training
+    path: str | None = None  # of the file that stores the maps
 
 
 def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host: Host) -> Tuned:

@@ -32,7 +32,7 @@ CELL_BYTES = 4 * (len(_OF_PAGE) + 1)  # of a layer at a token, before compressio
 
 
 class LensView(View):
-    """How to show findings of `gpt lens`: mean loss, rank, probability and divergence [layer].
+    """View of `gpt lens`: mean loss, rank, probability and divergence [layer].
 
     A tuned lens adds tuned_loss etc.; a prompt adds position_loss etc. [layer, position], and the list `positions`.
     """
@@ -139,8 +139,8 @@ LENS = LensView()
 def lens_content(frames: Sequence[Sequence[Row]], lens: str = "") -> dict[str, object]:
     """Return page content of `frames`, each a list like `positions` of `gpt lens --json`, with a row for each token.
 
-    `numbers` [frames, 5, L, T] hold the 5 quantities of _OF_PAGE; `tokens` [frames, L, T] are indices of `texts`.
-    `lens` is the prefix of the keys to read, such as tuned_.
+    `lens` is the prefix of the keys to read: tuned_, or none. The result's `tokens` [frames, L, T] are indices of its
+    `texts`, and its `numbers` [frames, 5, L, T] are the quantities that _OF_PAGE names.
     """
     cells = [[row for each in positions for row in each["layers"]] for positions in frames]
     shape = len(frames), len(frames[0]), len(frames[0][0]["layers"])  # [frames, T, L]

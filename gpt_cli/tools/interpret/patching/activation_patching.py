@@ -39,7 +39,7 @@ class Task(NamedTuple):
 
 
 class PatchMeasurement(NamedTuple):
-    """Metric on both prompts of P pairs, [P] each, and its exact and estimated changes by patches, [P, ...] if any."""
+    """Metric on the clean and corrupt prompts of P pairs, [P]; its exact and estimated changes, [P, ...] or None."""
 
     clean: np.ndarray
     corrupt: np.ndarray
@@ -60,7 +60,10 @@ def measure_patches(
     request: PatchRequest,
     count: Callable[[int], object],
 ) -> PatchMeasurement:
-    """Measure the metric on both prompts of each pair, and its change by each patch; CheckpointError for NaN or inf."""
+    """Measure the metric on both prompts of each task, and its change by each patch; CheckpointError for NaN or inf.
+
+    A patch replaces a unit in `chosen` of a layer in `target`, or the edge in `target`, at one of `positions`.
+    """
     model, metrics, changes, estimates = loaded.model, list[list[float]](), list[np.ndarray](), list[np.ndarray]()
     for task in tasks:
         with torch.no_grad():
@@ -90,7 +93,7 @@ def record(model: GPT, ids: Tensor) -> Recorded:
 
 
 def metric(model: GPT, x: Tensor, task: Task) -> Tensor:
-    """Logit of `answer` minus that of `against`, if any, else its log-probability: final stream x [N, D] -> [N]."""
+    """Metric of final streams x: logit of `answer` minus that of `against`, or its log-probability: [N, D] -> [N]."""
     if task.against is not None:
         # in float64, where the order of a sum does not show: a whole clean stream gives the clean metric
         seen, weights = (
@@ -171,10 +174,10 @@ def head_change(block: Block, head: int, change: Tensor) -> Tensor:
 
 
 def finish(model: GPT, recorded: Recorded, start: int, changed: Mapping[int, Tensor]) -> Tensor:
-    """Compute the last position's final residual stream for N variants of a run: [N, D], in the order of their layers.
+    """Compute the last position's final residual stream in N variants of a recorded forward pass: [N, D].
 
     `changed` maps a layer to n variants of the residual stream after its block, from position `start` on:
-    [n, T - start, D]. All variants go through a block together, at most `tokens_at_once` tokens at a time.
+    [n, T - start, D]. The N variants are those of all layers, the lowest layer first.
     """
     first, last = min(changed), len(model.blocks) - 1
     running = changed[first]
@@ -242,8 +245,8 @@ def _by_part(recorded: Recorded) -> dict[str, list[Tensor]]:
 def along(model: GPT, clean: Recorded, corrupt: Recorded, task: Task, edge: Edge, positions: Positions) -> Tensor:
     """Change of the metric on the corrupt prompt when one edge is patched: [inputs, positions of the sender].
 
-    The receiver reads the sender's clean output; all parts between keep their outputs on the corrupt prompt. For a
-    head, the inputs are all together, then queries, keys, values; other receivers have one. Goldowsky-Dill et al. 2023.
+    The receiver reads the sender's clean output; all parts between keep their outputs on the corrupt prompt. A head
+    has four INPUTS (all together, queries, keys, values); other receivers have one. Goldowsky-Dill et al. 2023.
     """
     base = metric(model, corrupt[-1].resid_post[:, -1], task)
     sender, between = corrupt[edge.layer], corrupt[edge.layer : edge.to_layer]

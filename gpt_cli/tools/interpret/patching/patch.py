@@ -272,10 +272,9 @@ def _patch_figures(
 
 
 def shares(changes: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Share of the `gaps` [P], clean minus corrupt metric, that `changes` [P, ...] recover, and its error: [...] each.
+    """Return the mean of `changes` [P, ...] divided by the mean of `gaps` [P], and the standard error: [...] each.
 
-    The share is a ratio of means: a pair whose metric hardly differs has little weight, whereas a mean of ratios would
-    explode. The standard error of this ratio over pairs (`evaluation.nll.standard_error`) is NaN for one pair.
+    `gaps` are clean minus corrupt metric of P pairs, and the quotient is the share recovered. Errors are NaN for P = 1.
     """
     errors = np.array([standard_error(row, gaps) for row in changes.reshape(len(gaps), -1).T], float)  # None is NaN
     return changes.sum(0) / gaps.sum() + 0.0, abs(errors).reshape(changes.shape[1:])

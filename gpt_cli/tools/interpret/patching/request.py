@@ -65,7 +65,7 @@ class Pair(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """Edge from a head (`layer`, `head`) to a part `to` that reads its output: a head, feed_forward or logits."""
+    """Edge from head (`layer`, `head`) to what reads its output (`to_layer`, `to`): a head, feed_forward or logits."""
 
     layer: int
     head: int
@@ -74,7 +74,7 @@ class Edge(NamedTuple):
 
 
 class ToPatch(NamedTuple):
-    """Pairs of prompts, the layers and heads or the edge to patch, and the header of the checkpoint."""
+    """What `gpt patch` works on: pairs of prompts, layers and heads to patch (or an edge), and the checkpoint."""
 
     pairs: list[Pair]
     layers: tuple[int, ...]

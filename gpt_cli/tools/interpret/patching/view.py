@@ -41,9 +41,9 @@ _TITLES = {
 
 
 class PatchView(View):
-    """How to show findings of `gpt patch`: the share of the metric that each patch recovers, [part, layer, position].
+    """View of `gpt patch`: the share of the metric that each patch recovers, [part, layer, position].
 
-    Heads are parts, such as H3. The position None stands for all positions together. An edge has [input, position].
+    Each head is a part, such as H3. The position None means all positions together. An edge has [input, position].
     """
 
     tabled: ClassVar = {"rows": PLACES}
@@ -177,7 +177,7 @@ def label(finding: Finding, position: int | None, limit: int = LABEL) -> str:
 def strongest(
     rows: Sequence[Row], part: str, figure: str, together: int = STRONGEST, each: int = STRONGEST
 ) -> list[Row]:
-    """Return rows of a part with the largest |`figure`|: `together` for all positions at once, then `each` for one."""
+    """Return a part's rows with the largest |figure|: `together` with all positions patched, then `each` with one."""
     of_part = sorted((row for row in rows if row["part"] == part), key=lambda row: -abs(row[figure]))
     placed = [row for row in of_part if row["position"] is not None and abs(row[figure]) >= LEAST]
     return [row for row in of_part if row["position"] is None][:together] + placed[:each]
@@ -189,7 +189,7 @@ def parts_by_step(finding: Finding) -> list[str]:
 
 
 def shares_by_unit(finding: Finding, kind: str) -> Figure:
-    """Return the share that each layer or head of a part recovers, all positions patched: [place] or [step, place].
+    """Return the share that layers or heads of part `kind` recover, all positions patched: [place] or [step, place].
 
     For the residual stream, the figure is of the last position, since all positions together recover everything.
     """
