@@ -37,7 +37,7 @@ _MOST_POINTS = 2000  # of a curve, more than the page is wide
 
 @dataclass(frozen=True)
 class Film(Result):
-    """A page of a run's attention by training step: a frame for every `every`-th snapshot, counted from the last."""
+    """A page of a run's attention by training step: one frame for each `every`-th snapshot, counted from the last."""
 
     run: str
     content: dict[str, object] = field(repr=False)  # of the page, with the weights of all frames
@@ -155,7 +155,7 @@ def read_frames(
 def frames_apart(
     num_snapshots: int, num_heads: int, num_tokens: int, most_bytes: int = MOST_BYTES, num_cells: int = 0
 ) -> int:
-    """Return the least n such that a page holds every n-th snapshot, of `num_heads` maps and `num_cells` lens cells."""
+    """Return the least n for which a page holds every n-th snapshot: `num_heads` maps, `num_cells` lens predictions."""
     frame = num_heads * (num_tokens * (num_tokens + 1) // 2 + 4 * len(COLUMNS) + 1)
     frame += CELL_BYTES * num_cells
     return -(-num_snapshots // max(1, most_bytes // frame))

@@ -293,7 +293,7 @@ class ReadingRequest(PromptRequest):
             raise UsageError(flag, f"{flag} needs ‹prompt› or ‹prompt_file›", hint=hint)
 
     def reading(self, host: Host, heads: str | None = None) -> ToInspect:
-        """Return the layers, heads, and prompt or text to inspect; raises UsageError for any that the model lacks."""
+        """Return layers, heads, and prompt or text to inspect; UsageError for layers or heads that the model lacks."""
         header = find_header(self.run, self.checkpoint, host)
         chosen = chosen_heads(header, self.layers, heads)
         if self.prompted:

@@ -50,7 +50,7 @@ class Text:
 def encode_prompt_of(target: ToInspect, loaded: Loaded, *, truncate: bool | None, least: int = 1) -> Text:
     """Return the encoded prompt; DataError if it is too long, cannot be encoded, or has fewer than `least` tokens.
 
-    If `truncate`, a prompt that is too long loses its first tokens instead; None if the command has no such flag.
+    With `truncate`, drop the first tokens of a prompt that is too long; it is None if the command has no such flag.
     """
     assert target.prompt is not None
     longest = loaded.config.model.context_length
@@ -85,7 +85,7 @@ def open_text(
     """Open the text of --data `sources`, or, if there are none, the validation text of the first model's run.
 
     Returns the text, its sources, and for each of `models`, pairs (name, model), the approximate share of --data on
-    which it was trained. A notice names models trained only on answers, because this text includes other tokens.
+    which it was trained. A notice names models trained only on answers, since they read all tokens of this text.
     """
     shares = list[tuple[str, float]]()
     if sources:

@@ -171,7 +171,7 @@ class Window:
 
 @torch.no_grad()
 def compare_window(models: Sequence[GPT], window: Tensor, wheres: Sequence[str]) -> Window:
-    """Compare two models' predictions of ids 1 to N of `window` [N + 1]; for NaN, CheckpointError names `wheres`."""
+    """Compare how two models predict ids 1 to N of `window` [N + 1]; for NaN or inf, the error names `wheres`."""
     first, second = models
     ids, following = window[:-1], window[1:]
     heads = have_same_heads(first, second)

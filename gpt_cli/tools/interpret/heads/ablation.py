@@ -1,4 +1,4 @@
-"""Ablation of heads (`gpt heads`): how much the loss rises without each head, all heads of a layer in one pass."""
+"""Ablation of heads (`gpt heads --ablate`): how much the loss rises without each head, or without each layer."""
 
 from __future__ import annotations
 

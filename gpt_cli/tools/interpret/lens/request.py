@@ -40,7 +40,7 @@ class LensRequest(ReadingRequest):
     exclusive = (*ReadingRequest.exclusive, ("over_training", "checkpoint", "tuned"))
 
     def find(self, host: Host) -> ToInspect:
-        """Return layers and prompt or text to read; UsageError for wrong layers or `out`, or `tuned` for one block."""
+        """Return layers and prompt or text to read; UsageError for wrong layers or `out`, or `tuned` with one block."""
         if self.truncate:
             self.require_prompt("‹truncate›", host)
         if self.out is not None:

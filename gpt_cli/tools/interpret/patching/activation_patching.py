@@ -93,7 +93,7 @@ def record(model: GPT, ids: Tensor) -> Recorded:
 
 
 def metric(model: GPT, x: Tensor, task: Task) -> Tensor:
-    """Metric of final streams x: logit of `answer` minus that of `against`, or its log-probability: [N, D] -> [N]."""
+    """Logit of `answer` minus logit of `against`, or, without `against`, log-probability: streams x [N, D] -> [N]."""
     if task.against is not None:
         # in float64, where the order of a sum does not show: a whole clean stream gives the clean metric
         seen, weights = (

@@ -177,7 +177,7 @@ def label(finding: Finding, position: int | None, limit: int = LABEL) -> str:
 def strongest(
     rows: Sequence[Row], part: str, figure: str, together: int = STRONGEST, each: int = STRONGEST
 ) -> list[Row]:
-    """Return a part's rows with the largest |figure|: `together` with all positions patched, then `each` with one."""
+    """Return a part's rows with the largest |figure|: up to `together` of all positions, then up to `each` of one."""
     of_part = sorted((row for row in rows if row["part"] == part), key=lambda row: -abs(row[figure]))
     placed = [row for row in of_part if row["position"] is not None and abs(row[figure]) >= LEAST]
     return [row for row in of_part if row["position"] is None][:together] + placed[:each]
@@ -203,7 +203,7 @@ def shares_by_unit(finding: Finding, kind: str) -> Figure:
 def best_place(finding: Finding, kind: str) -> str:
     """Return the name of a part's layer or head with the largest absolute share, and the share; a dash if all are NaN.
 
-    For the residual stream, return the first layer that recovers half, since the last layer always recovers all.
+    For the residual stream, return the first layer that recovers half, if any, as the last layer always recovers all.
     """
     shares = shares_by_unit(finding, kind)
     best = farthest(shares, 1)
