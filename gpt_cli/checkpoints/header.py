@@ -207,7 +207,7 @@ class Progress:
     evaluated_step: Step = 0  # the last step that was evaluated
     smoothed_loss: Figure | None = None  # the mean of the losses so far that `gpt train` shows
     began_from: str | None = None  # the name of the model whose weights step 0 had; None for random ones
-    teachers: tuple[Step, ...] = ()  # the step after which the first of two models ended, and taught the second
+    teachers: tuple[Step, ...] = ()  # the last step of each model before the current one
     model_elapsed: Seconds = 0.0  # when the present model began
 
     @classmethod

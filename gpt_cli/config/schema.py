@@ -168,6 +168,11 @@ class TrainConfig(Section):
         description="share of the steps or of the time for a first model; a second model, the result of the run, then "
         "learns from the text, from counts of its n-grams, and from the first; null means one model",
     )
+    num_models: Annotated[int, Field(ge=2, le=64), Whole, LEARNING] = Field(
+        default=2,
+        description="models that a run with teacher_share trains in turn; of more than two, the first teaches all but "
+        "the last, which learns from those and from counts of n-grams",
+    )
     rank: Annotated[Count | None, LEARNING] = Field(
         default=None,
         description="rank of the changes to the matrices inside blocks, with which a training with --init-from takes "
@@ -246,6 +251,11 @@ class TrainConfig(Section):
         return self.micro_batch_size or self.batch_size
 
     @property
+    def num_teachers(self) -> int:
+        """Number of models that a run trains before the last one."""
+        return 0 if self.teacher_share is None else self.num_models - 1
+
+    @property
     def trains_all(self) -> bool:
         """Whether every weight of the model trains."""
         return self.rank is None and self.freeze is None
@@ -277,7 +287,10 @@ class TrainConfig(Section):
             yield Misfit(("micro_batch_size", "batch_size"), f"{wrong}, as {divisors(self.batch_size)} would")
 
     def key_uses(self) -> Iterable[tuple[str, bool, str]]:
-        return [("muon_learning_rate", self.optimizer == "muon", "train.optimizer adamw")]
+        return [
+            ("muon_learning_rate", self.optimizer == "muon", "train.optimizer adamw"),
+            ("num_models", self.teacher_share is not None, "train.teacher_share null"),
+        ]
 
 
 class InspectConfig(Section):

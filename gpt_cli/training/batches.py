@@ -15,7 +15,7 @@ from gpt_cli.config import Config
 from gpt_cli.errors import UsageError
 from gpt_cli.text.sft_examples import Examples, pack
 from gpt_cli.text.token_files import Ids, TokensOnDisk
-from gpt_cli.training.taught_targets import TaughtTargets
+from gpt_cli.training.taught_targets import TARGETS_OF_LAST, TaughtTargets
 
 # an epoch of more windows has an order that is computed place by place: a list takes a second and 32 MB
 LISTED_WINDOWS = 2**22
@@ -82,7 +82,9 @@ class Batches:
         Each target is the next token; with a teacher, some targets are drawn instead (`TaughtTargets`).
         """
         if self.taught_targets is not None:
-            return Sequences(*numbers.split(self.context_length, dim=1))
+            inputs, targets = numbers[:, : self.context_length], numbers[:, self.context_length :]
+            several = self.taught_targets.num_targets > 1
+            return Sequences(inputs, targets.view(*inputs.shape, -1) if several else targets)
         if isinstance(self.ids, Tensor):
             numbers = self.ids[numbers[:, None] + torch.arange(self.context_length + 1, device=numbers.device)]
         windows = numbers.long()
@@ -143,6 +145,8 @@ def batches_of(ids: Ids | Examples, config: Config, device: torch.device) -> Bat
             what = "questions with answers" if isinstance(ids, Examples) else "a text that stays on the disk"
             raise UsageError("train.teacher_share", f"no model teaches {what}", hint="‹train.teacher_share=null›")
         taught = TaughtTargets(ids.astype(np.int64), train.seed)
+        if train.num_teachers > 1:
+            taught.num_targets = TARGETS_OF_LAST
     if isinstance(ids, Examples):
         return PackedBatches(ids, length, train.batch_size, train.seed)
     moved = ids if isinstance(ids, TokensOnDisk) else torch.from_numpy(ids.astype(np.int32)).to(device)

@@ -55,7 +55,7 @@ class Prepared:
         """The estimated bytes of the run directory at the end: checkpoints with optimizer state, and best weights."""
         trained = self.num_trained or self.costs.parameters
         to_continue = self.costs.parameters + self.config.train.stored_per_weight * trained
-        num_checkpoints = self.config.train.keep_checkpoints + (self.config.train.teacher_share is not None)
+        num_checkpoints = self.config.train.keep_checkpoints + self.config.train.num_teachers
         return 4 * (to_continue * num_checkpoints + self.costs.parameters)
 
     def __str__(self) -> str:

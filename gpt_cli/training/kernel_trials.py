@@ -60,7 +60,7 @@ def choose_kernels(state: TrainingState, warn: Notify) -> None:
     fits = fits and not packed and None in sizes.windows
     has_kernel = bool(sizes.dropout) and fits and bool(find_spec("triton"))
     state.model.use_kernel(_choose(state, "attention", "triton", has_kernel, attention, warn))
-    has_loss = compiled and not packed
+    has_loss = compiled and not packed and train.num_teachers < 2
     if has_loss and begins and (free := free_memory(device)) is not None:
         # on an H100, the compiled loss took the memory of the logits in float32 once more (note 0004)
         logits_bytes = 4 * shape[0] * shape[2] * state.model.vocab_size

@@ -124,7 +124,8 @@ def _begin_next_model(run: Run, watch: Watch, host: Host) -> None:
         run.finish_writing()
         if run.progress != run.saved:
             run.save()
-    teach(run.state, run.state.evaluated_model, run.progress.step, host, watch)
+        run.finish_writing()
+    teach(run.state, (*run.progress.teachers, run.progress.step), run.directory, host, watch)
     run.state.begin_next_model()
 
 

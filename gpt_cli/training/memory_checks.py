@@ -84,7 +84,7 @@ def require_space(run: Run) -> None:
     num_saved = len(run.directory.steps()) if run.progress.step else 0
     snapshots = 0
     # the new one is written before the oldest is removed
-    at_once = settings.keep_checkpoints + (settings.teacher_share is not None) + 1
+    at_once = settings.keep_checkpoints + settings.num_teachers + 1
     if settings.max_steps is not None:
         num_saves = -(-(settings.max_steps - run.progress.step) // settings.save_every)
         at_once = min(num_saved + num_saves, at_once)

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.common.host import Host, Notify, ignored
 from gpt_cli.common.machine.cpu_contention import sharing
@@ -74,8 +73,7 @@ def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] 
         corpus, text = load_text(start, config, tokenizer, directory, host, ranks, of_sweep=plan.of_sweep)
         state = _state(start, config, text, initial_weights, host, ranks)
     if teachers := state.progress.teachers:
-        teacher = read_checkpoint(directory.step_file(teachers[-1])).build_model().to(state.device)
-        teach(state, teacher, teachers[-1], host)
+        teach(state, teachers, directory, host)
     # ranks that compile and ranks that do not would wait for each other in different places
     must_compile = ranks.size > 1 or (is_new and start.config.train.compile == "on")
     with fitting_device(config, ranks.size):

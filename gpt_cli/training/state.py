@@ -117,7 +117,8 @@ class TrainingState:
         assert self.config.train.ema_decay is not None
         earlier = self.progress.step - self.progress.model_step
         decay = min(self.config.train.ema_decay, earlier / (earlier + 1))
-        torch._foreach_lerp_(list(self.average.parameters()), list(self.model.parameters()), 1 - decay)
+        averages, weights = list(self.average.parameters()), list(self.model.parameters())
+        torch._foreach_lerp_(averages, weights, 1 - decay)  # type: ignore[attr-defined]
 
     @property
     def ranks(self) -> Ranks:

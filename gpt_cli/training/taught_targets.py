@@ -9,8 +9,9 @@ import numpy as np
 
 from gpt_cli.common.rng import random_words, stream_key
 
-# shares of the targets, once there is a teacher (note 0066)
-TEACHER, COUNTS = 0.35, 0.15
+# shares of the targets, once there is a teacher; of the last of several models, the teachers' share (note 0066)
+TEACHER, COUNTS, OF_LAST = 0.35, 0.15, 0.85
+TARGETS_OF_LAST = 8  # of each position in a step of the last of several models
 BYTES_PER_TOKEN = 350  # of memory, at most, while the text is counted; the draws of a teacher included
 ORDER = 8  # the longest context that is counted, in tokens
 _ROUNDS = 12  # of fitting how much a context is trusted
@@ -27,23 +28,31 @@ class TaughtTargets:
     ids: np.ndarray
     seed: int
     draws: np.ndarray | None = None
+    num_targets: int = 1  # of each position; they are equal until `is_last`
+    is_last: bool = False  # whether the model is the last of more than two, which learns from teachers and counts alone
 
     @cached_property
     def counts(self) -> NgramCounts:
         return NgramCounts(self.ids)
 
     def __call__(self, positions: np.ndarray, step: int) -> np.ndarray:
-        """Return the targets of a step for text indices `positions` [B, T]: int64 [B, T] ids, some of them drawn."""
+        """Return the targets of a step for text indices `positions` [B, T]: int64 ids [B, T * num_targets]."""
+        if not self.is_last:
+            return np.repeat(self._drawn(positions, step, TEACHER), self.num_targets, axis=1)
+        return self._drawn(np.repeat(positions, self.num_targets, axis=1), step, OF_LAST)
+
+    def _drawn(self, positions: np.ndarray, step: int, teacher: float) -> np.ndarray:
+        """Return an id for each of `positions`, which is of a teacher with probability `teacher`."""
         targets = self.ids[positions]
         if self.draws is None:
             return targets
         uniform = random_words(stream_key(self.seed, "taught", step), 0, positions.size) / 2.0**32
-        of_teacher = np.flatnonzero(uniform < TEACHER)
-        columns = (uniform[of_teacher] / TEACHER * self.draws.shape[1]).astype(np.int64)
+        of_teacher = np.flatnonzero(uniform < teacher)
+        columns = (uniform[of_teacher] / teacher * self.draws.shape[1]).astype(np.int64)
         flat, drawn = positions.ravel(), targets.ravel()
         drawn[of_teacher] = self.draws[flat[of_teacher], columns]
-        counted = np.flatnonzero((uniform >= TEACHER) & (uniform < TEACHER + COUNTS))
-        drawn[counted] = self.counts.draw(flat[counted], (uniform[counted] - TEACHER) / COUNTS)
+        counted = np.flatnonzero((uniform >= teacher) & (uniform < teacher + COUNTS))
+        drawn[counted] = self.counts.draw(flat[counted], (uniform[counted] - teacher) / COUNTS)
         return drawn.reshape(positions.shape)
 
 

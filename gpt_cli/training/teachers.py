@@ -1,41 +1,43 @@
-"""Train two models in one run; the first model becomes the teacher of the second.
+"""Train several models in one run, one after another, of which some teach others.
 
-Furlanello et al. 2018, "Born-Again Neural Networks", arXiv 1805.04770: the second model has the same size, begins with
-other random weights, and learns from the text and from the predictions of the first model. Here some targets are drawn
-from the teacher's probabilities, and some from n-gram counts of the text (`TaughtTargets`).
+Furlanello et al. 2018, "Born-Again Neural Networks", arXiv 1805.04770: a model of the same size, with other random
+weights, learns from the text and from the predictions of the first model. Where there are more than two, the last model
+learns from the mean of the predictions of all but the first (Hinton et al. 2015, arXiv 1503.02531). Targets are drawn
+from a teacher's probabilities, and some from n-gram counts of the text (`TaughtTargets`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 
+from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.header import Progress
+from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.common.host import Host, both
 from gpt_cli.common.machine.devices import autocast
 from gpt_cli.common.rng import random_words, stream_key
 from gpt_cli.config import TrainConfig
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.model import GPT
-from gpt_cli.model.gpt import without_dropout
 from gpt_cli.text.token_files import windows
 from gpt_cli.training.batches import Batches
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.validation import evaluation_batch_size
 
-DRAWS = 32  # of a teacher for each position
+DRAWS = 32  # of the teachers for each position
 
 
 def model_ends(progress: Progress, settings: TrainConfig) -> bool:
-    """Return whether the first model has used its share of steps or time, so that the second model begins."""
-    share, steps, seconds = settings.teacher_share, settings.max_steps, settings.max_time
-    if share is None or progress.teachers or progress.step == 0:
+    """Return whether the current model has used its part of the steps or the time, so that the next model begins."""
+    steps, seconds, end = settings.max_steps, settings.max_time, _end_of_model(progress, settings)
+    if end == 1.0 or progress.step == progress.model_step:
         return False
-    return (steps is not None and progress.step >= steps * share) or (
-        seconds is not None and seconds * share <= progress.elapsed < seconds
+    return (steps is not None and progress.step >= steps * end) or (
+        seconds is not None and seconds * end <= progress.elapsed < seconds
     )
 
 
@@ -43,39 +45,71 @@ def settings_of_model(progress: Progress, settings: TrainConfig) -> TrainConfig:
     """Return the settings with max_steps and max_time reduced to the current model's part of the run."""
     if settings.teacher_share is None:
         return settings
-    share = 1.0 if progress.teachers else settings.teacher_share
-    steps, seconds = settings.max_steps, settings.max_time
+    steps, seconds, end = settings.max_steps, settings.max_time, _end_of_model(progress, settings)
     return settings.model_copy(
         update={
-            "max_steps": None if steps is None else max(1, math.ceil(steps * share) - progress.model_step),
-            "max_time": None if seconds is None else seconds * share - progress.model_elapsed,
+            "max_steps": None if steps is None else max(1, math.ceil(steps * end) - progress.model_step),
+            "max_time": None if seconds is None else seconds * end - progress.model_elapsed,
         }
     )
 
 
-def teach(
-    state: TrainingState, teacher: GPT, step: int, host: Host, watch: Callable[[], object] = lambda: None
-) -> None:
-    """Draw targets from `teacher`, the model after step `step`; later steps of the training use some of these targets.
+def _end_of_model(progress: Progress, settings: TrainConfig) -> float:
+    """Return the share of the run after which the current model ends.
 
-    `watch` is called between batches. Raises EnvironmentFailure if ranks draw different targets.
+    After the first model, all train equally long, but the last of more than two trains twice as long.
+    """
+    share, number, num_models = settings.teacher_share, len(progress.teachers), settings.num_models
+    if share is None or number >= num_models - 1:
+        return 1.0
+    return round(share + (1 - share) * number / num_models, 9)  # 0.2 + 0.8 / 2 is above 0.6
+
+
+def teach(
+    state: TrainingState,
+    teachers: Sequence[int],
+    directory: RunDirectory,
+    host: Host,
+    watch: Callable[[], object] = lambda: None,
+) -> None:
+    """Draw the targets of the next model from its teachers; `teachers` are the last steps of all models before.
+
+    If the next model is not the last, its teacher is the first model; the last one learns from all others but the
+    first. `directory` has the checkpoints of `teachers`. `watch` is called between batches. Raises EnvironmentFailure
+    if ranks draw different targets.
     """
     assert isinstance(state.batches, Batches)
     taught = state.batches.taught_targets
     assert taught is not None
-    drawing = host.counting("drawing the targets of the teacher", len(taught.ids), "tokens")
-    with drawing as count, without_dropout(teacher):
-        targets = drawn_targets(teacher, taught.ids, state.config.train, step, both(count, watch))
-    if state.ranks.any_differ(int(targets.sum())):
+    taught.is_last = 1 < len(teachers) == state.config.train.num_models - 1
+    chosen = teachers[1:] if taught.is_last else teachers[:1]
+    with host.counting("drawing the targets of the teacher", len(taught.ids) * len(chosen), "tokens") as count:
+        draws = [
+            drawn_targets(
+                read_checkpoint(directory.step_file(step)).build_model().to(state.device),
+                taught.ids,
+                state.config.train,
+                step,
+                both(count, watch),
+                DRAWS // len(chosen) or 1,
+            )
+            for step in chosen
+        ]
+    taught.draws = np.concatenate(draws, axis=1)
+    if state.ranks.any_differ(int(taught.draws.sum())):
         sentence = "the processes draw different targets from the same model, which means a fault of this machine"
-        raise EnvironmentFailure(f"step {step:,}", sentence)
-    taught.draws = targets
+        raise EnvironmentFailure(f"step {teachers[-1]:,}", sentence)
 
 
 def drawn_targets(
-    model: GPT, ids: np.ndarray, settings: TrainConfig, step: int, count: Callable[[int], object] = lambda _: None
+    model: GPT,
+    ids: np.ndarray,
+    settings: TrainConfig,
+    step: int,
+    count: Callable[[int], object] = lambda _: None,
+    num_draws: int = DRAWS,
 ) -> np.ndarray:
-    """Draw DRAWS targets for each position from a model's probabilities: ids [N] -> [N, DRAWS]; `step` seeds the draws.
+    """Draw `num_draws` targets D of each position from a model's probabilities: ids [N] -> [N, D]; `step` is a seed.
 
     The first position has no targets. Each position is predicted from at least half a context, if so many tokens
     precede it. `count` receives the number of tokens done since its last call.
@@ -83,14 +117,14 @@ def drawn_targets(
     C, V = model.config.context_length, model.vocab_size
     device, number = model.token_embedding.weight.device, len(ids) - 1
     length, new = min(C, number), max(1, C // 2)
-    draws = np.zeros((len(ids), DRAWS), np.uint16 if V <= 2**16 else np.int32)
+    draws = np.zeros((len(ids), num_draws), np.uint16 if V <= 2**16 else np.int32)
     starts = np.array([*range(0, number - length, new), number - length])
     key, at_once = stream_key(settings.seed, "teacher", step), evaluation_batch_size(C, V, device)
     for first in range(0, len(starts), at_once):
         chosen = starts[first : first + at_once]
         batch = torch.from_numpy(windows(ids, chosen, length).astype(np.int64)).to(device)
-        numbers = random_words(stream_key(key, first), 0, len(chosen) * length * DRAWS) / 2.0**32
-        uniform = torch.from_numpy(numbers.astype(np.float32)).to(device).view(len(chosen), length, DRAWS)
+        numbers = random_words(stream_key(key, first), 0, len(chosen) * length * num_draws) / 2.0**32
+        uniform = torch.from_numpy(numbers.astype(np.float32)).to(device).view(len(chosen), length, num_draws)
         with torch.inference_mode(), autocast(device, settings.dtype):
             cumulative = torch.softmax(model(batch).float(), dim=-1).cumsum(dim=-1)
         drawn = torch.searchsorted(cumulative, uniform * cumulative[..., -1:]).clamp(max=V - 1).cpu().numpy()

@@ -23,7 +23,12 @@ from gpt_cli.text.tokenizers import Tokenizer
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
-    """Return the mean (or sum) cross-entropy in nats of logits [B, T, V], targets [B, T], in float32 at least."""
+    """Return the mean (or sum) cross-entropy in nats of logits [B, T, V], targets [B, T], in float32 at least.
+
+    Of several targets at a position, targets [B, T, N], it is the mean over all of them.
+    """
+    if targets.dim() == logits.dim():
+        return -_in_full(logits).log_softmax(dim=-1).gather(-1, targets).mean()
     return F.cross_entropy(_in_full(logits).flatten(0, 1), targets.flatten(), reduction=reduction)
 
 

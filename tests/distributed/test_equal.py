@@ -22,7 +22,7 @@ CASES = {
     "grouped-query, rmsnorm, post": "model.attention=grouped_query model.norm=rmsnorm model.norm_position=post "
     "model.bias=false",
     "bfloat16": "train.dtype=bfloat16 model.num_blocks=2",
-    "taught by a model, averaged": "train.teacher_share=0.33 train.ema_decay=0.5",
+    "taught by models, averaged": "train.teacher_share=0.33 train.num_models=3 train.ema_decay=0.5",
     "best weights not the last": "train.eval_tokens=64 train.learning_rate=1 train.schedule=stable train.patience=1",
     "one block, muon": "train.optimizer=muon model.num_blocks=1 model.num_heads=1",
     "muon in bfloat16, rope, n-grams, tied": "train.dtype=bfloat16 train.optimizer=muon model.positions=rope "

@@ -30,7 +30,8 @@ from gpt_cli.checkpoints.run_directory import RunDirectory
 
 FRESH = ()
 WATCHED = ("inspect.prompt=4 squared", "inspect.every=4")
-TAUGHT = ("train.teacher_share=0.33", "train.ema_decay=0.5", "train.keep_checkpoints=1")  # two models of 4 steps and 8
+# three models of 4 steps
+TAUGHT = ("train.teacher_share=0.33", "train.num_models=3", "train.ema_decay=0.5", "train.keep_checkpoints=1")
 CONTINUED = ("train.keep_checkpoints=1", "train.dtype=bfloat16", "model.positions=rope", *WATCHED)
 
 

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from gpt_cli.training.taught_targets import COUNTS, ORDER, TEACHER, NgramCounts, TaughtTargets
+from gpt_cli.training.taught_targets import COUNTS, OF_LAST, ORDER, TEACHER, NgramCounts, TaughtTargets
 from gpt_cli.training.teachers import DRAWS
 
 
@@ -27,6 +27,20 @@ def test_shares_of_the_targets_are_the_teachers_and_those_of_counts() -> None:
     random = TaughtTargets(np.random.default_rng(0).integers(0, 50, 4000), seed=0, draws=targets.draws)
     differing = [((each := random(positions, step)) < 100) & (each != random.ids[positions]) for step in range(20)]
     assert np.mean(differing) == pytest.approx(COUNTS * 49 / 50, abs=0.01)  # counts know nothing, and guess
+
+
+def test_the_last_of_several_models_learns_nothing_from_the_text_itself() -> None:
+    ids = np.random.default_rng(0).integers(0, 50, 4000)
+    targets, positions = TaughtTargets(ids, seed=0, num_targets=8), np.arange(1, 4001).reshape(40, 100) % 4000
+    assert np.array_equal(targets(positions, 7), np.repeat(ids[positions], 8, axis=1))
+    targets.draws = 100 + np.tile(np.arange(DRAWS), (4000, 1))
+    by_position = targets(positions, 7).reshape(40, 100, 8)
+    assert (by_position == by_position[..., :1]).all()  # equal targets are one
+    targets.is_last = True
+    drawn = targets(positions, 7).reshape(40, 100, 8)
+    assert (drawn >= 100).mean() == pytest.approx(OF_LAST, abs=0.01)
+    assert (drawn == ids[positions][..., None]).mean() < 0.01  # counts leave the position itself out
+    assert (drawn != drawn[..., :1]).any()
 
 
 def test_a_position_draws_what_follows_its_longest_trusted_context_elsewhere() -> None:

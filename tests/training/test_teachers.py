@@ -22,7 +22,7 @@ from gpt_cli.errors import UsageError
 from gpt_cli.model import GPT
 from gpt_cli.text.token_files import TokensOnDisk
 from gpt_cli.tools.reports.run_record import read_record
-from gpt_cli.training.batches import batches_of
+from gpt_cli.training.batches import Batches, batches_of
 from gpt_cli.training.events import Stepped
 from gpt_cli.training.loop import train
 from gpt_cli.training.lr_schedule import lr_multiplier
@@ -46,6 +46,17 @@ def test_models_share_the_steps_and_the_rate_falls_for_each() -> None:
         rates.append(lr_multiplier(step - progress.model_step, settings_of_model(progress, by_step)))
     assert ends == [3]
     assert rates == pytest.approx([1, 2 / 3, 1 / 3, 1, 6 / 7, 5 / 7, 4 / 7, 3 / 7, 2 / 7, 1 / 7])
+
+
+def test_after_the_first_model_all_train_equally_long_and_the_last_twice_as_long() -> None:
+    by_step, progress, ends = settings(max_steps=50, teacher_share=0.2, num_models=4), START, list[int]()
+    for step in range(50):
+        progress = replace(progress, step=step)
+        if model_ends(progress, by_step):
+            ends.append(step)
+            progress = replace(progress, teachers=(*progress.teachers, step))
+        assert progress.model_step + (settings_of_model(progress, by_step).max_steps or 0) in (10, 20, 30, 50)
+    assert ends == [10, 20, 30]
 
 
 def test_models_share_the_time() -> None:
@@ -124,10 +135,11 @@ def test_a_new_model_begins_anew_and_its_teacher_stays_on_the_disk(tmp_path: Pat
     assert not torch.equal(tensors(began)["token_embedding.weight"], weights[4])
 
 
-@pytest.mark.parametrize("stop", [2, 3, 4, 9])
-def test_a_run_that_stops_anywhere_goes_on_to_the_same_weights(here: Path, stop: int) -> None:
+@pytest.mark.parametrize(("stop", "num_models"), [(2, 2), (3, 2), (4, 2), (9, 2), (5, 4), (10, 4)])
+def test_a_run_that_stops_anywhere_goes_on_to_the_same_weights(here: Path, stop: int, num_models: int) -> None:
     (here / "text.txt").write_text(CORPUS_TEXT)
-    config = small_config("data.source=text.txt", "train.teacher_share=0.25", "train.ema_decay=0.5")
+    averaged = ("train.teacher_share=0.25", "train.ema_decay=0.5", f"train.num_models={num_models}")
+    config = small_config("data.source=text.txt", *averaged)
     settings = {"train.max_steps": 12, "train.save_every": 5, "train.eval_every": 6}
     whole = gpt_cli.train(config, out="whole", settings=settings).finish()
     for event in gpt_cli.train(config, out="cut", settings=settings):
@@ -137,7 +149,34 @@ def test_a_run_that_stops_anywhere_goes_on_to_the_same_weights(here: Path, stop:
     assert again.summary["validation_loss"] == whole.summary["validation_loss"]
     last = [read_checkpoint(Path(name) / "checkpoints/step-00000012.safetensors") for name in ("whole", "cut")]
     assert_same(dict(last[0].weights), dict(last[1].weights))
-    assert last[0].progress.teachers == last[1].progress.teachers == (3,)
+    assert last[0].progress.teachers == last[1].progress.teachers == ((3,) if num_models == 2 else (3, 6, 8))
+
+
+def test_the_first_model_teaches_all_but_the_last_which_learns_from_those(tmp_path: Path) -> None:
+    run = start(tmp_path / "run", small_config("train.teacher_share=0.2", "train.num_models=4", "train.max_steps=10"))
+    assert isinstance(run.state.batches, Batches)
+    taught = run.state.batches.taught_targets
+    assert taught is not None
+    draws = dict[int, tuple[np.ndarray | None, bool]]()
+    for _ in train(run):
+        draws[run.progress.step] = taught.draws, taught.is_last
+    assert run.progress.teachers == (2, 4, 6)
+    assert list(run.directory.steps())[:3] == [2, 4, 6]
+    models = [read_checkpoint(run.directory.step_file(step)).build_model() for step in (2, 4, 6)]
+    of_first, of_second, of_third = (
+        drawn_targets(model, taught.ids, run.config.train, step, num_draws=num_draws)
+        for model, step, num_draws in zip(models, (2, 4, 6), (DRAWS, DRAWS // 2, DRAWS // 2), strict=True)
+    )
+    assert draws[2] == (None, False)
+    for step, (expected, is_last) in {
+        4: (of_first, False),
+        6: (of_first, False),
+        10: (np.concatenate((of_second, of_third), axis=1), True),
+    }.items():
+        drawn = draws[step][0]
+        assert drawn is not None
+        assert np.array_equal(drawn, expected)
+        assert draws[step][1] == is_last
 
 
 def test_a_signal_right_after_the_second_model_began_leaves_its_teacher(tmp_path: Path) -> None:

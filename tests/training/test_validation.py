@@ -32,6 +32,20 @@ def test_guessing_costs_the_logarithm_of_the_vocabulary() -> None:
     assert found.bits_per_byte == pytest.approx(math.log2(257))
 
 
+def test_several_targets_of_a_position_are_those_of_their_frequencies() -> None:
+    """Loss and gradient are those of torch's cross-entropy against probabilities, here 0.75 and 0.25."""
+    logits = torch.randn(2, 3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    targets = torch.tensor([4, 1, 4, 4]).expand(2, 3, 4)
+    probabilities = torch.zeros(2, 3, 5, dtype=torch.float64)
+    probabilities[..., 4], probabilities[..., 1] = 0.75, 0.25
+    plain = torch.nn.functional.cross_entropy(logits.flatten(0, 1), probabilities.flatten(0, 1))
+    (expected,) = torch.autograd.grad(plain, logits)
+    loss = cross_entropy(logits, targets)
+    (gradient,) = torch.autograd.grad(loss, logits)
+    torch.testing.assert_close(loss, plain, rtol=0, atol=1e-15)
+    torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-15)
+
+
 def test_bits_are_counted_per_byte_of_the_predicted_text() -> None:
     """Four symbols of 3, 3, 1 bytes and end-of-text, which has none."""
     tokenizer = CharTokenizer("今天a")

@@ -39,7 +39,7 @@ class RunRecord(Figures):
     samples: tuple[LoggedSample, ...]  # by step
     environment: Mapping[str, str]  # of the last checkpoint: device, dtype, torch, processor, ...
     corpus: Mapping[str, str | int]  # what the run knows of its text
-    teachers: tuple[int, ...]  # the step after which the first of two models ended, and taught the second
+    teachers: tuple[int, ...]  # the last step of each model before the last one
     differs: Likeness | None  # from the shipped config that it is most like
     last_line_at: float | None  # seconds since 1970: when metrics were last written to
     notes: tuple[str, ...]  # sentences on what could not be read
