@@ -57,7 +57,7 @@ def num_written(num_heads: int, num_tokens: int) -> int:
 
 
 def written_bytes(num_heads: int, num_tokens: int) -> tuple[int, int]:
-    """Estimate the bytes (memory, disk) of one head's token lists (see `num_written`) on a page with `num_heads`."""
+    """Estimate the bytes (memory, disk) for the tokens that a page lists for one of `num_heads` (see `num_written`)."""
     count = 2 * num_written(num_heads, num_tokens) * num_tokens
     return _WRITTEN_MEMORY * count, _WRITTEN_DISK * count
 

@@ -88,10 +88,10 @@ def score_heads(
 def window_batches(
     model: GPT, ids: Ids, windows: Sequence[tuple[int, int]], batch_size: int | None = None, num_targets: int = 0
 ) -> Iterator[tuple[np.ndarray, np.ndarray, Tensor]]:
-    """Yield batches of windows ids[start:end] of equal length T: starts [B], indices [B] in `windows`, and ids.
+    """Yield batches of windows (start, end) of equal length T: their starts [B], indices [B] in `windows`, and ids.
 
     The ids [B, T + num_targets] include the `num_targets` ids after each window, which the model is to predict. B is at
-    most `batch_size`, or as `sequences_at_once` says if that is None.
+    most `batch_size`, or, if that is None, what `sequences_at_once` returns.
     """
     starts, ends = np.array(windows).T
     lengths = ends - starts

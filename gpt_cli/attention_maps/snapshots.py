@@ -63,8 +63,8 @@ class Steps:
 def snapshot_bytes(snapshot: Snapshot) -> bytes:
     """Encode a snapshot as the bytes of a safetensors file; equal snapshots give equal bytes.
 
-    The file has `weights` [L, H, T (T + 1) / 2], the lower triangles row by row in float16, and an array [L, H] for
-    each column of the scores; step, loss, prompt and tokens are JSON in its metadata.
+    The file has the lower triangles of the attention weights, row by row, as float16 `weights` [L, H, T (T + 1) / 2].
+    Each kind of head score is an array [L, H]. The metadata has step, loss, prompt and tokens as JSON.
     """
     triangles = snapshot.weights[..., *np.tril_indices(len(snapshot.tokens))].astype(np.float16)
     about = {part.name: getattr(snapshot, part.name) for part in fields(_About)}

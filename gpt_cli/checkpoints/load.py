@@ -56,7 +56,7 @@ def load(
 def load_for(
     host: Host, path: Path | None, checkpoint: str | None, expected: Header | None = None, *, as_stored: bool = False
 ) -> Loaded:
-    """Load a model for a command; if `host.loaded` has it already, return a copy, which the command may change."""
+    """Load the `checkpoint` (None: best) of `path` (None: newest run), or return a copy of `host.loaded`, if set."""
     if host.loaded is None:
         reuse_memory()
         return load(path, checkpoint, host.warn, expected, as_stored=as_stored)

@@ -188,7 +188,10 @@ class Console:
             progress.close()
 
     def host(self, writing: Callable[[], AbstractContextManager[None]] = nullcontext) -> Host:
-        """Return a Host that shows lines and progress here; a task writes long files in the context `writing()`."""
+        """Return a Host that shows lines and progress here.
+
+        A task writes a long file in the context `writing()`, which can let a stop signal remove the unfinished file.
+        """
         return Host(self.notice, self.warn, self.counting, importing_torch, writing, sys.stdin)
 
     def _line(self, text: str) -> None:

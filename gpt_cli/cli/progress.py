@@ -20,9 +20,9 @@ _WITH_TOTAL = "{desc}{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{r
 
 
 class Meter:
-    """Base class of displays of a task `what`, of `total` units (None: unknown). The first `count` starts the clock.
+    """Base class of progress displays of a task, `what`, that has `total` units, or an unknown number (None).
 
-    A thread calls `beat` each second, because minutes may pass between two counts on a busy machine.
+    The first `count` starts the clock; then a thread calls `beat` each second, as minutes may pass between two counts.
     """
 
     def __init__(self, what: str, total: int | None, unit: str):

@@ -1,3 +1,3 @@
-"""Code that all other packages use: files, results, tables, languages, drawing, the machine."""
+"""Modules that all other packages use, for files, results of commands, tables, translation, drawing and hardware."""
 
 __version__ = "0.2.0"

@@ -19,8 +19,8 @@ DASHES = "—–−"
 def nearest(typed: str, names: Iterable[str], fits: Callable[[str], bool] = lambda _: True) -> str | None:
     """Return the one of `names` most like `typed`; None if none is similar.
 
-    A name must satisfy `fits`, unless it is nearly equal to `typed`. If `typed` has non-ASCII characters, each perhaps
-    a syllable, a name is similar if half of all characters match.
+    A name must satisfy `fits`, unless it is nearly equal to `typed`. Of all characters, 70% must match, or only 50% if
+    `typed` is not ASCII, because one Chinese character may be a whole syllable.
     """
     names = [*names]
     if close := difflib.get_close_matches(typed, names, n=1, cutoff=_EQUAL):

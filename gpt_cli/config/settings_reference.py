@@ -46,7 +46,7 @@ def key_names() -> list[str]:
 
 
 def allowed_values(key: str, details: Mapping[str, Any]) -> list[str]:
-    """Return the values that `key` allows, by its JSON schema `details`: `a whole number from 1 to 9`, `null`."""
+    """Describe the values that the setting `key` allows: ["a number above 0", "null"]; `details` is its JSON schema."""
     kinds = details.get("anyOf", [details])
     return _NOUNS_BY_KEY.get(key) or [word for kind in kinds for word in _alternatives(kind)]
 

@@ -1,4 +1,4 @@
-"""Suggest flags, settings, commands and functions for mistyped names and names of other programs."""
+"""Suggest a flag, setting, command or function for a typo, or for another program's name of it, such as --lr."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def command_meant(word: str, commands: Iterable[str] = ()) -> str | None:
 
 
 def function_meant(name: str, functions: Iterable[str]) -> str | None:
-    """Return the function that a wrong name means, a command's name or a typo of one of `functions`; else None."""
+    """Return the function that a wrong name means: `attention` for attn_dump, a command, or atention; else None."""
     command = (command_meant(name) or f"gpt {name.replace('_', '-')}").removeprefix("gpt ").partition(" -")[0]
     function = FUNCTIONS.get(command, command.replace(" ", "."))
     return function if function.partition(".")[0] in functions else nearest(name, functions)

@@ -88,7 +88,7 @@ class Ranks:
         return part
 
     def all_gather(self, part: Tensor, lengths: Sequence[int]) -> list[Tensor]:
-        """Return the parts of all ranks, by rank; each rank passes its part [N], and N of every rank (`lengths`)."""
+        """Return the tensors `part` [N] of all ranks, in rank order; `lengths` has the length N of each rank's part."""
         return [part]
 
     def gather(self, part: Tensor, lengths: Sequence[int]) -> list[Tensor] | None:

@@ -87,7 +87,7 @@ class Evaluation(Result):
         return self.per_token.as_page(table(_summary(self.runs))) if self.per_token else None
 
     def key_figures(self) -> dict[str, Any]:
-        """Return the names of the runs and their losses."""
+        """Return what `repr` shows: a list of the names of the runs, and a list of their losses."""
         return {name: [result[key] for result in self.runs] for name, key in (("runs", "run"), ("losses", "loss"))}
 
     def parts(self) -> list[Rows | str]:

@@ -203,7 +203,7 @@ class SelfAttention(nn.Module, ABC):
         """
 
     def add_norms(self, head_size: int, epsilon: float | None) -> None:
-        """Add RMSNorms of queries and of keys, each with a gain [K] for all heads, unless `epsilon` is None."""
+        """Add RMSNorms of queries and of keys, with gains [K] that all heads share; do nothing if `epsilon` is None."""
         if epsilon is not None:
             self.query_norm, self.key_norm = HeadNorm(head_size, eps=epsilon), HeadNorm(head_size, eps=epsilon)
 

@@ -73,8 +73,8 @@ class DecodeStep:
 class Cache(ABC):
     """The attention of one layer in decoding: copies of its weights, and a cache slot for each token of B sequences.
 
-    A token attends to `reach` tokens, itself included. The first slot in memory is slot number `base`. The number of
-    slots doubles up to twice the reach, so that old slots are dropped once in `reach` tokens and not for each token.
+    A token attends to `reach` tokens, itself included. Slots have numbers from 0, the longest prompt's first token, and
+    the first in memory is number `base`. Memory grows to 2 `reach` slots; then `reach` old ones are dropped at once.
     """
 
     num_groups: int  # of heads that look at the same keys
@@ -90,7 +90,7 @@ class Cache(ABC):
 
     @abstractmethod
     def shape(self, num_rows: int, num_slots: int) -> tuple[int, ...]:
-        """Return the shape of the tensor `slots` for `num_rows` sequences."""
+        """Return the shape of the tensor `slots`, such as [2, num_rows, groups, num_slots, K] for keys and values."""
 
     @abstractmethod
     def mix(self, x: Tensor, step: DecodeStep) -> Tensor:

@@ -96,7 +96,7 @@ class Uniforms:
         self._num_prompts, self._drawn = num_prompts, torch.empty(num_samples, 0, dtype=torch.float64)
 
     def of_steps(self, first: int, end: int) -> Tensor:
-        """Return the uniform numbers of all rows for steps `first` to `end` - 1: float64 [B, end - first]."""
+        """Return the random numbers of each row (sequence) for steps `first` to `end` - 1: float64 [B, end - first]."""
         blocks = [self._drawn]
         for _ in range(self._drawn.shape[1], end, _AHEAD):
             drawn = [torch.rand(_AHEAD, generator=stream, dtype=torch.float64) for stream in self._streams]

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 def read_prompt(
     prompt: str | None, file: Path | None, header: Header | None, stdin: TextIO | None, may_be_empty: bool = False
 ) -> tuple[str, str]:
-    """Read the prompt from `file`, `prompt` or piped `stdin`; return its text, and its source for error messages.
+    """Return a prompt and its source, as errors name it: the content of `file`, else `prompt`, else piped `stdin`.
 
-    Error hints show a prompt that the model of `header` can read. Calls from Python give None as `stdin`; then `-` is a
-    normal prompt. One line break at the end of a file or of stdin is not part of the prompt. Raises UsageError if there
-    is no prompt, and DataError if a file or stdin contains no text but this line break, unless `may_be_empty`.
+    The `prompt` "-" means `stdin`, unless that is None, as in calls from Python. A line break at the end of a file
+    or stdin is dropped. Error hints show a prompt that the model of `header` can read. Raises UsageError if there is
+    no prompt, DataError if file or stdin have no text but this line break, unless `may_be_empty`.
     """
     if file is not None:
         return _decoded(_content_of(file), str(file), header, may_be_empty=may_be_empty), "‹prompt_file›"

@@ -114,7 +114,7 @@ class Corpora(Result):
 
 # a request is of text/request.py, which imports this module
 def list_corpora(request: Any, inputs: Any, host: Host) -> Corpora:
-    """Return all corpora of the catalogue with their states."""
+    """Return all corpora that gpt knows by name (ENTRIES), and for each whether it is fetched or needs no network."""
     keys = ("name", "description", "licence", "url", "sha256")
     return Corpora([{key: getattr(each, key) for key in keys} | {"state": each.state} for each in ENTRIES.values()])
 

@@ -49,10 +49,11 @@ def read_file(
     hint: str | None = None,
     count: Callable[[int], object] = lambda _: None,
 ) -> Iterator[TextBlock]:
-    """Yield the documents of a file in blocks, but none of a file that is not text, unless the user `named` it.
+    """Yield the documents of a file in blocks; skip a file that is not text, unless the user `named` it.
 
-    `count` receives the bytes read since its last call, `remarks` what is left out. Raises DataError for a file that is
-    missing, damaged or not text, and EnvironmentFailure where permission or an optional library is missing.
+    `how` has settings data.*; `remarks` receives what is left out, `count` the bytes read since its last call. Raises
+    DataError for a file that is missing (with `hint`) or damaged, or that the user named and that is not text, and
+    EnvironmentFailure if permission or an optional library is missing.
     """
     with open_regular(path, DataError, hint=hint) as file:
         before, counted, inner = os.fstat(file.fileno()), 0, path

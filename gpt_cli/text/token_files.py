@@ -196,7 +196,7 @@ class TokenWriter:
 
     @property
     def num_groups(self) -> int:
-        """The number of groups in the part files that are already on disk."""
+        """The number of groups (calls of `add`) whose ids are in part files on disk."""
         return sum(part.groups for part in self._parts)
 
     def add(self, ids: np.ndarray) -> None:

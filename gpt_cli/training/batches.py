@@ -58,10 +58,10 @@ class Batches:
         return max(1, (len(self.ids) - 1 - self.max_offset) // self.context_length)
 
     def numbers(self, step: int, chosen: slice | np.ndarray = slice(None)) -> np.ndarray:
-        """Return the array from which `windows` builds the sequences with indices `chosen` of a step, counted from 0.
+        """Return the numbers from which `windows` builds the `chosen` sequences of a step; the first step is 0.
 
-        For ids in memory, the array has the start of each sequence, int64 [B]; for ids on disk, the ids themselves,
-        int32 [B, T + 1]; with `taught_targets`, inputs and targets side by side, int64 [B, 2 T]. Raises DataError or
+        Ids in memory: the start of each sequence, int64 [B]. Ids on disk: the sequences themselves, int32 [B, T + 1].
+        With `taught_targets`: inputs and targets side by side, int64 [B, 2 T]. Raises DataError or
         EnvironmentFailure if the ids on disk are damaged or cannot be read.
         """
         if self.taught_targets is not None:

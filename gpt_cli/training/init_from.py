@@ -42,9 +42,9 @@ class InitialWeights(NamedTuple):
 
 @dataclass(frozen=True)
 class Initial:
-    """The model of `--init-from`: its config, and weights that `load_initial_weights` returns.
+    """The model from whose weights a training starts (`--init-from`); `where` is its path, as messages show it.
 
-    Of a checkpoint, only the `header` has been read; a model in another format has `weights` and no `header`.
+    A checkpoint sets `header`, and `load_initial_weights` reads its weights. A model in another format sets `weights`.
     """
 
     where: str

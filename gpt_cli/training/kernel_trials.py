@@ -31,11 +31,11 @@ _Trial = tuple[_Form, bool, float, float]  # a form, whether it agrees with the 
 
 
 def choose_kernels(state: TrainingState, warn: Notify) -> None:
-    """Let steps use a Triton kernel for attention with dropout, and a compiled loss, if trials show that each pays.
+    """Try a Triton kernel for attention with dropout, and a compiled loss; let steps use each that pays.
 
-    A trial runs the plain and the faster code on the run's shapes: results must agree, and the time must fall. If
-    blocks are compiled, the kernel must be faster than compiled attention, and the loss is tried too. A resumed run
-    repeats its earlier choice, to give the same results; `warn` receives a line if that choice no longer works.
+    A trial runs plain and new code on the run's shapes. New code pays if it gives the same results, within a tolerance,
+    in less time. The loss is tried only if blocks are compiled; then the kernel must be faster than compiled attention.
+    A resumed run repeats its earlier choice; `warn` receives a line if that choice no longer works.
     """
     sizes, train, device = state.config.model, state.config.train, state.device
     shape = (train.sequences_at_once, sizes.num_heads, sizes.context_length, sizes.query_size)

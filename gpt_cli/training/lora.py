@@ -48,7 +48,7 @@ class LowRank:
             old_b.copy_(b)
 
     def changing(self) -> list[Tensor]:
-        """Return every tensor that `include` changes."""
+        """Return all tensors that `include` changes: the matrices W, and copies of the factors that W includes."""
         return [*(matrix.detach() for matrix in self.matrices.values()), *self._included.values()]
 
     @torch.no_grad()

@@ -10,7 +10,7 @@ _STABLE = 0.5  # share of the run after which the rate of a stable schedule fall
 
 
 def warmup_steps(config: TrainConfig) -> int:
-    """Return the number of warm-up steps: `config.warmup_steps`, but at most half of max_steps if that is set."""
+    """Return how many steps the warm-up takes: `config.warmup_steps`, but at most half of max_steps if that is set."""
     return config.warmup_steps if config.max_steps is None else min(config.warmup_steps, config.max_steps // 2)
 
 

@@ -1,4 +1,4 @@
-"""Training targets: next tokens, some replaced by draws from a teacher or n-gram counts. (seed, step) decides which."""
+"""Replace some training targets by tokens drawn from a teacher or n-gram counts; seed and step number decide which."""
 
 from __future__ import annotations
 

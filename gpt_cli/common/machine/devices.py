@@ -131,7 +131,7 @@ def new_graph(device: torch.device) -> tuple[Graph, contextlib.AbstractContextMa
 
 
 def recording_failure(error: RuntimeError) -> str:
-    """Return why recording a Graph failed: the first line of the earliest error in the chain that ended in `error`."""
+    """Return why torch could not record a Graph, such as a CUDA graph: the first line of the root cause of `error`."""
     while isinstance(error.__context__, RuntimeError):
         error = error.__context__
     return shown((str(error) or type(error).__name__).splitlines()[0])

@@ -40,10 +40,10 @@ def possible(form: Form, dtype: torch.dtype, device: torch.device) -> bool:
 
 
 def choose_form(size: int, dtype: torch.dtype, device: torch.device, *, int8: bool = False, num_rows: int = 1) -> Form:
-    """Return the fastest implementation for a weight of `size` numbers, products in `dtype`, and `num_rows` input rows.
+    """Return the fastest implementation of x @ weight.T in `dtype`: a weight of `size` numbers, x of `num_rows` rows.
 
-    CPUs without measurements get "linear", except for `int8`. In float32, the result does not depend on `num_rows`, so
-    a sample is the same in any batch.
+    CPUs without measurements get "linear", or "int8" with `int8`. In float32, the choice does not depend on `num_rows`,
+    so a sample is the same in any batch.
     """
     vendor, multiplies = processor_vendor(), cpu_multiplies_bfloat16()
     packs = possible("packed", dtype, device) and size >= PACKED_FROM[dtype]

@@ -173,7 +173,7 @@ def _catalogued(config: Config) -> list[Dataset]:
 
 
 def shareable(config: Config) -> Config:
-    """Return a copy of a config that keeps only the file name of each text's path, since folder names are private."""
+    """Return a copy of a config with file names instead of the paths of texts, so that exports show no folder names."""
     data = config.data
     names = {
         key: [_name(source) for source in value] if isinstance(value, list) else value and _name(value)

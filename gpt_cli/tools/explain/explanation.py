@@ -62,7 +62,7 @@ def label_text(label: Label, language: str) -> str:
 
 
 def title_of(step: str) -> str:
-    """Return the English title of the step with the name `step`."""
+    """Return the English title of a step of an explanation: "projection layer" for the step named `projected`."""
     return _TITLES.get(step, step.replace("_", " "))
 
 

@@ -107,7 +107,7 @@ def number_of(value: Any) -> Any:
 
 
 def cell(number: float | None, error: float | None = None, decimals: int = 2, *, sign: str = "") -> str:
-    """Format a number and its standard error, if any, as a table cell, a missing one as a dash; `sign`: "+" or ""."""
+    """Format a number (None or NaN: "-"), and its standard error, if any, as a table cell; `sign` "+" prints a plus."""
     if number is None or number != number:
         return "-"
     text = f"{number:{sign}z,.{decimals}f}"

@@ -1,4 +1,4 @@
-"""Requests of `gpt tokens` and `gpt attn-dump`, and base classes of requests for model reports. Needs no torch."""
+"""Requests of `gpt tokens` and `gpt attn-dump`, and base classes for those of other inspections. Needs no torch."""
 
 from __future__ import annotations
 

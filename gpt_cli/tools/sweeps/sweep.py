@@ -106,10 +106,10 @@ def sweep(
     flags: Sequence[str] | None = None,
     show: Callable[[Swept], object] = lambda _: None,
 ) -> Planned | Swept:
-    """Train the points that have not ended; `show` and return a comparison of all points, and write a report page.
+    """Train the points (runs) that have not ended; `show` and return a comparison of all points; write a report page.
 
-    `target` is the result of `request.find`. `hearing(f)` is a context in which `f` receives signals, to pass on to the
-    trainings. `flags` are added to their command lines; None silences trainings. A dry run only lists the points.
+    `target` is the result of `request.find`. In the context `hearing(f)`, signals call `f`, which passes them on to the
+    trainings. The command lines of trainings end with `flags`; None silences trainings. A dry run returns only a list.
     """
     plan, directory, points = target
     if request.dry_run:

@@ -63,7 +63,7 @@ class Rate:
         return self.flag(self.usual) if self.is_low else self.lower
 
     def flag(self, value: float) -> str:
-        """Return the flag that sets the rate to `value`."""
+        """Return the flag that sets this learning rate to `value`, such as ‹train.learning_rate=0.001›."""
         return f"‹train.{self.key}={value:g}›"
 
 

@@ -96,7 +96,7 @@ class ConfigFields:
         return value if isinstance(value, bool) else default
 
     def choice(self, key: str, names: Mapping[str, str], default: str) -> str:
-        """Return `names[value]` for the value at `key` or `default`; record a value not in `names` as a problem."""
+        """Map the value at `key` by `names`; if absent, or unknown (recorded as a problem), return names[default]."""
         name = self.get(key, default)
         if not isinstance(name, str) or name not in names:
             self.refuse(f"{key} is {brief(name)}, but gpt has {', '.join(names)}")

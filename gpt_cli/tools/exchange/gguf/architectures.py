@@ -108,9 +108,9 @@ ARCHITECTURES = {one.name: one for one in _ALL}
 
 
 def architecture_of(model: ModelConfig, vocab_size: int) -> tuple[Architecture, Family, Fit]:
-    """Return the llama.cpp architecture for `model`, and the equivalent transformers family with config and tensors.
+    """Return the llama.cpp architecture that computes `model`, and the transformers class that does so.
 
-    Raises UsageError that names every setting which the architecture lacks.
+    Family describes the class, Fit has its config and tensors. Raises UsageError that names every unsupported setting.
     """
     fitted = fit(model, vocab_size)
     family = next(one for one in FAMILIES.values() if one.class_name == fitted.class_name)

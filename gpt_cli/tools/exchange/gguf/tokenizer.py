@@ -173,10 +173,10 @@ def _refused(what: str) -> UsageError:
 
 
 def tokenizer_from(keys: Mapping[str, Any], where: str, info: Mapping[str, Any]) -> Tokenizer:
-    """Return the tokenizer in GGUF metadata `keys`: a gpt_cli tokenizer if `info` matches it, else a Hugging Face one.
+    """Build the tokenizer of a GGUF file from its metadata `keys`; errors call the file `where`.
 
-    `info` is the tokenizer's kind and pattern that `gpt export` stored; errors call the file `where`. Raises
-    CheckpointError for a tokenizer that gpt does not support, and for invalid metadata.
+    `info` is the kind and pattern that `gpt export` stored, {} in other files. If both give exactly the tokenizer in
+    `keys`, the result is of that kind, else a HuggingFaceTokenizer. Raises CheckpointError if gpt cannot read `keys`.
     """
     if (model := _text(keys, "model", where)) != "gpt2":
         kinds = {"llama": "SentencePiece", "bert": "WordPiece", "t5": "Unigram", "rwkv": "RWKV"}

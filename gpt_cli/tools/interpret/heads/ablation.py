@@ -79,7 +79,7 @@ def ablate(
 
 
 def num_models(how: str, layers: Sequence[int], heads: Sequence[int]) -> int:
-    """Number of models whose loss `ablate` measures: the unchanged model, and one for each removed head, or layer."""
+    """Return how many models `ablate` measures: the whole one, and one without each head (or layer, by `how`)."""
     return len(layers) * (1 if how == "layer" else len(heads)) + 1
 
 
