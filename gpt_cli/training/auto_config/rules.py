@@ -46,12 +46,17 @@ _MOST_EPOCHS, _OF_CHARACTERS = 12.0, 5.0  # before a text is known by heart; of 
 _TEACHING_PAYS, _MOST_TAUGHT_TOKENS = 2.5, 1_000_000
 _OF_TEACHER, _OF_TWO, _OF_TWO_OF_CHARACTERS = 0.5, 5, 4
 # where there is time for both to be of this size and read as often, with this weight decay, and of characters with this
-# dropout (note 0066)
-_LARGE, _LARGE_DECAY, _LARGE_DROPOUT = (256, 6), 1.0, 0.1
+# dropout and weights averaged over this share of a model's steps, of a wide script over the second (note 0066)
+_LARGE, _LARGE_DECAY, _LARGE_DROPOUT, _AVERAGED = (256, 6), 1.0, 0.1, (0.05, 0.3)
+# with still more time, so many models of characters train in turn, and all but the first teach the last (note 0066)
+_SEVERAL = range(4, 9)
 _FIXES_SIZE = {"d_model", "num_blocks", "feed_forward_size", "ngram_embedding", "weight_decay", "teacher_share"}
 _MINUTES, _MEASURED = (3, 10, 30, 60), range(50_000, 500_001)  # to offer; bytes of the texts of note 0066
-_TWO_GAIN = "two models train, the first of which teaches the second: 1 to 6 % fewer bits per byte"
-_LARGE_GAIN = "both models are larger: 1 to 4 % fewer bits per byte"
+_GAINS = (
+    "two models train, the first of which teaches the second: 1 to 6 % fewer bits per byte",
+    "both models are larger: 1 to 4 % fewer bits per byte",
+    "several models teach the last: about 2 % fewer bits per byte",
+)
 _DROPOUTS = ((6.0, 0.2), (2.0, 0.1), (0.0, 0.0))  # epochs from which a dropout pays
 # of AdamW, which beside Muon moves embeddings and the output layer
 _RATE_TIMES_WIDTH, _HIGHEST_RATE = 1.0, 8e-3
@@ -140,8 +145,12 @@ def choose_settings(
     in_time = possible >= _TEACHING_PAYS * useful and (budget.steps is None or of_two >= 0.9 * possible)
     teaching_pays = in_time and tokens <= _MOST_TAUGHT_TOKENS and _may_teach(text, overrides["train"])
     taught = overrides["train"].get("teacher_share", teaching_pays)
+    num_models, of_first = overrides["train"].get("num_models", 2), _OF_TEACHER * most_epochs * tokens / tokens_per_step
     if taught:
-        useful = of_two
+        if large and tokenizer["kind"] == "char" and "num_models" not in overrides["train"]:
+            fitting = int((possible - of_first) / (of_two - of_first))
+            num_models = min(fitting, _SEVERAL[-1]) if fitting >= _SEVERAL[0] else 2
+        useful = of_two if num_models == 2 else _rounded(of_first + num_models * (of_two - of_first))
     num_steps = _lasting(budget, possible, useful)
     ends_early, epochs = num_steps < possible, num_steps * tokens_per_step / tokens
     heads = overrides["model"].get("num_heads") or heads_of(width, overrides["model"].get("num_key_value_heads") or 1)
@@ -169,7 +178,13 @@ def choose_settings(
         "save_every": often,
         "sample_every": 5 * often,
         "teacher_share": max(0.01, round(_OF_TEACHER * most_epochs / epochs, 2)) if taught else None,
+        **({"num_models": num_models} if num_models > 2 else {}),
         **({"weight_decay": _LARGE_DECAY} if large else {}),
+        **(
+            {"ema_decay": round(1 - 1 / max(2.0, _AVERAGED[wide] * of_two), 3)}
+            if large and tokenizer["kind"] == "char"
+            else {}
+        ),
     } | overrides["train"]
     if budget.steps is None:
         fewer = {"max_steps": num_steps} if ends_early else {}
@@ -185,14 +200,18 @@ def choose_settings(
         f"parameters in blocks and output layer, for about {quantity(round(tokens))} tokens of text"
         + (", as large as there is memory for" if bounded else ""),
         f"training  {train['optimizer']}, {tokens_per_step:,} tokens a step; "
-        + (_two_models(train["teacher_share"]) if taught else "the text is read ")
+        + (_models(num_models, train["teacher_share"]) if taught else "the text is read ")
         + f"about {_few(epochs)} times, "
         f"{'with' if overrides['model'].keys() & {'dropout', 'ngram_embedding'} else 'hence'} "
         f"{_regularisation(model, large)}",
         f"length    about {counted(num_steps, 'step')} at that speed"
         if budget.steps is None and not ends_early
         else f"length    {counted(num_steps, 'step')}"
-        + (_why_fewer(possible, memorised=epochs > 1.5 * (times if taught else 1) * most_epochs) if ends_early else "")
+        + (
+            _why_fewer(possible, memorised=not large and epochs > 1.5 * (times if taught else 1) * most_epochs)
+            if ends_early
+            else ""
+        )
         + (
             f", or fewer: {PATIENCE} evaluations in a row without a better loss end it"
             if "patience" in train.keys() - overrides["train"].keys()
@@ -210,16 +229,16 @@ def minutes_that_pay(text: TextFigures, budget: Budget, fixed: Mapping[str, Any]
     None if no time does, or if the text exceeds 500,000 bytes. `budget` must be in seconds.
     """
 
-    def models(seconds: float) -> tuple[bool, bool]:
+    def models(seconds: float) -> tuple[bool, bool, bool]:
         train = choose_settings(text, replace(budget, seconds=seconds), fixed).config.train
-        return train.teacher_share is not None, "weight_decay" in train.model_fields_set
+        return train.teacher_share is not None, "weight_decay" in train.model_fields_set, train.num_models > 2
 
     if text.num_bytes >= _MEASURED.stop:
         return None
     before = models(budget.seconds)
     for minutes in (each for each in _MINUTES if 60 * each > budget.seconds):
         if (after := models(60.0 * minutes)) > before:
-            return minutes, _TWO_GAIN if after[0] > before[0] else _LARGE_GAIN
+            return minutes, next(gain for gain, a, b in zip(_GAINS, after, before, strict=True) if a > b)
     return None
 
 
@@ -244,7 +263,12 @@ def _large_pays(
     return trained >= most_tokens and _may_teach(text, overrides["train"])
 
 
-def _two_models(share: float) -> str:
+def _models(number: int, share: float) -> str:
+    if number > 2:
+        return (
+            f"{number} models, the first of which trains for {share:.0%} of the run and teaches the next {number - 2}, "
+            "which teach the last, read the text "
+        )
     return f"2 models, the first of which trains for {share:.0%} of the run and teaches the second, read the text "
 
 

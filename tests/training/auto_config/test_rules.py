@@ -92,10 +92,10 @@ def test_small_changes_of_a_text_and_a_machine_change_little() -> None:
 
 def test_a_small_text_is_not_learned_by_heart() -> None:
     """Steps end where a model would begin to know the text, and more time changes nothing then."""
-    short, long = chosen(english(60_000), 1200), chosen(english(60_000), 6000)
+    short, long = chosen(english(40_000), 1200), chosen(english(40_000), 6000)
     assert (short.config.train.max_time, long.config.train.max_time) == (1200.0, 6000.0)  # which may still end it
     assert short.config.train.max_steps == long.config.train.max_steps == short.num_steps
-    assert (short.config.model.dropout, short.config.train.teacher_share) == (0.1, 0.1)
+    assert (short.config.model.dropout, short.config.train.teacher_share) == (0.2, 0.11)
     assert f", context {short.config.model.context_length}: " in short.reasons[2]
     assert "probably learn the text by heart" in short.reasons[-1]
     whole = chosen(english(10_000_000), 60)
@@ -159,6 +159,20 @@ def test_an_hour_buys_two_larger_models_with_a_higher_weight_decay() -> None:
     assert little.config.model.d_model == 128
 
 
+def test_still_more_time_buys_several_models_of_characters_that_teach_the_last() -> None:
+    text = english(60_000)  # 54,000 tokens, which two models read 60 times in 1,600 steps, the first 6 times in 158
+    two, four, eight = (chosen(text, seconds) for seconds in (1200, 2000, 6000))
+    assert [choice.config.train.num_models for choice in (two, four, eight)] == [2, 4, 8]
+    assert [choice.num_steps for choice in (two, four, eight)] == [1600, 5900, 12_000]  # 158 and n times 1,442
+    assert (
+        "8 models, the first of which trains for 1% of the run and teaches the next 6, which teach" in eight.reasons[3]
+    )
+    assert {choice.config.train.ema_decay for choice in (two, four, eight)} == {0.988}  # a twentieth of 1,600 steps
+    assert chosen(chinese(60_000), 600).config.train.ema_decay == 0.981  # 0.3 of 180
+    assert chosen(text, 6000, train={"num_models": 5}).num_steps == 7400
+    assert chosen(english(300_000), 6000).config.train.num_models == 2  # nobody has measured byte pairs
+
+
 def test_more_time_is_offered_where_more_or_larger_models_are_known_to_pay() -> None:
     def offered(text: TextFigures, seconds: float, **train: object) -> tuple[int, str] | None:
         pays = minutes_that_pay(text, Budget(seconds, step_seconds=0.06), {"train": train})
@@ -167,6 +181,7 @@ def test_more_time_is_offered_where_more_or_larger_models_are_known_to_pay() -> 
     text = english(300_000)
     two, larger = "two models train, the first of which teaches the second", "both models are larger"
     assert [offered(text, seconds) for seconds in (60, 180, 3600)] == [(3, two), (30, larger), None]
+    assert offered(english(60_000), 600) == (30, "several models teach the last")
     assert offered(text, 60, teacher_share=None) is None
     assert offered(english(1_100_000), 60) is None  # nobody has measured it
 
