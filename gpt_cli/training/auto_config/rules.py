@@ -46,8 +46,8 @@ _MOST_EPOCHS, _OF_CHARACTERS = 12.0, 5.0  # before a text is known by heart; of 
 _TEACHING_PAYS, _MOST_TAUGHT_TOKENS = 2.5, 1_000_000
 _OF_TEACHER, _OF_TWO, _OF_TWO_OF_CHARACTERS = 0.5, 5, 4
 # where there is time for both to be of this size and read as often, with this weight decay, and of characters with this
-# dropout and weights averaged over this share of a model's steps, of a wide script over the second (note 0066)
-_LARGE, _LARGE_DECAY, _LARGE_DROPOUT, _AVERAGED = (256, 6), 1.0, 0.1, (0.05, 0.3)
+# dropout and average of the weights (note 0066)
+_LARGE, _LARGE_DECAY, _LARGE_DROPOUT, _LARGE_EMA = (256, 6), 1.0, 0.1, 0.98
 # with still more time, so many models of characters train in turn, and all but the first teach the last (note 0066)
 _SEVERAL = range(4, 9)
 _FIXES_SIZE = {"d_model", "num_blocks", "feed_forward_size", "ngram_embedding", "weight_decay", "teacher_share"}
@@ -173,18 +173,14 @@ def choose_settings(
         "batch_size": batch,
         "optimizer": "muon",
         "learning_rate": _rate(overrides["train"].get("optimizer", "muon"), width),
-        "warmup_steps": min(100, num_steps // 10),
+        "warmup_steps": min(100, min(num_steps, of_two) // 10 if taught else num_steps // 10),
         "eval_every": often,
         "save_every": often,
         "sample_every": 5 * often,
         "teacher_share": max(0.01, round(_OF_TEACHER * most_epochs / epochs, 2)) if taught else None,
         **({"num_models": num_models} if num_models > 2 else {}),
         **({"weight_decay": _LARGE_DECAY} if large else {}),
-        **(
-            {"ema_decay": round(1 - 1 / max(2.0, _AVERAGED[wide] * of_two), 3)}
-            if large and tokenizer["kind"] == "char"
-            else {}
-        ),
+        **({"ema_decay": _LARGE_EMA} if large and tokenizer["kind"] == "char" else {}),
     } | overrides["train"]
     if budget.steps is None:
         fewer = {"max_steps": num_steps} if ends_early else {}
