@@ -61,7 +61,7 @@ class Batches:
         """Return the numbers from which `windows` builds the `chosen` sequences of a step; the first step is 0.
 
         Ids in memory: the start of each sequence, int64 [B]. Ids on disk: the sequences themselves, int32 [B, T + 1].
-        With `taught_targets`: inputs and targets side by side, int64 [B, 2 T]. Raises DataError or
+        With `taught_targets`: inputs, then N targets of each, int64 [B, T + N T]. Raises DataError or
         EnvironmentFailure if the ids on disk are damaged or cannot be read.
         """
         if self.taught_targets is not None:
@@ -77,7 +77,7 @@ class Batches:
         return windows
 
     def windows(self, numbers: Tensor) -> Sequences:
-        """Return inputs and targets, int64 [B, T] each, from the result of the method `numbers`, copied to the device.
+        """Return inputs [B, T] and targets [B, T] or [B, T, N], int64, from the result of the method `numbers`.
 
         Each target is the next token; with a teacher, some targets are drawn instead (`TaughtTargets`).
         """

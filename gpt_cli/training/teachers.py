@@ -81,8 +81,8 @@ def teach(
     assert isinstance(state.batches, Batches)
     taught = state.batches.taught_targets
     assert taught is not None
-    taught.is_last = 1 < len(teachers) == state.config.train.num_models - 1
-    chosen = teachers[1:] if taught.is_last else teachers[:1]
+    is_last = 1 < len(teachers) == state.config.train.num_models - 1
+    chosen = teachers[1:] if is_last else teachers[:1]
     with host.counting("drawing the targets of the teacher", len(taught.ids) * len(chosen), "tokens") as count:
         draws = [
             drawn_targets(
@@ -95,7 +95,7 @@ def teach(
             )
             for step in chosen
         ]
-    taught.draws = np.concatenate(draws, axis=1)
+    taught.draws, taught.is_last = np.concatenate(draws, axis=1), is_last
     if state.ranks.any_differ(int(taught.draws.sum())):
         sentence = "the processes draw different targets from the same model, which means a fault of this machine"
         raise EnvironmentFailure(f"step {teachers[-1]:,}", sentence)

@@ -221,7 +221,7 @@ def choose_settings(
 def minutes_that_pay(text: TextFigures, budget: Budget, fixed: Mapping[str, Any]) -> tuple[int, str] | None:
     """Return a time in minutes, longer than `budget`, that gives a better model, and the gain in words; or None.
 
-    The time is the shortest in _MINUTES that lets a first model teach a second, or lets both be larger. The result is
+    The time is the shortest in _MINUTES that lets a model teach others, or lets both be larger. The result is
     None if no time does, or if the text exceeds 500,000 bytes. `budget` must be in seconds.
     """
 
