@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from gpt_cli.checkpoints.array_file import canonical_json
-from gpt_cli.checkpoints.header import FORMAT_VERSION, METADATA, OPTIMIZER_PREFIX, Header, Progress, require_few_tensors
+from gpt_cli.checkpoints.header import FORMAT_VERSION, METADATA, OPTIMIZER_PREFIX, Header, Progress
 from gpt_cli.checkpoints.verify import BLANK, OTHER, Verified, digest, read_verified
 from gpt_cli.common import __version__
 from gpt_cli.common.file_signatures import FORMAT
@@ -135,7 +135,6 @@ def parse_checkpoint(read: Verified, expected: Header | None = None, *, as_store
     where, metadata = read.header.where, read.header.metadata
     config, tokenizer = read.header.config, read.header.tokenizer
     try:
-        require_few_tensors(len(read.header.shapes), config.model)  # before each of them becomes one
         tensors = {name: _taken(read, name, as_stored=as_stored) for name in read.header.shapes}
     except ValueError as error:
         raise CheckpointError(where, f"this is not a valid checkpoint, {shown(error)}") from error

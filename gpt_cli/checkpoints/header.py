@@ -22,7 +22,6 @@ from gpt_cli.common.strict_json import strict_json
 from gpt_cli.common.untrusted_files import reading
 from gpt_cli.config import Config
 from gpt_cli.config.load import validate, without_retired
-from gpt_cli.config.model import ModelConfig
 from gpt_cli.errors import CheckpointError, GptError, shown, visible
 
 if TYPE_CHECKING:
@@ -80,9 +79,13 @@ class Header:
             config = validate(without_retired(strict_json(self.metadata["config"]), whole=True), self.where)
         except (ValueError, RecursionError, GptError) as error:
             raise self._not_valid(error) from error
+        number, num_blocks, num_heads = len(self.shapes), config.model.num_blocks, config.model.num_heads
         # a stranger's config may name a million heads, which nothing should be made for
-        if config.model.num_blocks * config.model.num_heads > len(self.shapes):
+        if num_blocks * num_heads > number:
             raise CheckpointError(self.where, "its weights do not fit its config")
+        # the largest block has 10 weights, and 6 for each head; each has two moments, or low-rank factors with moments
+        if number > 4 * (40 + num_blocks * (40 + 8 * num_heads)):
+            raise self._not_valid(f"it has {number:,} tensors, far more than its config asks for")
         return config
 
     @cached_property
@@ -95,7 +98,7 @@ class Header:
         except (TypeError, ValueError, RecursionError, GptError) as error:
             raise self._not_valid(error) from error
 
-    def _not_valid(self, error: Exception) -> CheckpointError:
+    def _not_valid(self, error: object) -> CheckpointError:
         problem = str(error).removeprefix(f"{self.where}: ")
         return CheckpointError(self.where, f"this is not a valid checkpoint, {shown(problem)}")
 
@@ -171,14 +174,6 @@ def check_size(header: Header, num_bytes: int) -> None:
     if num_bytes > expected:
         extra = f"the file is damaged: it has {num_bytes:,} bytes, and its header describes {expected:,}"
         raise CheckpointError(header.where, extra)
-
-
-def require_few_tensors(number: int, sizes: ModelConfig) -> None:
-    """Raise ValueError if a file has far more tensors than a model of these sizes and its optimizer need."""
-    of_a_block = 40 + 8 * sizes.num_heads  # at most: today the largest has 10, and 6 for each head
-    # weights, and two moments of each, or low-rank factors with moments of matrices
-    if number > 4 * (40 + sizes.num_blocks * of_a_block):
-        raise ValueError(f"it has {number:,} tensors, far more than its config asks for")
 
 
 Step = Annotated[int, Field(ge=0, le=STEPS)]
