@@ -108,13 +108,6 @@ def newest_run() -> Path:
     return runs[0]
 
 
-def _is_trained(path: Path) -> bool:
-    """Return whether a directory contains checkpoints that the user may see."""
-    with suppress(OSError):
-        return RunFiles(path).best.exists() or bool(RunFiles(path).steps())
-    return False
-
-
 def near_run(path: Path, *, trained: bool = False, directories: bool = False) -> Path | None:
     """Return the run that a mistyped path may mean: the run that contains it, else the most similar name, or None.
 
@@ -154,14 +147,14 @@ def _untrained(run: RunFiles) -> CheckpointError:
 
 def _runs(directory: Path = RUNS, *, trained: bool = False) -> list[Path]:
     """Return the runs in a directory (if `trained`, with a checkpoint), newest first; [] if it cannot be read."""
-    by_time = list[tuple[int, Path]]()
+    by_time = dict[Path, int]()
     with suppress(OSError):
-        for path in find_runs(directory):
-            if not trained or _is_trained(path):
-                run = RunFiles(path)
-                newest = run.checkpoints if run.checkpoints.exists() else path
-                by_time.append((newest.stat().st_mtime_ns, path))
-    return [path for _, path in sorted(by_time, key=lambda one: -one[0])]
+        for run in map(RunFiles, find_runs(directory)):
+            with suppress(OSError):  # of a run whose checkpoints the user may not see, or that is removed meanwhile
+                if not trained or run.best.exists() or run.steps():
+                    newest = run.checkpoints if run.checkpoints.exists() else run.path
+                    by_time[run.path] = newest.stat().st_mtime_ns
+    return sorted(by_time, key=by_time.__getitem__, reverse=True)
 
 
 def _listed(runs: Sequence[Path]) -> str:

@@ -11,6 +11,7 @@ import pytest
 from support.helpers import RunCommand, damage
 
 import gpt_cli
+from gpt_cli.checkpoints import select
 from gpt_cli.checkpoints.load import load
 from gpt_cli.checkpoints.run_paths import named_run
 from gpt_cli.checkpoints.select import find_checkpoint, find_header
@@ -39,6 +40,11 @@ def test_what_is_not_there_is_told_with_what_is(smoke_run: Path) -> None:
     with pytest.raises(UsageError, match=r'"first" is not allowed; use best, last or the number of a step'):
         find_checkpoint(smoke_run, "first")
     assert hint_about("runs/other", "no such run") == "runs here: runs/smoke"
+
+
+def test_a_run_that_is_removed_meanwhile_hides_no_other(smoke_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(select, "find_runs", lambda _: [Path("runs/removed"), smoke_run])
+    assert select.run_hint() == f"runs here: {smoke_run}"
 
 
 def test_a_name_means_a_run_below_runs_where_there_is_no_such_path(copied: Path, here: Path) -> None:
