@@ -204,7 +204,8 @@ def _branch(record: Mapping[str, Any]) -> Any:
             break
         at, message = node.get("parent"), node.get("message")
         role, content = (_dict(_dict(message).get(key)) for key in ("author", "content"))
-        parts = [part for part in content.get("parts") or () if isinstance(part, str) and part]
+        parts = content.get("parts")
+        parts = [part for part in parts if isinstance(part, str) and part] if isinstance(parts, list) else []
         if role.get("role") in ("user", "assistant") and parts:
             messages.append({"role": role["role"], "content": "".join(parts)})
     return messages[::-1]

@@ -44,11 +44,12 @@ _PANDOC = {
 }
 DOCUMENTS = (*_PANDOC, ".pdf")
 _WITH_TITLE = (".docx", ".org", ".tex")  # formats whose title pandoc takes out of the text
-_VERSION = 7  # of the conversion
+_VERSION = 8  # of the conversion
 # formats that are text, how they declare their encoding, which pandoc ignores, and what browsers read in its place
 _ENCODED = (".fb2", ".htm", ".html", ".org", ".rtf", ".tex")
 _DECLARED = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?([\w-]+)|\[(\w+)\]\{inputenc\}""", re.IGNORECASE)
 _WIDER = {"gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "iso-8859-1": "cp1252", "latin1": "cp1252"}
+_WIDER |= dict.fromkeys(("utf-16", "utf-16be", "utf-16le"), "utf-8")  # else nobody could have read the declaration
 # of RTF: a word with its number, a byte in hex, text, an escaped character, a brace, a line break, another symbol
 _RTF = re.compile(rb"(?is)\\([a-z]+)(-?\d{1,10})? ?|\\'([\da-f]{2})|([^\\{}\r\n]+)|\\([\\{}])|([{}])|([\r\n])|\\.")
 _escaped_rtf = partial(re.compile(r"[\\{}]").sub, r"\\\g<0>")
@@ -128,7 +129,7 @@ def _in_utf8(path: Path, content: bytes) -> bytes:
     declared = _DECLARED.search(content[:4096])
     name = (declared[1] or declared[2]).decode().lower() if declared else "utf-8"
     for encoding in ("utf-8", _WIDER.get(name, name)):
-        with contextlib.suppress(LookupError, UnicodeDecodeError):
+        with contextlib.suppress(LookupError, UnicodeError):
             return decode_utf8(content.decode(encoding).encode(), visible(path)).encode()
     return decode_utf8(content, visible(path)).encode()
 

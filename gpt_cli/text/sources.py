@@ -261,6 +261,8 @@ def _is_missing(path: str) -> bool:
 
 def _near(path: str) -> Iterator[str]:
     """Yield existing paths like the missing `path`: in its folder, in a folder of similar name, or one level below."""
+    if path.count(os.sep) > DIRECTORY_LEVELS:
+        return
     folder, name = os.path.split(path)
     folders = [folder] if os.path.isdir(folder or os.curdir) else list(islice(_near(folder), 1)) or [""]
     stem = Path(name).stem

@@ -193,6 +193,14 @@ def test_a_page_that_declares_no_encoding_is_utf8_or_an_error(here: Path, encodi
     refused("a.html", what)
 
 
+@pytest.mark.parametrize("declared", ["undefined", "unicode_escape", "utf-16", "hex", "no-encoding"])
+def test_a_page_that_declares_an_encoding_that_it_cannot_have_is_utf8_or_an_error(here: Path, declared: str) -> None:
+    (here / "a.html").write_bytes(f'<meta charset="{declared}">床前明月光，C:\\ud800 ；'.encode("gb18030"))
+    refused("a.html", "text must be UTF-8")
+    (here / "b.html").write_text(f'<meta charset="{declared}"><p>床前明月光</p>')
+    assert "".join(read("b.html").documents).strip() == "床前明月光"
+
+
 def test_without_the_extra_a_named_document_names_it_and_a_folder_leaves_it_out(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -165,6 +165,11 @@ def test_a_chat_that_is_no_tree_of_messages_is_named(here: Path) -> None:
     put("q.json", [cycle])
     (turns,) = said(read("q.json"))
     assert turns == ["b", "a", "b", "a", "b"][-len(turns) :]
+    for parts in (5, True, {"text": "no"}, "no"):
+        whole["mapping"]["first"]["message"]["content"]["parts"] = parts
+        whole["mapping"]["last"]["parent"] = "first"
+        put("q.json", [whole])
+        assert said(read("q.json")) == [["a", "b"]]
     put("q.json", [whole, whole | {"mapping": "a"}])
     refused("q.json", "mapping is a list of objects")
 

@@ -182,6 +182,7 @@ def test_the_log_to_which_gpt_itself_writes_is_no_part_of_the_text(here: Path) -
         ("pyton-docs", "python-docs"),
         ("nothing-like-it", None),
         ("nowhere/novel.txt", "novel.txt"),
+        ("nowhere/" * 2000 + "novel.txt", None),
         ("novel", "novel.txt"),
     ],
 )
