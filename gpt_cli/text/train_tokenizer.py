@@ -22,13 +22,7 @@ from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.documents import bytes_counted, in_pieces, split_document
 from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer
 from gpt_cli.text.split_patterns import BY_NAME, PATTERNS, WORD_PATTERN
-from gpt_cli.text.tokenizers import (
-    BytePairTokenizer,
-    ByteTokenizer,
-    CharTokenizer,
-    Tokenizer,
-    code_points,
-)
+from gpt_cli.text.tokenizers import BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer, code_points
 
 NETWORK_TIMEOUT = 8  # seconds
 # byte pairs of a larger text are learned from a sample: the library counts pairs in 32 bits, and would overflow
