@@ -54,8 +54,6 @@ class Header:
     metadata: Mapping[str, str]
     tensors: Mapping[str, TensorEntry]  # optimizer moments included
     step: int
-    num_weight_bytes: int
-    num_data_bytes: int  # of all tensors
 
     @property
     def where(self) -> str:
@@ -159,16 +157,14 @@ def header_of(file: BinaryIO, path: Path) -> Header:
         raise CheckpointError(where, sentence, hint="pip install --upgrade small-gpt")
     if version < 1 or not 0 <= step <= STEPS or set(metadata) != set(METADATA):
         raise foreign
-    weights = (one.stop for name, one in tensors.items() if not name.startswith(OPTIMIZER_PREFIX))
-    num_data_bytes = max((one.stop for one in tensors.values()), default=0)
-    header = Header(path, content, metadata, tensors, step, max(weights, default=0), num_data_bytes)
+    header = Header(path, content, metadata, tensors, step)
     check_size(header, os.fstat(file.fileno()).st_size)
     return header
 
 
 def check_size(header: Header, num_bytes: int) -> None:
     """Raise CheckpointError if a file of `num_bytes` bytes is shorter or longer than `header` says."""
-    expected = len(header.content) + header.num_data_bytes
+    expected = len(header.content) + max((one.stop for one in header.tensors.values()), default=0)
     if num_bytes < expected:
         raise CheckpointError(header.where, f"the file is truncated: it has {num_bytes:,} of {expected:,} bytes")
     if num_bytes > expected:

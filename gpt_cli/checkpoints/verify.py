@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpt_cli.checkpoints.header import Header, check_size, header_of
+from gpt_cli.checkpoints.header import OPTIMIZER_PREFIX, Header, check_size, header_of
 from gpt_cli.common.files import Buffer
 from gpt_cli.common.safetensors_header import TensorEntry, misplaced
 from gpt_cli.common.safetensors_numbers import READABLE, are_finite, widened
@@ -44,7 +44,9 @@ def read_verified(path: Path, *, everything: bool = False, keep: bool = True) ->
             sentence = f"the file is damaged: {shown(wrong)} does not lie where its shape says"
             raise CheckpointError(header.where, sentence)
         in_order = sorted(header.tensors.items(), key=lambda item: item[1][2:])
-        weights = [item for item in in_order if item[1].stop <= header.num_weight_bytes]
+        ends = (one.stop for name, one in in_order if not name.startswith(OPTIMIZER_PREFIX))
+        num_weight_bytes = max(ends, default=0)
+        weights = [item for item in in_order if item[1].stop <= num_weight_bytes]
         kept = (in_order if everything else weights) if keep else []
         # the memory of an array, unlike that of bytes, is not filled first, and has large pages
         content = {name: np.empty(one.stop - one.start, np.uint8) for name, one in kept}
