@@ -12,22 +12,26 @@ from gpt_cli.common.rng import random_words, stream_key
 # shares of the targets, once there is a teacher; of the last of several models, the teachers' share (note 0066)
 TEACHER, COUNTS, OF_LAST = 0.35, 0.15, 0.85
 TARGETS_OF_LAST = 8  # of each position in a step of the last of several models
-BYTES_PER_TOKEN = 350  # of memory, at most, while the text is counted; the draws of a teacher included
+# the most probable tokens that are stored for each position, and the most numbers of each kind; probability 1
+MOST_LIKELY, NUMBERS, CERTAIN = 512, 2**25, 2**16 - 1
+BYTES_PER_TOKEN = 350  # of memory, at most, while the text is counted
 ORDER = 8  # the longest context that is counted, in tokens
 _ROUNDS = 12  # of fitting how much a context is trusted
 
 
 @dataclass
 class TaughtTargets:
-    """A callable that returns a step's targets: ids of a text, some of them replaced by random ids once `draws` is set.
+    """A callable that returns a step's targets: ids of a text, some replaced by random ids once there is a teacher.
 
-    `draws` [N, draws per id] has ids that a teacher draws for each index of the text; a step picks each of them
-    with the same probability. Other random ids are drawn from n-gram counts. Both hinder memorising a short text.
+    For each index of the text, `likely` [N, k] has the teacher's most probable ids, and `cumulative` their cumulative
+    probabilities (`mean_probabilities`), by which ids are drawn. Other random ids are drawn from n-gram counts. Both
+    hinder memorising a short text.
     """
 
     ids: np.ndarray
     seed: int
-    draws: np.ndarray | None = None
+    likely: np.ndarray | None = None
+    cumulative: np.ndarray | None = None
     num_targets: int = 1  # of each position; they are equal until `is_last`
     is_last: bool = False  # whether the model is the last of more than two, which learns from teachers and counts alone
 
@@ -44,13 +48,13 @@ class TaughtTargets:
     def _drawn(self, positions: np.ndarray, step: int, teacher: float) -> np.ndarray:
         """Return an id for each of `positions`, which is of a teacher with probability `teacher`."""
         targets = self.ids[positions]
-        if self.draws is None:
+        if self.likely is None or self.cumulative is None:
             return targets
         uniform = random_words(stream_key(self.seed, "taught", step), 0, positions.size) / 2.0**32
         of_teacher = np.flatnonzero(uniform < teacher)
-        columns = (uniform[of_teacher] / teacher * self.draws.shape[1]).astype(np.int64)
         flat, drawn = positions.ravel(), targets.ravel()
-        drawn[of_teacher] = self.draws[flat[of_teacher], columns]
+        at, below = flat[of_teacher], (uniform[of_teacher] / teacher * CERTAIN).astype(np.uint16)
+        drawn[of_teacher] = self.likely[at, (self.cumulative[at] <= below[:, None]).sum(axis=1)]
         counted = np.flatnonzero((uniform >= teacher) & (uniform < teacher + COUNTS))
         drawn[counted] = self.counts.draw(flat[counted], (uniform[counted] - teacher) / COUNTS)
         return drawn.reshape(positions.shape)

@@ -19,16 +19,14 @@ from gpt_cli.checkpoints.header import Progress
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.common.host import Host, both
 from gpt_cli.common.machine.devices import autocast
-from gpt_cli.common.rng import random_words, stream_key
 from gpt_cli.config import TrainConfig
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.model import GPT
 from gpt_cli.text.token_files import windows
 from gpt_cli.training.batches import Batches
 from gpt_cli.training.state import TrainingState
+from gpt_cli.training.taught_targets import CERTAIN, MOST_LIKELY, NUMBERS
 from gpt_cli.training.validation import evaluation_batch_size
-
-DRAWS = 32  # of the teachers for each position
 
 
 def model_ends(progress: Progress, settings: TrainConfig) -> bool:
@@ -72,64 +70,54 @@ def teach(
     host: Host,
     watch: Callable[[], object] = lambda: None,
 ) -> None:
-    """Draw the targets of the next model from its teachers; `teachers` are the last steps of all models before.
+    """Set the teacher's probabilities for the next model; `teachers` are the last steps of all models before.
 
     If the next model is not the last, its teacher is the first model; the last one learns from all others but the
     first. `directory` has the checkpoints of `teachers`. `watch` is called between batches. Raises EnvironmentFailure
-    if ranks draw different targets.
+    if ranks compute different probabilities.
     """
     assert isinstance(state.batches, Batches)
     taught = state.batches.taught_targets
     assert taught is not None
     is_last = 1 < len(teachers) == state.config.train.num_models - 1
     chosen = teachers[1:] if is_last else teachers[:1]
-    with host.counting("drawing the targets of the teacher", len(taught.ids) * len(chosen), "tokens") as count:
-        draws = [
-            drawn_targets(
-                read_checkpoint(directory.step_file(step)).build_model().to(state.device),
-                taught.ids,
-                state.config.train,
-                step,
-                both(count, watch),
-                DRAWS // len(chosen) or 1,
-            )
-            for step in chosen
-        ]
-    taught.draws, taught.is_last = np.concatenate(draws, axis=1), is_last
-    if state.ranks.any_differ(int(taught.draws.sum())):
+    with host.counting("drawing the targets of the teacher", len(taught.ids), "tokens") as count:
+        models = [read_checkpoint(directory.step_file(step)).build_model().to(state.device) for step in chosen]
+        likely, cumulative = mean_probabilities(models, taught.ids, state.config.train.dtype, both(count, watch))
+    taught.likely, taught.cumulative, taught.is_last = likely, cumulative, is_last
+    if state.ranks.any_differ(int(likely.sum()), int(cumulative.sum())):
         sentence = "the processes draw different targets from the same model, which means a fault of this machine"
         raise EnvironmentFailure(f"step {teachers[-1]:,}", sentence)
 
 
-def drawn_targets(
-    model: GPT,
-    ids: np.ndarray,
-    settings: TrainConfig,
-    step: int,
-    count: Callable[[int], object] = lambda _: None,
-    num_draws: int = DRAWS,
-) -> np.ndarray:
-    """Draw `num_draws` targets D of each position from a model's probabilities: ids [N] -> [N, D]; `step` is a seed.
+def mean_probabilities(
+    models: Sequence[GPT], ids: np.ndarray, dtype: str, count: Callable[[int], object] = lambda _: None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the k most probable tokens at each of `ids` [N] by the mean of the models' probabilities.
 
-    The first position has no targets. Each position is predicted from at least half a context, if so many tokens
-    precede it. `count` receives the number of tokens done since its last call.
+    Returns these tokens [N, k], most probable first, and their cumulative probabilities, uint16 [N, k] in units of
+    1 / CERTAIN, scaled so that the last is CERTAIN. k is at most MOST_LIKELY, and less for a long text. Each position
+    is predicted from at least half a context, if so many tokens precede it; the first is not predicted. `count`
+    receives the number of tokens done since its last call.
     """
-    C, V = model.config.context_length, model.vocab_size
-    device, number = model.token_embedding.weight.device, len(ids) - 1
-    length, new = min(C, number), max(1, C // 2)
-    draws = np.zeros((len(ids), num_draws), np.uint16 if V <= 2**16 else np.int32)
+    C, V = models[0].config.context_length, models[0].vocab_size
+    device, number = models[0].token_embedding.weight.device, len(ids) - 1
+    length, new, k = min(C, number), max(1, C // 2), min(V, MOST_LIKELY, max(32, NUMBERS // len(ids)))
+    likely = np.zeros((len(ids), k), np.uint16 if V <= 2**16 else np.int32)
+    cumulative = np.full((len(ids), k), CERTAIN, np.uint16)
     starts = np.array([*range(0, number - length, new), number - length])
-    key, at_once = stream_key(settings.seed, "teacher", step), evaluation_batch_size(C, V, device)
+    at_once = evaluation_batch_size(C, V, device)
     for first in range(0, len(starts), at_once):
         chosen = starts[first : first + at_once]
         batch = torch.from_numpy(windows(ids, chosen, length).astype(np.int64)).to(device)
-        numbers = random_words(stream_key(key, first), 0, len(chosen) * length * num_draws) / 2.0**32
-        uniform = torch.from_numpy(numbers.astype(np.float32)).to(device).view(len(chosen), length, num_draws)
-        with torch.inference_mode(), autocast(device, settings.dtype):
-            cumulative = torch.softmax(model(batch).float(), dim=-1).cumsum(dim=-1)
-        drawn = torch.searchsorted(cumulative, uniform * cumulative[..., -1:]).clamp(max=V - 1).cpu().numpy()
-        for start, row in zip(chosen.tolist(), drawn, strict=True):
+        with torch.inference_mode(), autocast(device, dtype):
+            mean = sum(torch.softmax(model(batch).float(), dim=-1) for model in models)
+            top, tokens = torch.as_tensor(mean).topk(k, dim=-1)
+            sums = top.cumsum(dim=-1)
+            scaled = (sums / sums[..., -1:] * CERTAIN).round().int()
+        for start, *rows in zip(chosen.tolist(), tokens.cpu().numpy(), scaled.cpu().numpy(), strict=True):
             skipped = 0 if start == 0 else length - new
-            draws[start + 1 + skipped : start + 1 + length] = row[skipped:]
+            for array, row in zip((likely, cumulative), rows, strict=True):
+                array[start + 1 + skipped : start + 1 + length] = row[skipped:]
         count(new * len(chosen))
-    return draws
+    return likely, cumulative

@@ -7,24 +7,31 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from gpt_cli.training.taught_targets import COUNTS, OF_LAST, ORDER, TEACHER, NgramCounts, TaughtTargets
-from gpt_cli.training.teachers import DRAWS
+from gpt_cli.training.taught_targets import CERTAIN, COUNTS, OF_LAST, ORDER, TEACHER, NgramCounts, TaughtTargets
+
+
+def of_teacher() -> tuple[np.ndarray, np.ndarray]:
+    """The tokens 100, 101 and 102 at each of 4,000 positions, with the probabilities 0.6, 0.3 and 0.1."""
+    cumulative = np.round(np.array([0.6, 0.9, 1.0]) * CERTAIN).astype(np.uint16)
+    return np.tile(np.array([100, 101, 102], np.uint16), (4000, 1)), np.tile(cumulative, (4000, 1))
 
 
 def test_shares_of_the_targets_are_the_teachers_and_those_of_counts() -> None:
     ids = np.tile(np.arange(50), 80)  # of which counts know each next one
     targets, positions = TaughtTargets(ids, seed=0), np.arange(1, 4001).reshape(40, 100) % 4000
     assert np.array_equal(targets(positions, 7), ids[positions])  # before there is a teacher
-    targets.draws = 100 + np.tile(np.arange(DRAWS), (4000, 1))
+    targets.likely, targets.cumulative = of_teacher()
     drawn = [targets(positions, step) for step in range(20)]
     shares = [(each >= 100).mean() for each in drawn]
     assert np.mean(shares) == pytest.approx(TEACHER, abs=0.01)
     assert len(set(shares)) > 10
-    columns = np.bincount(np.concatenate([each[each >= 100] - 100 for each in drawn]), minlength=DRAWS)
-    assert columns.min() > 0.8 * columns.mean()
+    ranks = np.bincount(np.concatenate([each[each >= 100] - 100 for each in drawn]), minlength=3)
+    assert ranks / ranks.sum() == pytest.approx([0.6, 0.3, 0.1], abs=0.01)
     others = [(each[each < 100] != ids[positions][each < 100]).mean() for each in drawn]
     assert max(others) < 0.01
-    random = TaughtTargets(np.random.default_rng(0).integers(0, 50, 4000), seed=0, draws=targets.draws)
+    random = TaughtTargets(
+        np.random.default_rng(0).integers(0, 50, 4000), seed=0, likely=targets.likely, cumulative=targets.cumulative
+    )
     differing = [((each := random(positions, step)) < 100) & (each != random.ids[positions]) for step in range(20)]
     assert np.mean(differing) == pytest.approx(COUNTS * 49 / 50, abs=0.01)  # counts know nothing, and guess
 
@@ -33,7 +40,7 @@ def test_the_last_of_several_models_learns_nothing_from_the_text_itself() -> Non
     ids = np.random.default_rng(0).integers(0, 50, 4000)
     targets, positions = TaughtTargets(ids, seed=0, num_targets=8), np.arange(1, 4001).reshape(40, 100) % 4000
     assert np.array_equal(targets(positions, 7), np.repeat(ids[positions], 8, axis=1))
-    targets.draws = 100 + np.tile(np.arange(DRAWS), (4000, 1))
+    targets.likely, targets.cumulative = of_teacher()
     by_position = targets(positions, 7).reshape(40, 100, 8)
     assert (by_position == by_position[..., :1]).all()  # equal targets are one
     targets.is_last = True

@@ -26,8 +26,8 @@ from gpt_cli.training.batches import Batches, batches_of
 from gpt_cli.training.events import Stepped
 from gpt_cli.training.loop import train
 from gpt_cli.training.lr_schedule import lr_multiplier
-from gpt_cli.training.taught_targets import BYTES_PER_TOKEN, TaughtTargets
-from gpt_cli.training.teachers import DRAWS, drawn_targets, model_ends, settings_of_model
+from gpt_cli.training.taught_targets import BYTES_PER_TOKEN, CERTAIN, TaughtTargets
+from gpt_cli.training.teachers import mean_probabilities, model_ends, settings_of_model
 
 START = Progress.at_the_start(1000, "", {})
 
@@ -71,23 +71,23 @@ def test_models_share_the_time() -> None:
     assert settings_of_model(START, settings(max_time=120.0)).max_time == 120.0  # no teacher
 
 
-def test_a_teacher_draws_targets_as_probable_as_it_finds_them() -> None:
+def test_the_probabilities_of_teachers_are_their_mean_on_the_text_before() -> None:
     config = small_config("model.context_length=8", "model.dropout=0")
-    model = GPT(config.model, 5, torch.Generator().manual_seed(0))
+    models = [GPT(config.model, 5, torch.Generator().manual_seed(seed)) for seed in (0, 1)]
     ids = np.tile(np.array([0, 3, 1, 4, 2, 2, 0], np.int64), 6)  # 42 tokens
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter *= 4  # so that it prefers some tokens
-        draws = [drawn_targets(model, ids, config.train, step) for step in range(100)]
-        # the target at 5 has all tokens before it as its context; the one at 30 has those from 24 on
-        for position, begin in ((5, 0), (30, 24)):
-            probabilities = torch.softmax(model(torch.from_numpy(ids[None, begin:position]))[0, -1], dim=-1)
-            drawn = np.concatenate([each[position] for each in draws])
-            frequencies = np.bincount(drawn, minlength=5) / len(drawn)
-            assert frequencies == pytest.approx(probabilities.numpy(), abs=0.03)
-    assert draws[0].shape == (42, DRAWS)
-    assert np.array_equal(draws[0], drawn_targets(model, ids, config.train, 0))
-    assert not np.array_equal(draws[0], draws[1])
+        for parameter in (parameter for model in models for parameter in model.parameters()):
+            parameter *= 4  # so that they prefer some tokens
+    likely, cumulative = mean_probabilities(models, ids, "float32")
+    assert likely.shape == cumulative.shape == (42, 5)
+    # the target at 5 has all tokens before it as its context; the one at 30 has those from 24 on
+    for position, begin in ((5, 0), (30, 24)):
+        with torch.no_grad():
+            logits = [model(torch.from_numpy(ids[None, begin:position]))[0, -1] for model in models]
+        expected = (torch.softmax(logits[0], dim=-1) + torch.softmax(logits[1], dim=-1)).numpy() / 2
+        probabilities = np.diff(cumulative[position].astype(float), prepend=0) / CERTAIN
+        assert probabilities == pytest.approx(expected[likely[position]], abs=2 / CERTAIN)
+        assert (np.diff(probabilities) <= 1 / CERTAIN).all()  # most probable first
 
 
 @pytest.mark.parametrize("length", [2, 5, 9, 12, 13, 17])
@@ -98,14 +98,15 @@ def test_every_target_of_a_text_of_any_length_is_drawn(length: int) -> None:
     weights["final_norm.bias"] += 1.0
     weights["output_layer.weight"][4] = 10.0  # it knows nothing but token 4
     model.load_state_dict(weights)
-    draws = drawn_targets(model, np.zeros(length, np.int64), config.train, 0)
-    assert (draws[1:] == 4).all()
+    likely, cumulative = mean_probabilities([model], np.zeros(length, np.int64), "float32")
+    assert (likely[1:, 0] == 4).all()
+    assert (cumulative[1:, 0] == CERTAIN).all()
 
 
 def test_the_memory_of_what_two_models_take_beside_one_is_in_the_estimate() -> None:
     ids = np.random.default_rng(0).integers(0, 1024, 20_000)
     tracemalloc.start()
-    taught = TaughtTargets(ids.copy(), 1, np.zeros((len(ids), DRAWS), np.uint16))
+    taught = TaughtTargets(ids.copy(), 1)
     assert taught.counts
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -113,7 +114,9 @@ def test_the_memory_of_what_two_models_take_beside_one_is_in_the_estimate() -> N
 
     alone = prepared("smoke", vocab_size=512, tokens=1000)
     both = replace(alone, config=alone.config.changed(train={"teacher_share": 0.2}))
-    assert both.memory_bytes - alone.memory_bytes == 1000 * BYTES_PER_TOKEN
+    assert both.memory_bytes - alone.memory_bytes == 1000 * (BYTES_PER_TOKEN + 4 * 512)  # ids and probabilities
+    longer = (replace(each, num_training_tokens=10**6).memory_bytes for each in (alone, both))
+    assert -next(longer) + next(longer) == 10**6 * BYTES_PER_TOKEN + 2**27
 
 
 def test_a_new_model_begins_anew_and_its_teacher_stays_on_the_disk(tmp_path: Path) -> None:
@@ -157,26 +160,19 @@ def test_the_first_model_teaches_all_but_the_last_which_learns_from_those(tmp_pa
     assert isinstance(run.state.batches, Batches)
     taught = run.state.batches.taught_targets
     assert taught is not None
-    draws = dict[int, tuple[np.ndarray | None, bool]]()
+    tables = dict[int, tuple[np.ndarray | None, bool]]()
     for _ in train(run):
-        draws[run.progress.step] = taught.draws, taught.is_last
+        tables[run.progress.step] = taught.cumulative, taught.is_last
     assert run.progress.teachers == (2, 4, 6)
     assert list(run.directory.steps())[:3] == [2, 4, 6]
-    models = [read_checkpoint(run.directory.step_file(step)).build_model() for step in (2, 4, 6)]
-    of_first, of_second, of_third = (
-        drawn_targets(model, taught.ids, run.config.train, step, num_draws=num_draws)
-        for model, step, num_draws in zip(models, (2, 4, 6), (DRAWS, DRAWS // 2, DRAWS // 2), strict=True)
-    )
-    assert draws[2] == (None, False)
-    for step, (expected, is_last) in {
-        4: (of_first, False),
-        6: (of_first, False),
-        10: (np.concatenate((of_second, of_third), axis=1), True),
-    }.items():
-        drawn = draws[step][0]
-        assert drawn is not None
-        assert np.array_equal(drawn, expected)
-        assert draws[step][1] == is_last
+    first, *others = (read_checkpoint(run.directory.step_file(step)).build_model() for step in (2, 4, 6))
+    of_first, of_others = (mean_probabilities(models, taught.ids, "float32")[1] for models in ([first], others))
+    assert tables[2] == (None, False)
+    for step, expected, expects_last in ((4, of_first, False), (6, of_first, False), (10, of_others, True)):
+        table, is_last = tables[step]
+        assert table is not None
+        assert np.array_equal(table, expected)
+        assert is_last == expects_last
 
 
 def test_a_signal_right_after_the_second_model_began_leaves_its_teacher(tmp_path: Path) -> None:
