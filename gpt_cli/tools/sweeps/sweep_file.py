@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -144,7 +145,7 @@ class _File:
             return None
         if not isinstance(name := self.content["base"], str):
             raise UsageError(f"{self.where}: base", "it must be the name of a shipped config or of a config file")
-        beside = self.path.parent / Path(name).expanduser()
+        beside = self.path.parent / os.path.expanduser(name)
         self.base = beside if beside.is_file() else shipped_configs().get(name) or find_config(str(beside))
         below = parse(read_config_text(self.base), str(self.base))
         self.below = Document(without_retired(below.content), below.lines)

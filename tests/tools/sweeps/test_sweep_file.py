@@ -55,6 +55,8 @@ def test_the_base_is_beside_the_file_or_shipped(here: Path, monkeypatch: pytest.
     assert read_sweep(path).configs[0].model.d_model == 128
     path.write_text("base: tinny\ngrid: {train.seed: [1]}\n")
     assert problems(path)[1].startswith("hint: did you mean tiny?")
+    path.write_text("base: ~nosuchuser/c.yaml\ngrid: {train.seed: [1]}\n")
+    assert problems(path)[0].endswith('~nosuchuser/c.yaml": there is no such config file')
 
 
 def test_random_points_lie_in_their_ranges_and_follow_the_seed(here: Path) -> None:
