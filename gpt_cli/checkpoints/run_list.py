@@ -74,11 +74,11 @@ def have_one_tokenizer(runs: Iterable[Overview]) -> bool:
     return len({run.tokenizer for run in runs if run.result is not None and run.tokenizer is not None}) < 2
 
 
-def likeness_of(run: Overview, shipped: Mapping[str, Config]) -> Likeness | None:
+def likeness_of(run: Overview) -> Likeness | None:
     """Return how a run's config differs from one shipped with gpt; if imported, only in model and tokenizer."""
     if run.config is None:
         return None
-    alike = likeness(run.config, run.path.name, shipped)
+    alike = likeness(run.config, run.path.name)
     if run.state != "imported":
         return alike
     return alike._replace(settings={key: new for key, new in alike.settings.items() if _of_model(key)})

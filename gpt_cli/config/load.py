@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -248,16 +249,18 @@ class Likeness(NamedTuple):
     settings: Mapping[str, str]
 
 
-def read_shipped() -> dict[str, Config]:
+@cache
+def read_shipped() -> Mapping[str, Config]:
     """Return all shipped configs: name -> config."""
     return {name: read_config(str(path)) for name, path in shipped_configs().items()}
 
 
-def likeness(config: Config, name: str, shipped: Mapping[str, Config]) -> Likeness:
+def likeness(config: Config, name: str) -> Likeness:
     """Return how a config differs from the shipped config `name`, or from the most similar one if none has that name.
 
     A value that a run chose instead of `auto` does not count as a difference.
     """
+    shipped = read_shipped()
     candidates = (
         Likeness(other, {key: new for key, old, new in config_differences(settings, config) if old != "auto"})
         for other, settings in shipped.items()

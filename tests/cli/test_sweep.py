@@ -370,7 +370,7 @@ def test_a_report_that_fails_does_not_end_the_sweep(
     def refuse(*_: object) -> None:
         raise PermissionError(errno.EACCES, "")
 
-    monkeypatch.setattr(work, "read_records", refuse)
+    monkeypatch.setattr(work, "read_record", refuse)
     monkeypatch.setattr(work, "train_points", lambda *_: processes.Jobs([], keeps_stderr=False))
     new_run = folder / "runs/s/000-learning_rate-1e-3"
     (new_run / "checkpoints").mkdir(parents=True)

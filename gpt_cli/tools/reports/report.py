@@ -33,7 +33,7 @@ from gpt_cli.tools.reports.compare_runs import (
 from gpt_cli.tools.reports.curves import letter_of
 from gpt_cli.tools.reports.page_content import report_page
 from gpt_cli.tools.reports.request import ReportRequest
-from gpt_cli.tools.reports.run_record import RunRecord, read_records
+from gpt_cli.tools.reports.run_record import RunRecord, read_record
 from gpt_cli.tools.reports.terminal_plot import Style, plot_curves
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def report(request: ReportRequest, paths: Sequence[Path], host: Host) -> RunRepo
     the file cannot be written.
     """
     with host.working("reading runs"):
-        records = tuple(read_records(paths))
+        records = tuple(map(read_record, paths))
     for note in dict.fromkeys(note for record in records for note in record.notes):
         host.warn(note)
     if not by_token(records):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,8 +19,7 @@ from gpt_cli.checkpoints.run_list import Overview, RunLoss, likeness_of, overvie
 from gpt_cli.checkpoints.run_paths import RunFiles, short_run_name
 from gpt_cli.common.limits import FIGURE
 from gpt_cli.common.results import Figures
-from gpt_cli.config import Config
-from gpt_cli.config.load import Likeness, dotted_keys, read_shipped
+from gpt_cli.config.load import Likeness, dotted_keys
 from gpt_cli.errors import CheckpointError, GptError, counted, shown
 
 AXES = ("step", "tokens", "seconds")  # these never fall in a run; seconds are those of training steps
@@ -153,21 +152,11 @@ def _number(*candidates: Any) -> float | int | None:
 
 
 def read_record(path: Path) -> RunRecord:
-    """Return the record of one run; see `read_records`."""
-    return read_records([path])[0]
-
-
-def read_records(paths: Sequence[Path]) -> list[RunRecord]:
-    """Return the records of runs in any state; damaged parts are left out, and `notes` say so.
+    """Return the record of a run in any state; damaged parts are left out, and `notes` say so.
 
     An incomplete last line of metrics, which a training may be writing, is left out without a note. Raises
     CheckpointError for metrics or samples larger than a run can have.
     """
-    shipped = read_shipped()
-    return [_read(path, shipped) for path in paths]
-
-
-def _read(path: Path, shipped: Mapping[str, Config]) -> RunRecord:
     run, summary = RunFiles(path), overview(path)
     notes = [] if summary.problem is None else [summary.problem]
     metrics, last_line_at = _metrics(run, notes)
@@ -181,7 +170,7 @@ def _read(path: Path, shipped: Mapping[str, Config]) -> RunRecord:
         environment=environment,
         corpus=corpus,
         teachers=teachers,
-        differs=likeness_of(summary, shipped),
+        differs=likeness_of(summary),
         last_line_at=last_line_at,
         notes=tuple(dict.fromkeys(notes)),
     )

@@ -21,7 +21,7 @@ from gpt_cli.common.host import Host
 from gpt_cli.common.results import WIDTH, Figures, Result, Screen
 from gpt_cli.common.tables import Rows, narrow_table, table
 from gpt_cli.common.units import age, quantity, size
-from gpt_cli.config.load import Likeness, read_shipped
+from gpt_cli.config.load import Likeness
 from gpt_cli.errors import counted, shown, visible
 from gpt_cli.tools.reports.request import RemoveRequest, RunsRequest
 
@@ -109,8 +109,8 @@ class ListedRun(Figures):
 
 def listed(runs: Sequence[Overview]) -> tuple[ListedRun, ...]:
     """Return each run as a `ListedRun`, with its short name and the shipped config that is most like its config."""
-    shipped, now = read_shipped(), time.time()
-    return tuple(ListedRun(run, short_run_name(run.path), likeness_of(run, shipped), now) for run in runs)
+    now = time.time()
+    return tuple(ListedRun(run, short_run_name(run.path), likeness_of(run), now) for run in runs)
 
 
 def remarks_on(runs: Sequence[ListedRun]) -> list[str]:

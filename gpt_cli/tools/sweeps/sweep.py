@@ -25,7 +25,7 @@ from gpt_cli.config import Config
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, GptError, UsageError, counted, shown, visible
 from gpt_cli.tools.reports.compare_runs import Mean, means, repeated, rows_of_means
 from gpt_cli.tools.reports.report import RunReport
-from gpt_cli.tools.reports.run_record import read_records
+from gpt_cli.tools.reports.run_record import read_record
 from gpt_cli.tools.reports.run_table import ListedRun, TableOfRuns, listed, remarks_on, sorted_by
 from gpt_cli.tools.sweeps.processes import Hearing, Jobs, point_state, train_points
 from gpt_cli.tools.sweeps.request import Point, SweepRequest, require_same
@@ -169,7 +169,7 @@ def _write_page(result: Swept, host: Host) -> None:
         return
     page = result.directory / SWEEP_PAGE
     try:
-        report = RunReport(tuple(read_records(sorted(begun))))
+        report = RunReport(tuple(map(read_record, sorted(begun))))
         write_durably(page, [report.as_page().encode()])
     except (GptError, OSError) as error:
         why = str(error) if isinstance(error, GptError) else reason(error)

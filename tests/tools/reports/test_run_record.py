@@ -13,7 +13,7 @@ import pytest
 from gpt_cli.checkpoints import metrics_files
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.errors import CheckpointError
-from gpt_cli.tools.reports.run_record import FIGURES, read_record, read_records
+from gpt_cli.tools.reports.run_record import FIGURES, read_record
 
 
 def test_a_finished_run_has_everything(smoke_run: Path) -> None:
@@ -94,5 +94,5 @@ def test_runs_are_named_as_in_the_list(copied: Path, here: Path) -> None:
     for place in ("runs/sweep/one", "runs/sweep/smoke", "elsewhere/smoke"):
         shutil.copytree(copied, here / place)
     paths = [Path("runs/smoke"), Path("runs/sweep/one"), Path("runs/sweep/smoke"), Path("elsewhere/smoke")]
-    names = [record.name for record in read_records(paths)]
+    names = [read_record(path).name for path in paths]
     assert names == ["smoke", "sweep/one", "sweep/smoke", "elsewhere/smoke"]
