@@ -142,9 +142,9 @@ def train_and_show(
 def leave_picture(directory: Path, warn: Callable[[str], object]) -> None:
     """Draw the losses of a run as a picture in its `directory`; `warn` receives a line if that fails."""
     try:
-        from gpt_cli.tools.reports.curves_picture import draw_losses_of
+        from gpt_cli.tools.reports.curves_picture import draw_losses
 
-        if picture := draw_losses_of(directory):
+        if picture := draw_losses(directory):
             write_durably(RunFiles(directory).loss_picture, [picture])
     except Exception as error:  # all is saved, and no picture is worth an exit code
         warn(f"the picture of the losses could not be made: {error}")

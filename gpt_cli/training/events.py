@@ -152,7 +152,7 @@ class Finished(Figures):
 
     def as_picture(self, kind: str = "png") -> bytes | None:
         pictures = import_module("gpt_cli.tools.reports.curves_picture")  # not of the core
-        return pictures.draw_losses_of(Path(self.summary["run"]), kind)
+        return pictures.draw_losses(Path(self.summary["run"]), kind)
 
     @property
     def losses(self) -> str:

@@ -70,14 +70,11 @@ def draw_curves(records: Sequence[RunRecord], axis: str, kind: str, notice: Noti
         return as_file(figure, kind)
 
 
-def draw_losses_of(directory: Path, kind: str = "png") -> bytes | None:
-    """Return a picture of a run's losses; None for a run that has logged nothing or is being trained."""
+def draw_losses(directory: Path, kind: str = "png") -> bytes | None:
+    """Return a picture of a run's losses by step; None for a run that has logged nothing or is being trained."""
     record = read_record(directory)
-    return draw_losses(record, kind) if record.state != "training" and len(record.metrics["step"]) else None
-
-
-def draw_losses(record: RunRecord, kind: str = "png") -> bytes:
-    """Return a picture of the training and the validation loss of one run by step."""
+    if record.state == "training" or not len(record.metrics["step"]):
+        return None
     with rc_context(_STYLE):
         figure = Figure(figsize=(7.5, 4.2), dpi=130, layout="constrained")
         groups = groups_of([record])
