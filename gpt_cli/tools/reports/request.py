@@ -169,9 +169,7 @@ def _chosen(names: Sequence[str], runs_of: Callable[[Path], Sequence[Path]], *, 
 def _runs_of(path: Path) -> list[Path]:
     """Return [path] if it is a run, else the runs in it; raises CheckpointError for a directory without runs."""
     try:
-        if is_run(path):
-            return [path]
-        below = find_runs(path)
+        runs = find_runs(path)
     except NotADirectoryError:
         hint = f"gpt report {shlex.quote(visible(path.parent))}" if is_run(path.parent) else run_hint()
         raise CheckpointError(shown(path), "this is a file; name the directory of a run", hint=hint) from None
@@ -180,6 +178,6 @@ def _runs_of(path: Path) -> list[Path]:
         raise CheckpointError(shown(path), "there is no such run", hint=hint) from None
     except OSError as error:
         raise EnvironmentFailure(f"reading {shown(path)}", reason(error)) from error
-    if not below:
+    if not runs:
         raise CheckpointError(shown(path), "there is no run in this directory", hint=run_hint())
-    return below
+    return runs
