@@ -262,10 +262,8 @@ def removing(runs: Sequence[RunFiles], host: Host) -> Iterator[RunFiles]:
 
 def _remove_sweep(directory: Path) -> None:
     """Remove the directory of a sweep if nothing is left in it but the sweep's own files."""
-    left = [*directory.iterdir()]
-    if SWEEP in (path.name for path in left) and all(
-        path.name in (SWEEP, SWEEP_PAGE) and is_ours(path) for path in left
-    ):
-        for path in left:
+    left = {path.name: path for path in directory.iterdir()}
+    if SWEEP in left and left.keys() <= {SWEEP, SWEEP_PAGE} and all(map(is_ours, left.values())):
+        for path in left.values():
             remove_file(path)
         remove_if_empty(directory)
