@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, zip_longest
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -205,10 +206,8 @@ class _Panel:
             chr(_BRAILLE + dot) if dot and sign == " " else sign
             for dot, sign in zip(dots.tolist(), signs.tolist(), strict=True)
         ]
-        line, column = Text(no_wrap=True), 0
-        for owner, cells in groupby(owners.tolist()):
-            count = len(list(cells))
-            line.append("".join(characters[column : column + count]), style=_colour(owner, self.style))
-            column += count
+        line = Text(no_wrap=True)
+        for owner, cells in groupby(zip(owners.tolist(), characters, strict=True), key=itemgetter(0)):
+            line.append("".join(character for _, character in cells), style=_colour(owner, self.style))
         line.rstrip()
         return line
