@@ -99,21 +99,17 @@ def require_same(directory: Path, plan: Sweep) -> None:
         before = json.loads(read_bytes(record, CheckpointError, most=_MOST))
     if not isinstance(before, dict):
         raise CheckpointError(shown(record), "this is no record of a sweep", hint="name another ‹out›")
-    keys = dict.fromkeys([*before, *plan.record])
-    changed = [
-        UsageError(
-            shown(plan.path),
-            f"{key} was {_or_nothing(before, key)} in this sweep and is {_or_nothing(plan.record, key)} now",
-        )
-        for key in keys
-        if before.get(key) != plan.record.get(key)
-    ]
+    changed = list[UsageError]()
+    for key in dict.fromkeys([*before, *plan.record]):
+        if (was := before.get(key)) != (now := plan.record.get(key)):
+            sentence = f"{key} was {_or_nothing(was)} in this sweep and is {_or_nothing(now)} now"
+            changed.append(UsageError(shown(plan.path), sentence))
     if changed:
         raise advised(changed, f"undo the change, or begin another sweep: ‹out={directory}-2›")
 
 
-def _or_nothing(record: Mapping[str, Any], key: str) -> str:
-    return "not set" if record.get(key) is None else visible(as_yaml(record[key]))
+def _or_nothing(value: Any) -> str:
+    return "not set" if value is None else visible(as_yaml(value))
 
 
 def _name(number: int, settings: Mapping[str, Any]) -> str:
