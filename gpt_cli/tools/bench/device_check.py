@@ -219,8 +219,7 @@ class Group:
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of the report: title and bound, the bound's reason, and the outcome of each check."""
-        most, unit = self.bound.most, self.bound.unit
-        yield f"{self.title}: {f'at most {most:,g} {unit}' if most else 'equal bits'}"
+        yield f"{self.title}: at most {self.bound.most:,g} {self.bound.unit}"
         yield f"({self.bound.reason})"
         for row in self.checks:
             apart = row.difference
