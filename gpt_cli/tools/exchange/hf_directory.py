@@ -143,7 +143,8 @@ def _models(folder: Path) -> list[str]:
 def _download(path: Path) -> str | None:
     """Return a hint to download `path` from the Hugging Face hub; None if it does not look like a name on the hub."""
     if path.suffix == ".gguf":
-        return f"to fetch it: hf download OWNER/NAME {path} --local-dir ." if path.parent == Path(".") else None
+        file = shlex.quote(visible(path))
+        return f"to fetch it: hf download OWNER/NAME {file} --local-dir ." if path.parent == Path(".") else None
     owner = "openai-community" if re.fullmatch(r"gpt2(-medium|-large|-xl)?", str(path)) else "OWNER"
     name = f"{owner}/{path}" if path.parent == Path(".") else str(path)
     if not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name) or (path.parent != Path(".") and path.parent.exists()):

@@ -135,6 +135,7 @@ def test_what_is_no_model_gets_the_command_that_helps(directory: Path, run: RunC
         ("two/smal", "there is no such directory", "did you mean two/small?"),
         ("steps/new", "there is no such directory", None),
         ("tiny.gguf", "there is no such file", "to fetch it: hf download OWNER/NAME tiny.gguf --local-dir ."),
+        ("my model.gguf", "there is no such file", "to fetch it: hf download OWNER/NAME 'my model.gguf' --local-dir ."),
         ("mpt", "there is no such directory", "to fetch it: hf download OWNER/mpt --local-dir mpt; then gpt import"),
     ):
         outcome = run("import", name)
