@@ -23,7 +23,7 @@ from gpt_cli.common.units import with_error
 from gpt_cli.common.untrusted_files import read_bytes
 from gpt_cli.config import Config
 from gpt_cli.config.load import Likeness, likeness, read_run_config
-from gpt_cli.errors import CheckpointError, GptError, shown
+from gpt_cli.errors import CheckpointError, GptError, UsageError, shown, visible
 
 _ENDS = {"steps": "finished", "time": "finished", "patience": "finished", "signal": "stopped", "diverged": "diverged"}
 _of_model = re.compile(r"model\.(?!dropout)|tokenizer\.").match
@@ -107,6 +107,14 @@ def runs_below(directory: Path) -> list[Path]:
             with suppress(OSError):
                 nested += sorted(run for run in path.iterdir() if run.is_dir() and _is_open_run(run))
     return runs + nested
+
+
+def require_hides_none(run: RunFiles) -> None:
+    """Raise UsageError if the directory of a new run has runs directly in it, which lists of runs would then omit."""
+    below = runs_below(run.path) if run.path.is_dir() and not run.exists() else []
+    if any(path.parent == run.path for path in below):
+        hint = f"‹out={visible(run.path / 'NAME')}›"
+        raise UsageError(shown(run.path), "this is a directory of runs, which a run would hide", hint=hint)
 
 
 def _is_open_run(directory: Path) -> bool:

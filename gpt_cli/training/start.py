@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
-from gpt_cli.checkpoints.run_list import runs_below
+from gpt_cli.checkpoints.run_list import require_hides_none, runs_below
 from gpt_cli.checkpoints.training_text import located, valid_config
 from gpt_cli.common.host import Host, Notify
 from gpt_cli.common.machine.devices import choose_device, starting
@@ -61,10 +61,7 @@ def start_of(plan: Plan, directory: RunDirectory, host: Host) -> Start | Finishe
         if directory.exists() and not plan.overwrite:
             raise _other_run(directory, plan.config)
         directory.require_no_foreign_files()
-        below = runs_below(directory.path) if directory.path.is_dir() and not directory.exists() else []
-        if any(path.parent == directory.path for path in below):
-            hint = f"‹out={visible(directory.path / 'NAME')}›"
-            raise UsageError(shown(directory.path), "this is a directory of runs, which a run would hide", hint=hint)
+        require_hides_none(directory)
         return _new(plan, host)
     assert isinstance(plan, Resume)
     if plan.by_run_config:  # the run may have been removed since its config was read

@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field
 
 from gpt_cli.checkpoints.header import Header, read_header
 from gpt_cli.checkpoints.lock import require_foreign
+from gpt_cli.checkpoints.run_list import require_hides_none
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.checkpoints.select import find_header
 from gpt_cli.common.extras import is_installed
@@ -113,7 +114,8 @@ class ImportRequest(Request):
             require_model(first)
         steps = directories_by_step(self.directory) if self.steps else {}
         name = shared_name(first) if steps else os.path.basename(os.path.realpath(first))
-        run = RunFiles(self.out or Path("runs") / (name.removesuffix(".gguf") if of_file else name))
+        name = Path(name).stem if of_file and name.lower().endswith(".gguf") else name
+        run = RunFiles(self.out or Path("runs") / name)
         require_no_file(run.path)
         self.require_free(run)
         if steps:
@@ -121,11 +123,12 @@ class ImportRequest(Request):
         return run.path, read_foreign(first, self.context_length), {}
 
     def require_free(self, run: RunFiles) -> None:
-        """Raise UsageError if `run` exists and `overwrite` is unset, or if it has files that gpt did not write."""
+        """Raise UsageError if `run` exists without `overwrite`, has files of others, or would hide runs inside it."""
         if run.exists() and not self.overwrite:
             sentence = "there is a run already; replace it with ‹overwrite=True›, or name another ‹out›"
             raise UsageError(shown(run.path), sentence)
         run.require_no_foreign_files()
+        require_hides_none(run)
 
 
 class ExportRequest(Request):

@@ -268,7 +268,7 @@ def test_unknown_architectures_are_named(folder: Path, checkpoints: dict[str, Ch
         read_foreign(tmp_path / "m.gguf")
 
 
-def test_a_run_becomes_a_file_and_the_file_a_run(run: RunCommand, tmp_path: Path) -> None:
+def test_a_run_becomes_a_file_and_the_file_a_run(run: RunCommand, here: Path, tmp_path: Path) -> None:
     checkpoint = sharp_checkpoint(*CASES["qwen2"][1], tokenizer=LEARNED)
     save_checkpoint(tmp_path / "here.safetensors", checkpoint)
     out = tmp_path / "My Model.gguf"
@@ -292,6 +292,9 @@ def test_a_run_becomes_a_file_and_the_file_a_run(run: RunCommand, tmp_path: Path
     sampled = ["--prompt", "The", "--greedy", "--max-new-tokens", "8", "--quiet"]
     expected = run("sample", "--run", tmp_path / "here.safetensors", *sampled)
     assert run("sample", "--run", tmp_path / "run", *sampled).out == expected.out
+    for name, named in (("Tiny.GGUF", "runs/Tiny"), (".gguf", "runs/.gguf")):
+        out = out.rename(here / name)
+        assert run("import", out, exits=0).out.startswith(f"{named}: ")
 
 
 @pytest.mark.parametrize(
