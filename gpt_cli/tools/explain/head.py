@@ -134,9 +134,9 @@ def _add_projections(
     if attention.query_norm is not None and attention.key_norm is not None:
         query, key = "q̂", "k̂"
         queries, keys = attention.query_norm(queries), attention.key_norm(keys)
-        of_queries, of_keys = (_norm_formula(norm) for norm in (attention.query_norm, attention.key_norm))
-        steps.of_queries("normalised_queries", f"q̂ = {of_queries.replace('x', 'q')}", queries)
-        steps.of_all("normalised_keys", f"k̂ = {of_keys.replace('x', 'k')}", keys, _norm_note(attention.key_norm))
+        steps.of_queries("normalised_queries", f"q̂ = {_norm_formula(attention.query_norm, 'q')}", queries)
+        key_formula = f"k̂ = {_norm_formula(attention.key_norm, 'k')}"
+        steps.of_all("normalised_keys", key_formula, keys, _norm_note(attention.key_norm))
         parameters |= {"query_norm.weight": attention.query_norm.weight, "key_norm.weight": attention.key_norm.weight}
     product = f"s = {query} · {key}"
     if rotation is not None:
@@ -239,8 +239,7 @@ def _add_outputs(steps: HeadSteps, block: Block, x: Tensor, mixed: Tensor) -> No
     notes = [Note("parallel_said", "The feed-forward part of this block reads x, not y.")] if block.parallel else []
     steps.of_queries("residual", "y = x + o", x + attended, *(notes if block.pre_norm else ()))
     if not block.pre_norm:
-        formula = _norm_formula(block.norm_1).replace("x", "y")
-        steps.of_queries("normalised_after", formula, block.norm_1(x + attended), *notes)
+        steps.of_queries("normalised_after", _norm_formula(block.norm_1, "y"), block.norm_1(x + attended), *notes)
 
 
 def _largest(key: str, beginning: str, query: str, numbers: Tensor, names: Sequence[str]) -> Note:
@@ -252,13 +251,13 @@ def _largest(key: str, beginning: str, query: str, numbers: Tensor, names: Seque
     return Note(key, f"{beginning}: {text}", {"query": query, "list": text, "largest": largest})
 
 
-def _norm_formula(norm: nn.Module) -> str:
-    """Return the formula of a norm of x, with the weight g and, if the norm has one, the bias b."""
+def _norm_formula(norm: nn.Module, x: str = "x") -> str:
+    """Return the formula of a norm of `x`, with the weight g and, if the norm has one, the bias b."""
     if isinstance(norm, nn.RMSNorm):
-        return f"x / √(mean(x²) + {norm.eps:g}) · g"
+        return f"{x} / √(mean({x}²) + {norm.eps:g}) · g"
     assert isinstance(norm, nn.LayerNorm)
     bias = " + b" if norm.bias is not None else ""
-    return f"(x - mean(x)) / √(var(x) + {norm.eps:g}) · g{bias}"
+    return f"({x} - mean({x})) / √(var({x}) + {norm.eps:g}) · g{bias}"
 
 
 def _norm_note(norm: nn.Module) -> Note:
