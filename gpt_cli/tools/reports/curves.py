@@ -88,7 +88,7 @@ def short(number: float) -> str:
     # rounded first: 9,999.6 is 10 k, and 999,600 is 1 M
     size = abs(float(f"{number:.{4 if abs(number) < 1e4 else 3}g}"))
     if size >= 1e12 or 0 < size < 1e-3:
-        return f"{number:.0e}" if f"{number:.0e}" == f"{number:.1e}".replace(".0e", "e") else f"{number:.1e}"
+        return f"{number:.1e}".replace(".0e", "e")
     for unit, factor in ((" G", 1e9), (" M", 1e6), (" k", 1e3)):
         if size >= 10 * factor or (factor > 1e3 and size >= factor):
             return f"{number / factor:.3g}{unit}"
