@@ -12,7 +12,7 @@ from gpt_cli.tools.exchange.export_tensors import Part, Recipe, copy, norm, unsc
 from gpt_cli.tools.exchange.families.config_fields import LLAMA3, ConfigFields
 
 _T = TypeVar("_T")
-USUAL_NAMES = {
+_USUAL_NAMES = {
     "max_position_embeddings": "context_length",
     "hidden_size": "d_model",
     "num_attention_heads": "num_heads",
@@ -43,7 +43,7 @@ class Family(ABC):
     output = "lm_head.weight"
     other_output: str | None = None  # its name in other versions
     tied = False  # where config.json does not say it
-    names: Mapping[str, str]  # keys of config.json that are settings of ours as they are
+    names: Mapping[str, str] = _USUAL_NAMES  # keys of config.json that are settings of ours as they are
     optional: tuple[str, ...] = ()  # of them
     dropout_key: str
     dropout = 0.0  # this and the next where config.json does not say them
@@ -56,7 +56,7 @@ class Family(ABC):
     # names of tensors, without those of what contains them
     blocks: str
     norms: tuple[str, str] = ("input_layernorm", "post_attention_layernorm")
-    layers: Mapping[str, str]  # of the feed-forward part, with those of ours
+    layers: Mapping[str, str] = PLAIN_LAYERS  # of the feed-forward part, with those of ours
     final_norm: str
     position_table: str | None = None
     transposes = False  # its matrices are [in, out]

@@ -14,7 +14,7 @@ from typing import Any
 from gpt_cli.config import ModelConfig
 from gpt_cli.tools.exchange.export_tensors import Recipe, attention_output, projection_recipes, unscaled
 from gpt_cli.tools.exchange.families.config_fields import ConfigFields, brief, read_rope, rope_keys
-from gpt_cli.tools.exchange.families.family import PLAIN_LAYERS, USUAL_NAMES, Family, pattern
+from gpt_cli.tools.exchange.families.family import Family, pattern
 
 
 class GPT2(Family):
@@ -33,7 +33,6 @@ class GPT2(Family):
     dropout_key, dropout, epsilon_key = "resid_pdrop", 0.1, "layer_norm_epsilon"
     activation_key, activation = "activation_function", "gelu_new"
     position_table, blocks, norms, final_norm = "wpe.weight", "h", ("ln_1", "ln_2"), "ln_f"
-    layers = PLAIN_LAYERS
     transposes = True
     has = frozenset({"attention", "qkv_bias", "bias"})
 
@@ -156,7 +155,6 @@ class GPTNeoX(Family):
     model_type, class_name = "gpt_neox", "GPTNeoXForCausalLM"
     prefix, embedding = "gpt_neox.", "gpt_neox.embed_in.weight"
     output, other_output = "embed_out.weight", "lm_head.weight"
-    names = USUAL_NAMES
     dropout_key, epsilon_key = "hidden_dropout", "layer_norm_eps"
     blocks, final_norm = "layers", "final_layer_norm"
     layers: Mapping[str, str] = {"dense_h_to_4h": "expand", "dense_4h_to_h": "contract"}

@@ -9,7 +9,7 @@ from typing import Any
 from gpt_cli.config import ModelConfig
 from gpt_cli.tools.exchange.export_tensors import Part, Recipe, attention_output, copy, projection_recipes, unscaled
 from gpt_cli.tools.exchange.families.config_fields import ConfigFields, brief, read_rope, rope_keys
-from gpt_cli.tools.exchange.families.family import ACTIVATIONS, PLAIN_LAYERS, USUAL_NAMES, Family, pattern
+from gpt_cli.tools.exchange.families.family import ACTIVATIONS, PLAIN_LAYERS, Family, pattern
 
 
 class Llama(Family):
@@ -17,7 +17,6 @@ class Llama(Family):
 
     model_type, class_name = "llama", "LlamaForCausalLM"
     prefix, embedding = "model.", "model.embed_tokens.weight"
-    names = USUAL_NAMES
     dropout_key, epsilon_key = "attention_dropout", "rms_norm_eps"
     has = frozenset({"activation", "attention", "head_size", "bias", "qkv_bias"})
     whole_heads = True
