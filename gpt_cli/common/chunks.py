@@ -11,13 +11,13 @@ import numpy as np
 _LARGE = 2**16  # characters
 
 
-def gathered(pieces: Iterable[str]) -> Iterator[str]:
-    """Join the pieces of a text into pieces of at least 65,536 characters (but the last), to save system calls."""
+def gathered(pieces: Iterable[str], least: int = _LARGE) -> Iterator[str]:
+    """Join the pieces of a text into larger ones, of at least `least` characters (but the last); few save system calls."""
     joined, length = list[str](), 0
     for piece in pieces:
         joined.append(piece)
         length += len(piece)
-        if length >= _LARGE:
+        if length >= least:
             yield "".join(joined)
             joined, length = [], 0
     yield "".join(joined)

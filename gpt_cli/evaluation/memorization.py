@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from gpt_cli.common.chunks import gathered
 from gpt_cli.text.tokenizers import code_points
 
 WINDOW = 2**20  # characters or tokens that are searched at once
@@ -57,17 +58,10 @@ def copied_share(samples: Sequence[Sequence[int]], training_ids: Iterable[np.nda
 
 def _windows_of_text(blocks: Iterable[str], overlap: int) -> Iterator[str]:
     """Yield a text in windows of at least WINDOW new characters, each preceded by the last `overlap` characters."""
-    parts: list[str] = []
-    num_new = 0
-    for block in blocks:
-        parts.append(block)
-        num_new += len(block)
-        if num_new >= WINDOW:
-            window = "".join(parts)
-            yield window
-            parts, num_new = [window[max(0, len(window) - overlap) :]], 0
-    if num_new:
-        yield "".join(parts)
+    window = ""
+    for new in gathered(blocks, WINDOW):
+        window = window[max(0, len(window) - overlap) :] + new
+        yield window
 
 
 def _places_to_try(samples: Sequence[str], window: str, n: int) -> Sequence[int]:
