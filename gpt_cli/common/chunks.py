@@ -12,7 +12,7 @@ _LARGE = 2**16  # characters
 
 
 def gathered(pieces: Iterable[str], least: int = _LARGE) -> Iterator[str]:
-    """Join the pieces of a text into larger ones, of at least `least` characters (but the last); few save system calls."""
+    """Join the pieces of a text into pieces of at least `least` characters (but the last). Few pieces are few calls."""
     joined, length = list[str](), 0
     for piece in pieces:
         joined.append(piece)

@@ -191,7 +191,7 @@ def evaluate(request: EvaluateRequest, target: ToEvaluate, host: Host) -> Evalua
             result["training_share"] = training_share(name, corpora[how], loaded, host)
         else:
             assert run_text
-            corpus = run_text.validation
+            _, corpus = run_text
             result |= {"text": text.validation_source or text.source, "same_text": same}
         if isinstance(corpus, ConversationCorpus):
             texts.append(corpus.of_conversations)
@@ -202,8 +202,9 @@ def evaluate(request: EvaluateRequest, target: ToEvaluate, host: Host) -> Evalua
         results.append(result | measured[-1].figures)
         if request.memorised:
             assert run_text
+            training, _ = run_text
             with host.working("looking for copies of the training text"):
-                results[-1]["memorised"] = _memorised(loaded, run_text.training, request)
+                results[-1]["memorised"] = _memorised(loaded, training, request)
         first, last = measured[0].costs, measured[-1].costs
         if len(results) > 1 and texts[0] == texts[-1] and first and last:
             results[-1]["difference"] = _difference(results[0], results[-1], first, last, target.one_tokenizer)

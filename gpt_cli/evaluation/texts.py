@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from gpt_cli.checkpoints.load import Loaded
 from gpt_cli.checkpoints.run_paths import named_run
@@ -58,25 +57,21 @@ def with_conversations(corpus: SourceCorpus, template: str | None) -> Corpus:
     return ConversationCorpus(corpus, 0, corpus.num_documents, template)
 
 
-class RunText(NamedTuple):
-    """The text that a run was trained on, as it is now: its training part and its validation part."""
+def read_run_text(name: str, data: DataConfig, host: Host) -> tuple[Corpus, Corpus]:
+    """Return the training and validation parts of the text that a run was trained on, as the text is now.
 
-    training: Corpus
-    validation: Corpus
-
-
-def read_run_text(name: str, data: DataConfig, host: Host) -> RunText:
-    """Read the text that a run was trained on; raise DataError if the text cannot be read."""
+    Raises DataError if the text cannot be read.
+    """
     try:
-        return RunText(*read_split(located(data, named_run(name), host.notice), host))
+        return read_split(located(data, named_run(name), host.notice), host)
     except DataError as error:
         hint = f"{name} was trained on it; name it where it is now, or another text, with ‹data=SOURCE›"
         raise DataError(error.where, error.sentence, hint=hint) from error
 
 
-def is_run_text(name: str, data: DataConfig, text: RunText, loaded: Loaded, host: Host) -> bool:
-    """Return whether a text gives the token ids that the run was trained and evaluated on; warn if it does not."""
-    if not (same := _gives_same_ids(text.training, text.validation, loaded, host)):
+def is_run_text(name: str, data: DataConfig, text: tuple[Corpus, Corpus], loaded: Loaded, host: Host) -> bool:
+    """Return whether a text (its training and validation parts) gives the run's token ids; warn if it does not."""
+    if not (same := _gives_same_ids(*text, loaded, host)):
         sources = [*source_names(data.source), *source_names(data.validation_source)]
         host.warn(f"{name}: {', '.join(sources)} has changed since this run was trained on it")
     return same

@@ -95,9 +95,9 @@ def open_text(
         remark_on_shares(shares, host)
     else:
         name, first = models[0]
-        text = read_run_text(name, config, host)
-        is_run_text(name, config, text, first, host)
-        corpus, about = text.validation, config.validation_source or config.source
+        parts = read_run_text(name, config, host)
+        is_run_text(name, config, parts, first, host)
+        (_, corpus), about = parts, config.validation_source or config.source
     for name in (visible(each.header.run.path) for _, each in models if each.config.data.loss == "answers"):
         host.notice(
             f"{name} learned answers alone; gpt eval counts only those, and this counts all tokens that it reads"

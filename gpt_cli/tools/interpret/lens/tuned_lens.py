@@ -125,14 +125,14 @@ def _training_text(
     name = str(loaded.header.run.path)
     try:
         data = config_with_text(target.header, _ADVICE).data
-        text = read_run_text(name, data, host)
+        training, _ = read_run_text(name, data, host)
     except GptError:
         if not request.data:
             raise
         assert target.text
         named = read_named_text(request.data, target.text, host)
         return with_conversations(named, target.text.template), [*request.data], True
-    return text.training, data.source, False
+    return training, data.source, False
 
 
 def num_steps(model: GPT) -> int:
