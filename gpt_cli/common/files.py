@@ -44,12 +44,10 @@ def write_durably(path: Path, chunks: Iterable[Buffer]) -> None:
 
 def require_regular_target(path: Path) -> None:
     """Raise EnvironmentFailure if the directory of `path` is missing, or if `path` exists and is not a regular file."""
-    try:
+    with _writing(path):
         os.stat(os.path.join(path.parent, ""))
         with contextlib.suppress(FileNotFoundError):
             os.lstat(path)
-    except OSError as error:
-        raise write_failure(path, error) from error
     if os.path.exists(path) and not os.path.isfile(path):
         raise EnvironmentFailure(shown(path), "this is not a regular file; name a new or a regular file")
 
@@ -93,40 +91,30 @@ def write_directory(directory: Path, files: Mapping[str, Iterable[Buffer]]) -> N
 
 def append(path: Path, text: str) -> None:
     """Append text to a file, or raise EnvironmentFailure; the text survives a power cut only after `make_durable`."""
-    try:
-        with _opened(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC) as descriptor:
-            _write_all(descriptor, text.encode())
-    except OSError as error:
-        raise write_failure(path, error) from error
+    with _writing(path), _opened(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC) as descriptor:
+        _write_all(descriptor, text.encode())
 
 
 def make_durable(*paths: Path) -> None:
     """Fsync files and directories, so that new text and new names survive a power cut. Raises EnvironmentFailure."""
-    path = Path()
-    try:
-        for path in paths:
+    for path in paths:
+        with _writing(path):
             _sync(path)
-    except OSError as error:
-        raise write_failure(path, error) from error
 
 
 def remove(path: Path) -> None:
     """Remove a file if it exists. Raises EnvironmentFailure."""
     try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass
+        path.unlink(missing_ok=True)
     except OSError as error:
         raise EnvironmentFailure(f"removing {shown(path)}", _refused(path, error)) from error
 
 
 def move(path: Path, target: Path) -> None:
     """Rename a file within its directory, durably. Raises EnvironmentFailure."""
-    try:
+    with _writing(target):
         os.replace(path, target)
         _sync(target.parent)
-    except OSError as error:
-        raise write_failure(target, error) from error
 
 
 def remove_if_empty(directory: Path) -> str | None:
@@ -202,6 +190,15 @@ def make_directory(directory: Path) -> list[Path]:
     except OSError as error:
         raise EnvironmentFailure(f"making {shown(directory)}", _refused(path, error)) from error
     return made
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Turn an OSError in the context into the `write_failure` of `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise write_failure(path, error) from error
 
 
 def write_failure(path: Path, error: OSError, folder: Path | None = None) -> EnvironmentFailure:
