@@ -27,7 +27,7 @@ def step_actions(progress: Progress, config: Config) -> StepActions:
     evaluated step can be the last: if time runs out after a step without evaluation, one more step follows.
     """
     settings, step, watches = config.train, progress.step, config.inspect.prompt is not None
-    over = _is_over(progress, settings)
+    over = _limit_reached(progress, settings) is not None
     evaluated = settings.max_time is None or progress.evaluated_step == step
     patience = settings.patience
     last = (over and evaluated) or (patience is not None and progress.evaluations_without_best >= patience)
@@ -53,17 +53,13 @@ def is_finished(progress: Progress, config: Config) -> bool:
 
 def ended_by(progress: Progress, settings: TrainConfig) -> str:
     """Return what ended a training: "steps", "time" or "patience"."""
-    if not _is_over(progress, settings):
-        return "patience"
-    return "steps" if _has_all_steps(progress, settings) else "time"
+    return _limit_reached(progress, settings) or "patience"
 
 
-def _is_over(progress: Progress, settings: TrainConfig) -> bool:
-    """Return whether max_steps steps are taken, or (with max_time) another step would likely end after max_time."""
-    if settings.max_time is None or not progress.step or _has_all_steps(progress, settings):
-        return _has_all_steps(progress, settings)
-    return progress.elapsed + progress.seconds / progress.step > settings.max_time
-
-
-def _has_all_steps(progress: Progress, settings: TrainConfig) -> bool:
-    return settings.max_steps is not None and progress.step >= settings.max_steps
+def _limit_reached(progress: Progress, settings: TrainConfig) -> str | None:
+    """Return "steps" if max_steps steps are taken, "time" if another step would likely end after max_time, or None."""
+    step, max_time = progress.step, settings.max_time
+    if settings.max_steps is not None and step >= settings.max_steps:
+        return "steps"
+    is_late = max_time is not None and step and progress.elapsed + progress.seconds / step > max_time
+    return "time" if is_late else None
