@@ -152,7 +152,8 @@ def build_config(
             if not equals or not key or key != key.rstrip():
                 sentence = f"{shown(setting)} is not written section.key=value"
                 raise UsageError("‹settings›", sentence, hint=_meant(setting), about=visible(setting))
-            _write(content, tuple(key.split(".")), _read_value(value), "‹settings›", sources)
+            read = value if is_plain(value) else parse(f"value: {value}", "‹settings›").content["value"]
+            _write(content, tuple(key.split(".")), read, "‹settings›", sources)
     for key, (field, value) in (flags or {}).items():
         if value is not None:
             if sources.get(tuple(key.split("."))) == "‹settings›":
@@ -222,13 +223,8 @@ def _meant(setting: str) -> str | None:
     return match and f"‹settings={match[1]}={match[2]}›"
 
 
-def _read_value(text: str) -> Any:
-    """Read a value of `--set`: YAML flow text such as [a, b] or null, else plain text."""
-    return text if is_plain(text) else parse(f"value: {text}", "‹settings›").content["value"]
-
-
 def is_plain(text: str) -> bool:
-    """Return whether `--set` reads a value as plain text, not as a list or as null."""
+    """Return whether `--set` reads a value as plain text, not as YAML flow text: a list such as [a, b], or null."""
     return not text.startswith("[") and text not in ("", "~", "null")
 
 

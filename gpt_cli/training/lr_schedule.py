@@ -32,11 +32,9 @@ def lr_multiplier(step: int, config: TrainConfig, elapsed: float = 0.0) -> float
         passed = elapsed / config.max_time
         risen = max(risen, 2 * passed)
         left = min(left, (1 - passed) / falling)
-    return min(risen, _fall(min(1.0, max(0.0, left)), config.schedule))
-
-
-def _fall(left: float, schedule: str) -> float:
-    """Return the learning-rate multiplier when the share `left` (1 to 0) of the run remains."""
-    if schedule == "cosine":
-        return (1 - math.cos(math.pi * left)) / 2
-    return min(1.0, left / _STABLE) if schedule == "stable" else left
+    left = min(1.0, max(0.0, left))
+    if config.schedule == "cosine":
+        left = (1 - math.cos(math.pi * left)) / 2
+    elif config.schedule == "stable":
+        left = min(1.0, left / _STABLE)
+    return min(risen, left)
