@@ -178,14 +178,10 @@ class Console:
         if self.quiet:
             yield lambda _: None
             return
-        is_terminal = sys.stderr.isatty()
-        progress = (
-            Bar(inert(labelled(what)), total, say(unit)) if is_terminal else Lines(what, total, unit, self.notice)
-        )
-        try:
+        label, is_terminal = inert(labelled(what)), sys.stderr.isatty()
+        progress = Bar(label, total, say(unit)) if is_terminal else Lines(what, total, unit, self.notice)
+        with contextlib.closing(progress):
             yield progress.count
-        finally:
-            progress.close()
 
     def host(self, writing: Callable[[], AbstractContextManager[None]] = nullcontext) -> Host:
         """Return a Host that shows lines and progress here.
