@@ -38,10 +38,6 @@ def ignored(_: str) -> None:
     """Do nothing with a line for the user: the default of `Host.notice` and `Host.warn`."""
 
 
-def _nothing_foreign(path: Path) -> Any:
-    raise AssertionError(f"the caller reads no model of another program: {path}")
-
-
 @dataclass(frozen=True)
 class Host:
     """What the caller of a long task provides: functions that the task calls, contexts that it enters, and its input.
@@ -62,7 +58,7 @@ class Host:
     save_requested: Callable[[], bool] = lambda: False
     remark: Callable[[], None] = lambda: None
     # what a training begins with or beside it, and does not contain: models of other programs, and loggers
-    read_foreign: Callable[[Path], Any] = _nothing_foreign
+    read_foreign: Callable[[Path], Any] | None = None
     loggers: Callable[..., AbstractContextManager[Any]] | None = None
 
     @contextlib.contextmanager

@@ -85,6 +85,7 @@ def read_initial(path: Path, host: Host) -> Initial:
     if not (path / "config.json").is_file() or RunFiles(path).exists():
         header = find_header(path)
         return Initial(str(path), header.config, header=header)
+    assert host.read_foreign is not None, "who trains can read models of other programs"
     foreign = host.read_foreign(path)
     for line in foreign.notices:
         host.notice(line)
