@@ -151,8 +151,11 @@ def load_text(
     On each machine, the first rank reads first. With `of_sweep`, only the first run of the sweep reports notices about
     the text. Raises CheckpointError if the ids of a resumed run differ from the ids that the run was trained on.
     """
-    config, checkpoint = _where_the_text_is(start, config, directory, host.notice), start.checkpoint
+    checkpoint, run_data, data = start.checkpoint, start.run_config and start.run_config.data, config.data
     tokenizer = tokenizer if checkpoint is None else checkpoint.tokenizer
+    if run_data and (run_data.source, run_data.validation_source) == (data.source, data.validation_source):
+        # no run stores the paths that this finds, because they name folders of this machine
+        config = config.model_copy(update={"data": located(data, directory.path, host.notice)})
     with ranks.local_rank_zero_first():
         corpus = start.corpus or _read(start, config, directory, host)
         if not (of_sweep and len(runs_below(directory.path.parent)) > 1):  # the first run of a sweep has said it
@@ -166,18 +169,6 @@ def load_text(
         if checkpoint is not None and text.digest != checkpoint.progress.data_digest:
             raise other_text(checkpoint, config, directory)
         return corpus, text
-
-
-def _where_the_text_is(start: Start, config: Config, directory: RunDirectory, notice: Notify) -> Config:
-    """Return `config`; if a resumed run has the same text sources as before, replace relative paths by existing paths.
-
-    `located` finds the existing paths. No run stores these paths, because they name folders of this machine.
-    """
-    texts = [(one.data.source, one.data.validation_source) for one in (start.run_config, config) if one is not None]
-    if start.run_config is None or texts[0] != texts[1]:
-        return config
-    data = located(config.data, directory.path, notice)
-    return config.changed(data={"source": data.source, "validation_source": data.validation_source})
 
 
 def _read(start: Start, config: Config, directory: RunDirectory, host: Host) -> SourceCorpus:
