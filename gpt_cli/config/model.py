@@ -205,7 +205,6 @@ class ModelConfig(Section):
         return 8 * -(-self.d_model // 3) if self.gated else 4 * self.d_model
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield a Misfit for each group of settings of the model that are valid alone but not together."""
         for key in ("qkv_bias", "qk_norm"):
             if getattr(self, key) and self.attention == "latent":
                 how = "without a bias" if key == "qkv_bias" else "without such a norm"

@@ -81,7 +81,6 @@ class DataConfig(Section):
     )
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield a Misfit for a template without one {prompt}, stdin in both source settings, and too many sources."""
         if self.template is not None and self.template not in NAMED_TEMPLATES and self.template.count(PROMPT) != 1:
             wrong = f"it contains {PROMPT} once, or is {' or '.join(NAMED_TEMPLATES)}"
             yield Misfit(("template",), wrong, f"‹data.template={PROMPT}\\n›")
@@ -271,7 +270,6 @@ class TrainConfig(Section):
         return self.batch_size // self.sequences_at_once
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield a Misfit for each group of settings of the training that are valid alone but not together."""
         if self.max_steps is None and self.max_time is None:
             yield Misfit(("max_steps", "max_time"), "a run ends by one of max_steps and max_time, so set one of them")
         if self.rank is not None and self.optimizer != "adamw":

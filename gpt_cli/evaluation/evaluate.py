@@ -69,7 +69,6 @@ class Evaluation(Result):
     per_token: Surprisals | None = None  # the token losses of a single run, if requested
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the object that `gpt eval --json` prints."""
         off = {"without": self.without} if self.without else {}
         each = {"per_token": self.per_token.as_list()} if self.per_token else {}
         return {"data": self.data, **off, "runs": [{**result, **each} for result in self.runs]}
