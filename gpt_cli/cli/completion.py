@@ -50,11 +50,7 @@ def _translate(command: Any, above: Any = None) -> None:
 
 def complete_words(*allowed: str) -> Completer:
     """Return a completer: a function that returns the words of `allowed` that begin with its argument."""
-
-    def complete(incomplete: str) -> list[str]:
-        return [word for word in allowed if word.startswith(incomplete)]
-
-    return complete
+    return lambda incomplete: [word for word in allowed if word.startswith(incomplete)]
 
 
 def configs(incomplete: str) -> list[str]:
