@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
 import numpy as np
 
 # the types that become float32
-READABLE: Mapping[str, np.dtype] = MappingProxyType(
-    {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
-)
+READABLE = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
 _AT_ONCE = 2**18  # numbers that are checked in a copy, which a cache holds
 
 
