@@ -29,20 +29,17 @@ def without_warnings() -> Iterator[None]:
 
 
 with without_warnings():
+    # `as` marks what other modules import from here
     from matplotlib import font_manager, rc_context
-    from matplotlib.axes import Axes
-    from matplotlib.colors import PowerNorm
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.colors import PowerNorm as PowerNorm
     from matplotlib.figure import Figure
     from matplotlib.ft2font import FT2Font
-    from matplotlib.lines import Line2D
-    from matplotlib.rcsetup import cycler
+    from matplotlib.lines import Line2D as Line2D
+    from matplotlib.rcsetup import cycler as cycler
     from matplotlib.text import Text
-    from matplotlib.ticker import LogFormatter, MaxNLocator
-
-__all__ = [
-    "Axes", "Figure", "Line2D", "LogFormatter", "MaxNLocator", "PowerNorm", "as_file", "cycler", "find_fonts",
-    "font_manager", "fonts_for", "rc_context", "remark_on_missing", "translate",
-]  # fmt: skip
+    from matplotlib.ticker import LogFormatter as LogFormatter
+    from matplotlib.ticker import MaxNLocator as MaxNLocator
 
 _LIKELY_CJK = re.compile(r"cjk|han|hei|song|ming|kai|fang|gothic|unicode|fallback|noto|yahei|pingfang", re.IGNORECASE)
 # files with the simplified forms of characters: in a collection, one of several faces; jp and kr have others
