@@ -229,9 +229,8 @@ def show_result(finished: Finished, console: Console, *, as_json: bool) -> None:
     """Print the result of a run; if nothing was left to train, also a notice that says so."""
     if finished.before is not None:
         console.notice(finished.before)
-    if (
-        not as_json and finished.losses and language() == "zh" and sys.stderr.isatty()
-    ):  # what follows is English for scripts
+    # what follows is English for scripts
+    if not as_json and finished.losses and language() == "zh" and sys.stderr.isatty():
         summary = finished.summary
         steps, time = counted(summary["steps"], "step"), duration(summary["seconds"])
         loss, bits = f"{summary['validation_loss']:.4f}", f"{summary['bits_per_byte']:.4f}"
