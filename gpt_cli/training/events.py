@@ -136,12 +136,10 @@ class Finished(Figures):
     signal: int | None
     best_step: int | None
     before: str | None = None
+    _repr_keys = ("run", "steps", "loss", "validation_loss", "stopped_by")
 
     def as_dict(self) -> dict[str, Any]:
         return self.summary
-
-    def key_figures(self) -> dict[str, Any]:
-        return {key: self.summary[key] for key in ("run", "steps", "loss", "validation_loss", "stopped_by")}
 
     def as_text(self, width: int = WIDTH) -> str:
         steps = counted(self.summary["steps"], "step")
