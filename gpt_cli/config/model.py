@@ -205,9 +205,8 @@ class ModelConfig(Section):
         return 8 * -(-self.d_model // 3) if self.gated else 4 * self.d_model
 
     def misfits(self) -> Iterator[Misfit]:
-        for key in ("qkv_bias", "qk_norm"):
+        for key, how in (("qkv_bias", "without a bias"), ("qk_norm", "without such a norm")):
             if getattr(self, key) and self.attention == "latent":
-                how = "without a bias" if key == "qkv_bias" else "without such a norm"
                 sentence = f"latent attention makes queries, keys and values {how}, so {key} must be false"
                 yield Misfit((key, "attention"), sentence)
         if self.parallel_branches and self.norm_position == "post":
