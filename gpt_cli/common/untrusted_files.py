@@ -40,13 +40,12 @@ def open_regular(path: Path, kind: type[GptError], *, hint: str | None = None) -
     """Open a regular file and return it; the caller closes it. Raises the errors of `reading`."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):  # ValueError: a NUL in the name
         raise kind(shown(path), "there is no such file", hint=hint) from None
     except PermissionError as error:
         raise EnvironmentFailure(f"reading {shown(path)}", reason(error)) from error
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        sentence = reason(error) if isinstance(error, OSError) else "there is no such file"
-        raise kind(shown(path), sentence, hint=hint) from error
+    except OSError as error:
+        raise kind(shown(path), reason(error), hint=hint) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise kind(shown(path), "this is not a regular file", hint=hint)
