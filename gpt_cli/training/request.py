@@ -243,13 +243,12 @@ class TrainRequest(Request):
         assert self.init_from is not None
         names_text = bool(self.data) or asks_for(settings, "data.source=", "data=")
         initial, config = None, self.config
-        if not (self.resume and RunFiles(directory).steps()):
+        if self.resume and RunFiles(directory).steps():
+            source = read_run_config(directory / "config.yaml")
+        else:
             here = Path(self.init_from)
             foreign = (here / "config.json").is_file()  # which `gpt import` gives a run of the same name
             initial = read_initial(here if foreign else named_run(self.init_from), host)
-        if initial is None:
-            source = read_run_config(directory / "config.yaml")
-        else:
             source = initial.settings(other_text=names_text) if config is None else initial.config
         document, where = _document(config, source)
         merged = build_config(with_source_settings(document, source), where, settings, flags)
