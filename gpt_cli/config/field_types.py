@@ -29,7 +29,7 @@ def _read_whole(value: Any) -> Any:
         raise UnreadableError
     if not isinstance(value, str):
         return value
-    if re.fullmatch(r"[+-]?[0-9]{1,19}(_[0-9]{1,19})*", value):
+    if re.fullmatch(r"[+-]?[0-9]{1,19}(_[0-9]{1,19}){0,99}", value):
         return int(value)
     if re.fullmatch(r"[+-]?[0-9]{1,9}(\.[0-9]{0,9})?([eE][+-]?[0-9]{1,2})?", value) and float(value).is_integer():
         raise UnreadableError(f"must be written as a whole number, {int(float(value))}")

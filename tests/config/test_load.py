@@ -38,6 +38,13 @@ def problems(text: str, *settings: str) -> list[str]:
     return raised.value.lines()
 
 
+def test_a_number_of_more_digits_than_python_reads_is_out_of_range() -> None:
+    seed = "_".join(["1" * 19] * 300)
+    (problem,) = problems(f"train:\n  seed: {seed}\n")
+    assert problem.startswith("error: c.yaml:2: train.seed: ")
+    assert problem.endswith(" is not a whole number from 0 to 9,223,372,036,854,775,807")
+
+
 def test_every_shipped_config_is_valid_and_small_is_the_default_model() -> None:
     for path in shipped_configs().values():
         read_config(str(path))
