@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-_LARGE = 2**16  # characters
+_LARGE = 2**16  # characters; smaller pieces would take more system calls
 
 
 def gathered(pieces: Iterable[str], least: int = _LARGE) -> Iterator[str]:
-    """Join the pieces of a text into pieces of at least `least` characters (but the last). Few pieces are few calls."""
+    """Join the pieces of a text into pieces of at least `least` characters; only the last may be shorter."""
     joined, length = list[str](), 0
     for piece in pieces:
         joined.append(piece)

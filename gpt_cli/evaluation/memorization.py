@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -25,7 +25,9 @@ def longest_shared_run(samples: Sequence[str], text: Iterable[str]) -> str:
     """
     places = [(sample, start) for sample in samples for start in range(len(sample))]
     longest, number_of_longest = "", -1
-    for window in _windows_of_text(text, overlap=max(map(len, samples), default=0) - 1):
+    overlap, window = max(map(len, samples), default=0) - 1, ""
+    for block in gathered(text, WINDOW):
+        window = window[max(0, len(window) - overlap) :] + block  # a run may begin in the block before
         # only longer runs matter, and equally long ones that come before
         for number in _places_to_try(samples, window, len(longest)):
             sample, start = places[number]
@@ -54,14 +56,6 @@ def copied_share(samples: Sequence[Sequence[int]], training_ids: Iterable[np.nda
             missing.discard(tuple(ids[start : start + n].tolist()))
         left = ids[max(0, len(ids) - n + 1) :]
     return sum(ngram not in missing for ngram in ngrams) / len(ngrams)
-
-
-def _windows_of_text(blocks: Iterable[str], overlap: int) -> Iterator[str]:
-    """Yield a text in windows of at least WINDOW new characters, each preceded by the last `overlap` characters."""
-    window = ""
-    for new in gathered(blocks, WINDOW):
-        window = window[max(0, len(window) - overlap) :] + new
-        yield window
 
 
 def _places_to_try(samples: Sequence[str], window: str, n: int) -> Sequence[int]:
