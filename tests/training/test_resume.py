@@ -21,7 +21,8 @@ FIXED = {
     *("data.text_field", "data.separator", "data.validation_fraction", "data.loss", "data.template"),
     *("train.batch_size", "train.optimizer", "train.learning_rate", "train.muon_learning_rate", "train.warmup_steps"),
     *("train.schedule", "train.weight_decay", "train.gradient_clip", "train.seed", "train.dtype"),
-    *("train.rank", "train.freeze", "train.teacher_share", "train.eval_tokens", "train.ema_decay"),
+    *("train.rank", "train.freeze", "train.teacher_share", "train.num_models", "train.eval_tokens"),
+    "train.ema_decay",
 }
 
 
