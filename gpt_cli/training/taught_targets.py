@@ -12,8 +12,9 @@ from gpt_cli.common.rng import random_words, stream_key
 # shares of the targets, once there is a teacher; of the last of several models, the teachers' share (note 0066)
 TEACHER, COUNTS, OF_LAST = 0.35, 0.15, 0.85
 TARGETS_OF_LAST = 8  # of each position in a step of the last of several models
-# the most probable tokens that are stored for each position, and the most numbers of each kind; probability 1
-MOST_LIKELY, NUMBERS, CERTAIN = 512, 2**25, 2**16 - 1
+# the most tokens that are stored for each position, those of them that stand for all less probable ones, and the most
+# numbers of each kind; probability 1
+MOST_LIKELY, FROM_TAIL, NUMBERS, CERTAIN = 512, 32, 2**25, 2**16 - 1
 BYTES_PER_TOKEN = 350  # of memory, at most, while the text is counted
 ORDER = 8  # the longest context that is counted, in tokens
 _ROUNDS = 12  # of fitting how much a context is trusted
@@ -23,7 +24,7 @@ _ROUNDS = 12  # of fitting how much a context is trusted
 class TaughtTargets:
     """A callable that returns a step's targets: ids of a text, some replaced by random ids once there is a teacher.
 
-    For each index of the text, `likely` [N, k] has the teacher's most probable ids, and `cumulative` their cumulative
+    For each index of the text, `likely` [N, k] has a teacher's most probable ids, and `cumulative` their cumulative
     probabilities (`mean_probabilities`), by which ids are drawn. Other random ids are drawn from n-gram counts. Both
     hinder memorising a short text.
     """

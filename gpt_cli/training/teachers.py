@@ -19,13 +19,14 @@ from gpt_cli.checkpoints.header import Progress
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.common.host import Host, both
 from gpt_cli.common.machine.devices import autocast
+from gpt_cli.common.rng import random_words, stream_key
 from gpt_cli.config import TrainConfig
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.model import GPT
 from gpt_cli.text.token_files import windows
 from gpt_cli.training.batches import Batches
 from gpt_cli.training.state import TrainingState
-from gpt_cli.training.taught_targets import CERTAIN, MOST_LIKELY, NUMBERS
+from gpt_cli.training.taught_targets import CERTAIN, FROM_TAIL, MOST_LIKELY, NUMBERS
 from gpt_cli.training.validation import evaluation_batch_size
 
 
@@ -83,7 +84,8 @@ def teach(
     chosen = teachers[1:] if is_last else teachers[:1]
     with host.counting("drawing the targets of the teacher", len(taught.ids), "tokens") as count:
         models = [read_checkpoint(directory.step_file(step)).build_model().to(state.device) for step in chosen]
-        likely, cumulative = mean_probabilities(models, taught.ids, state.config.train.dtype, both(count, watch))
+        settings, watched = state.config.train, both(count, watch)
+        likely, cumulative = mean_probabilities(models, taught.ids, settings, teachers[-1], watched)
     taught.likely, taught.cumulative, taught.is_last = likely, cumulative, is_last
     if state.ranks.any_differ(int(likely.sum()), int(cumulative.sum())):
         sentence = "the processes draw different targets from the same model, which means a fault of this machine"
@@ -91,30 +93,42 @@ def teach(
 
 
 def mean_probabilities(
-    models: Sequence[GPT], ids: np.ndarray, dtype: str, count: Callable[[int], object] = lambda _: None
+    models: Sequence[GPT],
+    ids: np.ndarray,
+    settings: TrainConfig,
+    step: int,
+    count: Callable[[int], object] = lambda _: None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the k most probable tokens at each of `ids` [N] by the mean of the models' probabilities.
+    """Return k tokens for each of `ids` [N] that have, in the mean of the models' probabilities, about all probability.
 
-    Returns these tokens [N, k], most probable first, and their cumulative probabilities, uint16 [N, k] in units of
-    1 / CERTAIN, scaled so that the last is CERTAIN. k is at most MOST_LIKELY, and less for a long text. Each position
-    is predicted from at least half a context, if so many tokens precede it; the first is not predicted. `count`
-    receives the number of tokens done since its last call.
+    Returns the tokens [N, k] and their cumulative probabilities, uint16 [N, k] in units of 1 / CERTAIN. k is at most
+    MOST_LIKELY, and less for a long text. If the vocabulary is larger, the last FROM_TAIL tokens are drawn from all
+    less probable ones and share their probability; `step` is a seed. Each position is predicted from at least half a
+    context, if so many tokens precede it; the first is not predicted. `count` receives the number of tokens done since
+    its last call.
     """
     C, V = models[0].config.context_length, models[0].vocab_size
     device, number = models[0].token_embedding.weight.device, len(ids) - 1
-    length, new, k = min(C, number), max(1, C // 2), min(V, MOST_LIKELY, max(32, NUMBERS // len(ids)))
+    length, new, k = min(C, number), max(1, C // 2), min(V, MOST_LIKELY, max(2 * FROM_TAIL, NUMBERS // len(ids)))
     likely = np.zeros((len(ids), k), np.uint16 if V <= 2**16 else np.int32)
     cumulative = np.full((len(ids), k), CERTAIN, np.uint16)
     starts = np.array([*range(0, number - length, new), number - length])
-    at_once = evaluation_batch_size(C, V, device)
+    key, at_once = stream_key(settings.seed, "teacher", step), evaluation_batch_size(C, V, device)
     for first in range(0, len(starts), at_once):
         chosen = starts[first : first + at_once]
         batch = torch.from_numpy(windows(ids, chosen, length).astype(np.int64)).to(device)
-        with torch.inference_mode(), autocast(device, dtype):
-            mean = sum(torch.softmax(model(batch).float(), dim=-1) for model in models)
-            top, tokens = torch.as_tensor(mean).topk(k, dim=-1)
-            sums = top.cumsum(dim=-1)
-            scaled = (sums / sums[..., -1:] * CERTAIN).round().int()
+        with torch.inference_mode(), autocast(device, settings.dtype):
+            mean = torch.stack([torch.softmax(model(batch).float(), dim=-1) for model in models]).mean(dim=0)
+        top, tokens = mean.topk(k if k == V else k - FROM_TAIL, dim=-1)
+        if k < V:
+            numbers = random_words(stream_key(key, first), 0, batch.numel() * FROM_TAIL) / 2.0**32
+            uniform = torch.from_numpy(numbers.astype(np.float32)).to(device).view(*batch.shape, FROM_TAIL)
+            tail = mean.scatter(-1, tokens, 0.0).cumsum(dim=-1)
+            drawn = torch.searchsorted(tail, uniform * tail[..., -1:]).clamp(max=V - 1)
+            top = torch.cat((top, (tail[..., -1:] / FROM_TAIL).expand(drawn.shape)), dim=-1)
+            tokens = torch.cat((tokens, drawn), dim=-1)
+        sums = top.cumsum(dim=-1)
+        scaled = (sums / sums[..., -1:] * CERTAIN).round().int()
         for start, *rows in zip(chosen.tolist(), tokens.cpu().numpy(), scaled.cpu().numpy(), strict=True):
             skipped = 0 if start == 0 else length - new
             for array, row in zip((likely, cumulative), rows, strict=True):

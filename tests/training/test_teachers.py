@@ -22,6 +22,7 @@ from gpt_cli.errors import UsageError
 from gpt_cli.model import GPT
 from gpt_cli.text.token_files import TokensOnDisk
 from gpt_cli.tools.reports.run_record import read_record
+from gpt_cli.training import teachers
 from gpt_cli.training.batches import Batches, batches_of
 from gpt_cli.training.events import Stepped
 from gpt_cli.training.loop import train
@@ -78,7 +79,7 @@ def test_the_probabilities_of_teachers_are_their_mean_on_the_text_before() -> No
     with torch.no_grad():
         for parameter in (parameter for model in models for parameter in model.parameters()):
             parameter *= 4  # so that they prefer some tokens
-    likely, cumulative = mean_probabilities(models, ids, "float32")
+    likely, cumulative = mean_probabilities(models, ids, config.train, 0)
     assert likely.shape == cumulative.shape == (42, 5)
     # the target at 5 has all tokens before it as its context; the one at 30 has those from 24 on
     for position, begin in ((5, 0), (30, 24)):
@@ -90,6 +91,23 @@ def test_the_probabilities_of_teachers_are_their_mean_on_the_text_before() -> No
         assert (np.diff(probabilities) <= 1 / CERTAIN).all()  # most probable first
 
 
+def test_less_probable_tokens_than_are_stored_stay_as_probable_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 50 tokens 12 are stored, 4 of which stand for 42 others: on average, each of these is as probable as before."""
+    monkeypatch.setattr(teachers, "MOST_LIKELY", 12)
+    monkeypatch.setattr(teachers, "FROM_TAIL", 4)
+    config = small_config("model.context_length=8", "model.dropout=0")
+    model, ids = GPT(config.model, 50, torch.Generator().manual_seed(0)), np.arange(9)
+    mean = np.zeros(50)
+    for step in range(2000):
+        likely, cumulative = mean_probabilities([model], ids, config.train, step)
+        assert likely.shape == (9, 12)
+        np.add.at(mean, likely[4], np.diff(cumulative[4].astype(float), prepend=0) / CERTAIN / 2000)
+    with torch.no_grad():
+        expected = torch.softmax(model(torch.from_numpy(ids[None, :4]))[0, -1], dim=-1).numpy()
+    assert mean == pytest.approx(expected, abs=0.005)
+    assert mean[expected.argsort()[-8:]] == pytest.approx(expected[expected.argsort()[-8:]], abs=1e-4)
+
+
 @pytest.mark.parametrize("length", [2, 5, 9, 12, 13, 17])
 def test_every_target_of_a_text_of_any_length_is_drawn(length: int) -> None:
     config = small_config("model.context_length=8")
@@ -98,7 +116,7 @@ def test_every_target_of_a_text_of_any_length_is_drawn(length: int) -> None:
     weights["final_norm.bias"] += 1.0
     weights["output_layer.weight"][4] = 10.0  # it knows nothing but token 4
     model.load_state_dict(weights)
-    likely, cumulative = mean_probabilities([model], np.zeros(length, np.int64), "float32")
+    likely, cumulative = mean_probabilities([model], np.zeros(length, np.int64), config.train, 0)
     assert (likely[1:, 0] == 4).all()
     assert (cumulative[1:, 0] == CERTAIN).all()
 
@@ -166,7 +184,10 @@ def test_the_first_model_teaches_all_but_the_last_which_learns_from_those(tmp_pa
     assert run.progress.teachers == (2, 4, 6)
     assert list(run.directory.steps())[:3] == [2, 4, 6]
     first, *others = (read_checkpoint(run.directory.step_file(step)).build_model() for step in (2, 4, 6))
-    of_first, of_others = (mean_probabilities(models, taught.ids, "float32")[1] for models in ([first], others))
+    of_first, of_others = (
+        mean_probabilities(models, taught.ids, run.config.train, step)[1]
+        for models, step in (([first], 2), (others, 6))
+    )
     assert tables[2] == (None, False)
     for step, expected, expects_last in ((4, of_first, False), (6, of_first, False), (10, of_others, True)):
         table, is_last = tables[step]
