@@ -55,7 +55,7 @@ _MINUTES, _MEASURED = (3, 10, 30, 60), range(50_000, 500_001)  # to offer; bytes
 _GAINS = (
     "two models train, the first of which teaches the second: 1 to 6 % fewer bits per byte",
     "both models are larger: 1 to 4 % fewer bits per byte",
-    "several models teach the last: about 2 % fewer bits per byte",
+    "several models teach the last: about 1 % fewer bits per byte",
 )
 _DROPOUTS = ((6.0, 0.2), (2.0, 0.1), (0.0, 0.0))  # epochs from which a dropout pays
 # of AdamW, which beside Muon moves embeddings and the output layer
