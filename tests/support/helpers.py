@@ -140,7 +140,7 @@ def overflow(path: Path) -> None:
 
     from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
 
-    stored = read_checkpoint(path)
+    stored = read_checkpoint(path, everything=True)
     huge = {name: weight * 1e30 for name, weight in stored.weights.items()}
     save_checkpoint(path, replace(stored, weights=huge))
 

@@ -159,17 +159,19 @@ def test_an_hour_buys_two_larger_models_with_a_higher_weight_decay() -> None:
     assert little.config.model.d_model == 128
 
 
-def test_still_more_time_buys_several_models_of_characters_that_teach_the_last() -> None:
-    text = english(60_000)  # 54,000 tokens, which two models read 60 times in 1,600 steps, the first 6 times in 158
-    two, four, eight = (chosen(text, seconds) for seconds in (1200, 2000, 6000))
+def test_still_more_time_buys_several_models_of_chinese_characters_that_teach_the_last() -> None:
+    text = chinese(60_000)  # 18,000 tokens, which two models read 20 times in 180 steps, the first 2.5 times in 22
+    two, four, eight = (chosen(text, seconds) for seconds in (200, 250, 600))
     assert [choice.config.train.num_models for choice in (two, four, eight)] == [2, 4, 8]
-    assert [choice.num_steps for choice in (two, four, eight)] == [1600, 5900, 12_000]  # 158 and n times 1,442
+    assert [choice.num_steps for choice in (two, four, eight)] == [180, 650, 1300]  # 22 and n times 158
     assert (
-        "8 models, the first of which trains for 1% of the run and teaches the next 6, which teach" in eight.reasons[3]
+        "8 models, the first of which trains for 2% of the run and teaches the next 6, which teach" in eight.reasons[3]
     )
     assert {choice.config.train.ema_decay for choice in (two, four, eight)} == {0.98}
-    assert chosen(text, 6000, train={"num_models": 5}).num_steps == 7400
-    assert chosen(english(300_000), 6000).config.train.num_models == 2  # nobody has measured byte pairs
+    assert eight.config.train.warmup_steps == two.config.train.warmup_steps == 18
+    assert chosen(text, 600, train={"num_models": 5}).num_steps == 810
+    hour = chosen(english(60_000), 3600).config.train  # nobody has measured it
+    assert (hour.num_models, hour.ema_decay) == (2, 0.98)
 
 
 def test_more_time_is_offered_where_more_or_larger_models_are_known_to_pay() -> None:
@@ -180,7 +182,7 @@ def test_more_time_is_offered_where_more_or_larger_models_are_known_to_pay() -> 
     text = english(300_000)
     two, larger = "two models train, the first of which teaches the second", "both models are larger"
     assert [offered(text, seconds) for seconds in (60, 180, 3600)] == [(3, two), (30, larger), None]
-    assert offered(english(60_000), 600) == (30, "several models teach the last")
+    assert offered(chinese(60_000), 180) == (10, "several models teach the last")
     assert offered(text, 60, teacher_share=None) is None
     assert offered(english(1_100_000), 60) is None  # nobody has measured it
 
