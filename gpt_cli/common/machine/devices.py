@@ -6,9 +6,9 @@ import contextlib
 import platform
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.util import find_spec
-from threading import Thread
 from typing import Literal, Protocol
 
 import torch
@@ -59,18 +59,14 @@ def starting(device: torch.device) -> Iterator[None]:
     )
 
     def multiply() -> None:
-        with contextlib.suppress(Exception):  # the first step meets what it needs again, and explains it
-            x = torch.ones(16, 16, device=numbered)
-            for dtype in (torch.float32, torch.bfloat16):
-                x.to(dtype).matmul(x.to(dtype))
-            synchronize(numbered)
+        x = torch.ones(16, 16, device=numbered)
+        for dtype in (torch.float32, torch.bfloat16):
+            x.to(dtype).matmul(x.to(dtype))
+        synchronize(numbered)
 
-    thread = Thread(target=multiply)
-    thread.start()
-    try:
+    with ThreadPoolExecutor(1) as worker:
+        worker.submit(multiply)  # whose errors nobody asks for: the first step meets them again, and explains them
         yield
-    finally:
-        thread.join()
 
 
 def synchronize(device: torch.device) -> None:
