@@ -112,13 +112,11 @@ class TrainingState:
     @torch.no_grad()
     def update_average(self) -> None:
         """Update the moving average of the weights, if there is one; at first it is the mean of the weights so far."""
-        if self.average is None:
-            return
-        assert self.config.train.ema_decay is not None
-        earlier = self.progress.step - self.progress.model_step
-        decay = min(self.config.train.ema_decay, earlier / (earlier + 1))
-        averages, weights = list(self.average.parameters()), list(self.model.parameters())
-        torch._foreach_lerp_(averages, weights, 1 - decay)  # type: ignore[attr-defined]
+        decay, earlier = self.config.train.ema_decay, self.progress.step - self.progress.model_step
+        if self.average is not None and decay is not None:
+            averages, weights = list(self.average.parameters()), list(self.model.parameters())
+            share = 1 - min(decay, earlier / (earlier + 1))
+            torch._foreach_lerp_(averages, weights, share)  # type: ignore[attr-defined]
 
     @property
     def ranks(self) -> Ranks:
