@@ -120,7 +120,7 @@ class RunReport(Result):
         if models := models_in_turn(self.runs):
             names = [visible(record.name, 40) for record in self.runs]
             rows = [(row.name, *(value or "" for value in row.values)) for row in models]
-            title = "models in turn, the first of which teaches the second: steps, lowest validation loss"
+            title = "models that the run trains in turn: steps, lowest validation loss"
             blocks.append(f"{title}\n{table([('', *names), *rows])}")
         every = groups_of(self.runs)
         letters = {group.mean.places: letter_of(group.rank) for group in every if group.rank < MOST_DRAWN}

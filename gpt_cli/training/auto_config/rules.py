@@ -13,7 +13,6 @@ from typing import Any
 from gpt_cli.common.units import duration, quantity, size
 from gpt_cli.config import Config, DataConfig
 from gpt_cli.config.load import validate
-from gpt_cli.config.schema import PUBLISHED
 from gpt_cli.errors import counted
 from gpt_cli.training.advice.rates import RATE_TIMES_WIDTH, one_digit
 from gpt_cli.training.auto_config.model_sizes import (
@@ -28,18 +27,9 @@ from gpt_cli.training.auto_config.model_sizes import (
     shape_of,
 )
 from gpt_cli.training.auto_config.text_statistics import TextFigures
+from gpt_cli.training.auto_config.tokenizer_choice import choose_tokenizer, has_wide_characters, num_tokens
 
 DEFAULT_SECONDS = 300.0
-# a text of at least so many bytes -> the byte pairs to learn
-_VOCABULARIES = {0: 512, 150_000: 1024, 1_500_000: 2048, 6_000_000: 4096}
-_SHORT, _SHORT_VOCABULARY = 600, 1_500_000  # below so many reference steps, the vocabulary of a text of that size
-# bytes a character, and bits of its entropy, from which single characters are tokens, up to a text of so many bytes;
-# letters of Hindi, Thai or Georgian have three bytes too, and 4.5 to 5.5 bits
-_WIDE_SCRIPT, _WIDE_ENTROPY, _CHARACTERS_UP_TO = 2.5, 6.0, 1_000_000
-# of other scripts, a text below so many bytes that there is time to read so often: it teaches few byte pairs
-_LETTERS_BELOW, _TIMES = 150_000, 10
-# up to so many letters, byte pairs must save this share of the entropy of characters: English 20 %, DNA none
-_LETTERS, _PAYING_PAIRS = 256, 0.05
 _MOST_EPOCHS, _OF_CHARACTERS = 12.0, 5.0  # before a text is known by heart; of characters of a wide script, sooner
 # where there is time for so many times as many, a first model reads half as often and teaches a second, which may read
 # longer (note 0066)
@@ -109,8 +99,8 @@ def choose_settings(
     """
     overrides = {section: dict(fixed.get(section, {})) for section in ("model", "tokenizer", "train")}
     steps = budget.reference_steps
-    tokenizer, why_tokenizer, bytes_per_token = _tokenizer(text, steps, overrides["tokenizer"])
-    vocabulary = _num_tokens(text, tokenizer)
+    tokenizer, why_tokenizer, bytes_per_token = choose_tokenizer(text, steps, overrides["tokenizer"])
+    vocabulary = num_tokens(text, tokenizer)
     data, fraction = fixed.get("data", {}), DataConfig.model_fields["validation_fraction"].default
     share = 1.0 if data.get("validation_source") else 1 - data.get("validation_fraction", fraction)  # to train on
     tokens = max(1.0, share * (text.num_bytes / bytes_per_token + text.num_documents - 1))  # with end-of-text between
@@ -119,13 +109,14 @@ def choose_settings(
     validation = tokens / share * (1 - share or 0.1)  # another text is about as long as a share of this one would be
     length = overrides["model"].get("context_length") or context_of(text, bytes_per_token, validation, width)
     batch = overrides["train"].get("batch_size") or _batch(length, overrides["train"].get("micro_batch_size"))
-    wide = _has_wide_characters(text, tokenizer["kind"])
+    wide = has_wide_characters(text, tokenizer["kind"])
     most_epochs, times = (_OF_CHARACTERS, _OF_TWO_OF_CHARACTERS) if wide else (_MOST_EPOCHS, _OF_TWO)
     large = (
         width < _LARGE[0]
         and parameters_of(*_LARGE, vocabulary) <= most_parameters
         and _large_pays(text, budget, times * most_epochs * tokens, vocabulary, overrides)
     )
+    large_by_characters = large and tokenizer["kind"] == "char"
     if large:  # rounded to the heads that are fixed
         width, blocks = fitting_width(_LARGE[0], overrides["model"]), _LARGE[1]
     sizes, tokens_per_step = (width, blocks, vocabulary, overrides["model"].get("feed_forward_size")), batch * length
@@ -165,7 +156,7 @@ def choose_settings(
         "bias": False,
         "ngram_embedding": ngrams,
         "dropout": _LARGE_DROPOUT
-        if large and tokenizer["kind"] == "char"
+        if large_by_characters
         else next(dropout for least, dropout in _DROPOUTS if epochs >= least),
     } | overrides["model"]
     often = min(_CADENCES, key=lambda usual: abs(usual - num_steps / 10))
@@ -180,7 +171,7 @@ def choose_settings(
         "teacher_share": max(0.01, round(_OF_TEACHER * most_epochs / epochs, 2)) if taught else None,
         **({"num_models": num_models} if num_models > 2 else {}),
         **({"weight_decay": _LARGE_DECAY} if large else {}),
-        **({"ema_decay": _LARGE_EMA} if large and tokenizer["kind"] == "char" else {}),
+        **({"ema_decay": _LARGE_EMA} if large_by_characters else {}),
     } | overrides["train"]
     if budget.steps is None:
         fewer = {"max_steps": num_steps} if ends_early else {}
@@ -281,35 +272,6 @@ def _why_budget(budget: Budget) -> str:
     return f"budget    {duration(budget.seconds)}, on this machine enough for about {steps} of the config tiny"
 
 
-def _tokenizer(text: TextFigures, steps: float, overrides: Mapping[str, Any]) -> tuple[dict[str, Any], str, float]:
-    """Choose the tokenizer; return its settings, the reason, and the approximate bytes per token."""
-    wide = _has_wide_characters(text, "char")
-    often = steps * REFERENCE_TOKENS >= _TIMES * text.num_characters
-    few_letters = text.num_distinct <= _LETTERS and text.pair_saving < _PAYING_PAIRS
-    small = text.num_bytes < _CHARACTERS_UP_TO if wide else few_letters or (text.num_bytes < _LETTERS_BELOW and often)
-    learns = "vocab_size" in overrides or "pattern" in overrides
-    kind = overrides.get("kind") or ("tiktoken" if "name" in overrides else "char" if small and not learns else "bpe")
-    if kind in ("char", "byte"):
-        what = f"tokens are {'bytes' if kind == 'byte' else 'characters'}"
-        return {**overrides, "kind": kind}, what, 1.0 if kind == "byte" else text.bytes_per_character
-    if kind != "bpe":
-        return {**overrides, "kind": kind}, "a published vocabulary", 4.0
-    num_bytes = min(text.num_bytes, _SHORT_VOCABULARY) if steps < _SHORT else text.num_bytes
-    vocabulary = overrides.get("vocab_size") or _VOCABULARIES[max(size for size in _VOCABULARIES if num_bytes >= size)]
-    chosen = {**overrides, "kind": kind, "vocab_size": vocabulary}
-    return chosen, f"byte pairs, vocabulary of {vocabulary:,}", text.bytes_per_token(vocabulary)
-
-
-def _has_wide_characters(text: TextFigures, kind: str) -> bool:
-    """Return whether `kind` is char and the script is like Chinese, where a character is a large part of a word."""
-    return kind == "char" and text.bytes_per_character >= _WIDE_SCRIPT and text.entropy >= _WIDE_ENTROPY
-
-
-def _num_tokens(text: TextFigures, tokenizer: Mapping[str, Any]) -> int:
-    sizes = {"char": text.num_distinct, "byte": 257, "bpe": tokenizer.get("vocab_size", 0)}
-    return sizes.get(tokenizer["kind"]) or PUBLISHED.get(tokenizer.get("name", "gpt2"), PUBLISHED["gpt2"])
-
-
 def _rate(optimizer: str, width: int) -> float:
     """Return the learning rate of AdamW for a width; it is lower if AdamW also updates the matrices inside blocks."""
     times = _RATE_TIMES_WIDTH if optimizer == "muon" else RATE_TIMES_WIDTH
@@ -324,7 +286,7 @@ def _batch(context_length: int, at_once: int | None) -> int:
 
 def _ngrams(text: TextFigures, tokenizer: Mapping[str, Any]) -> int:
     """Return the length, in tokens, of the longest n-grams that get embeddings."""
-    letters = tokenizer["kind"] in ("char", "byte") and not _has_wide_characters(text, "char")
+    letters = tokenizer["kind"] in ("char", "byte") and not has_wide_characters(text, "char")
     return 4 if letters else 2
 
 

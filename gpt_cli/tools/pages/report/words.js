@@ -63,7 +63,7 @@ Object.assign(WORDS.en, {
   more: (command) => `To point at tokens and see all views: ${command}`,
   headOf: (layer, head) => `layer ${layer} head ${head}`,
   settings: "Settings and environment",
-  tables: { models: "Models in turn, the first of which teaches the second: steps, lowest validation loss", settings: "All settings", environment: "Environment", corpus: "Corpus" },
+  tables: { models: "Models that the run trains in turn: steps, lowest validation loss", settings: "All settings", environment: "Environment", corpus: "Corpus" },
   rows: {
     version: "written by", torch: "PyTorch", threads: "threads", processor: "processor", instructions: "instructions",
     device: "device", dtype: "number type", sums: "order of sums", source: "source", num_training_tokens: "training tokens",
@@ -134,7 +134,7 @@ Object.assign(WORDS.zh, {
   more: (command) => `想逐个 token 查看、看到所有视图：${command}`,
   headOf: (layer, head) => `第 ${layer} 层第 ${head} 头`,
   settings: "设置与环境",
-  tables: { models: "先后训练的模型，前一个教后一个：步，最低验证损失", settings: "全部设置", environment: "环境", corpus: "语料" },
+  tables: { models: "先后训练的模型：步，最低验证损失", settings: "全部设置", environment: "环境", corpus: "语料" },
   rows: {
     version: "写入程序", torch: "PyTorch", threads: "线程数", processor: "处理器", instructions: "指令集",
     device: "设备", dtype: "数值类型", sums: "求和顺序", source: "来源", num_training_tokens: "训练 token 数",
