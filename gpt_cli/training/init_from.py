@@ -30,6 +30,7 @@ _FREE = frozenset({"model.dropout", "model.context_length"})
 # the parameters that belong to a vocabulary
 _OF_TOKENS = ("token_embedding.", "output_layer.", "ngram_embedding.")
 _POSITIONS = "position_embedding.weight"
+_ONE_MODEL = {"teacher_share": None, "num_models": 2}
 _HINT = "leave these settings out, so that they are as there, or train without ‹init_from›"
 
 
@@ -63,13 +64,13 @@ class Initial:
         return os.fsencode(name).decode("utf-8", "replace")  # a checkpoint's header is UTF-8
 
     def settings(self, *, other_text: bool) -> Config:
-        """Return the config that a training without --config takes from this model.
+        """Return the config that a training without --config takes from this model; it trains one model, not several.
 
         With `other_text`, the user names the text. Else raises UsageError if a stranger may have chosen the text.
         """
         if self.header is not None:
             named = trusted_config(self.header) if other_text else config_with_text(self.header, stdin=True)
-            named = named.changed(data={"loss": None}) if other_text else named
+            named = named.changed(train=_ONE_MODEL, **({"data": {"loss": None}} if other_text else {}))
             return named.model_copy(update={"model": self.config.model, "tokenizer": self.config.tokenizer})
         if not other_text:
             raise no_text(shown(self.where))

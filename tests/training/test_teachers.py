@@ -212,9 +212,14 @@ def test_patience_does_not_fit_to_teachers() -> None:
 
 def test_a_model_that_begins_with_another_has_no_teacher(here: Path) -> None:
     (here / "text.txt").write_text(CORPUS_TEXT)
-    gpt_cli.train(small_config("data.source=text.txt", "train.max_steps=1"), out="first").finish()
+    of_first = small_config(
+        "data.source=text.txt", "train.max_steps=4", "train.teacher_share=0.3", "train.num_models=3"
+    )
+    gpt_cli.train(of_first, out="first").finish()
+    gpt_cli.train(init_from="first", out="second", data="text.txt").finish()
+    assert read_checkpoint(Path("second/checkpoints/step-00000004.safetensors")).progress.teachers == ()
     settings = {"train.teacher_share": 0.2}
-    training = gpt_cli.train(init_from="first", out="second", data="text.txt", settings=settings)
+    training = gpt_cli.train(init_from="first", out="third", data="text.txt", settings=settings)
     with pytest.raises(UsageError, match="begins with random weights, not with those of another model"):
         training.finish()
 
