@@ -53,11 +53,11 @@ def rank_environment(environ: Mapping[str, str]) -> RankEnvironment | None:
     """
     if environ.get(MEETING):
         return _of_torchrun(environ, "gpt", environ[MEETING])
-    if environ.get("RANK") or environ.get("WORLD_SIZE", "1") != "1":
+    if environ.get("RANK") or environ.get("WORLD_SIZE") not in (None, "", "1"):
         if _number(environ, "WORLD_SIZE") == 1:
             return None
         return _of_torchrun(environ, "torchrun", _address(environ))
-    if environ.get("SLURM_STEP_NUM_TASKS", "1") != "1":
+    if environ.get("SLURM_STEP_NUM_TASKS") not in (None, "", "1"):
         sentence = "srun has started this process as one of many, and gpt reads the variables of torchrun"
         hint = "let srun start one torchrun on each host; on one host, gpt train --processes N needs neither"
         raise UsageError("SLURM_STEP_NUM_TASKS", sentence, hint=hint)

@@ -33,6 +33,7 @@ def found(given: dict[str, str], changes: str) -> RankEnvironment:
     [
         variables("PATH=/bin"),
         variables("WORLD_SIZE=1"),
+        variables("RANK= WORLD_SIZE= SLURM_STEP_NUM_TASKS="),
         TORCHRUN | variables("WORLD_SIZE=1 RANK=0"),
         SRUN | variables("SLURM_STEP_NUM_TASKS=1"),
         # of an sbatch script without srun: Slurm gives it the number of tasks that it may start
