@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import socket
+import stat
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -89,7 +90,8 @@ def _try_to_lock(path: Path, warn: Callable[[str], object], what: str) -> int | 
     except OSError as error:
         blocked_path = path if os.path.exists(path) else path.parent  # the lock may be another user's
         raise write_failure(blocked_path, error) from error
-    if os.pread(descriptor, len(HOLDER), 0) not in (b"", HOLDER.encode()):
+    is_regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+    if not is_regular or os.pread(descriptor, len(HOLDER), 0) not in (b"", HOLDER.encode()):
         os.close(descriptor)
         raise foreign_file(path.parent, LOCK)
     try:

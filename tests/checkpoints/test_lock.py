@@ -107,6 +107,13 @@ def test_a_lock_of_another_program_stays_as_it_is(tmp_path: Path) -> None:
     assert (tmp_path / LOCK).read_text() == "theirs"
 
 
+def test_a_pipe_with_the_name_of_the_lock_stays_as_it_is(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / LOCK)
+    with pytest.raises(UsageError, match=r"it contains .lock, which no run wrote"), sole_trainer(tmp_path, pytest.fail):
+        pass
+    assert (tmp_path / LOCK).is_fifo()
+
+
 def test_a_trainer_is_not_turned_away_by_a_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process looks in the moment in which this one locks."""
     lock, looks = fcntl.flock, []
