@@ -128,17 +128,19 @@ class Workers:
         """Return the exit code once all processes have ended; if one failed silently, raise EnvironmentFailure."""
         failed: list[int] = []  # ranks, in the order of their ends
         last_resorts: list[tuple[float, signal.Signals]] | None = None
-        while any(worker.poll() is None for worker in self.processes):
-            time.sleep(POLL_EVERY)
+        while True:
+            codes = [worker.poll() for worker in self.processes]
             if last_resorts is None or len(last_resorts) == 2:  # whoever is ended from here has not failed first
-                failed += [r for r, worker in enumerate(self.processes) if worker.poll() and r not in failed]
-            if last_resorts is None and (failed or self.processes[0].poll() is not None):
+                failed += [rank for rank, code in enumerate(codes) if code and rank not in failed]
+            if None not in codes:
+                return self._exit_code({rank: self.processes[rank].returncode for rank in failed})
+            if last_resorts is None and (failed or codes[0] is not None):
                 at = time.monotonic() + GRACE
                 last_resorts = [(at, signal.SIGTERM), (at + AFTER_TERM, signal.SIGKILL)]
             while last_resorts and time.monotonic() > last_resorts[0][0]:
                 self.heartbeats.claim(EnvironmentFailure.exit_code)  # or a rank takes this TERM for the user's
                 self._send(last_resorts.pop(0)[1])
-        return self._exit_code({rank: self.processes[rank].returncode for rank in failed})
+            time.sleep(POLL_EVERY)
 
     def kill(self) -> None:
         """Kill the processes that still run."""

@@ -121,6 +121,14 @@ def test_a_process_that_is_killed_is_named_with_what_is_left(tmp_path: Path) -> 
     ]
 
 
+def test_a_failure_just_before_all_have_ended_counts(tmp_path: Path) -> None:
+    workers = launched(tmp_path, "os._exit(4)")
+    for process in workers.processes:
+        process.wait()
+    with pytest.raises(EnvironmentFailure):  # nobody has said why
+        workers.wait()
+
+
 def test_what_does_not_end_with_the_others_is_asked_and_then_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
