@@ -80,20 +80,19 @@ class RunDirectory(RunFiles):
         Returns None if nothing was saved yet. Raises CheckpointError if all checkpoints are damaged or gone, or the run
         was imported.
         """
-        damaged: CheckpointError | None = None
         if is_imported(self):
             run_path, other = shlex.quote(str(self.path)), shlex.quote(f"{self.path}-tuned")
             sentence = "this run was imported and never trained, so there is nothing to continue"
             hint = f"gpt train --init-from {run_path} --out {other} --data my.txt"
             raise CheckpointError(shown(self.path), sentence, hint=hint)
-        for _, path in sorted(self.steps().items(), reverse=True):
+        paths = [*self.steps().values()]
+        for path in reversed(paths):
             try:
                 return read_checkpoint(path, everything=True)
             except CheckpointError as error:
-                damaged = error
+                if path == paths[0]:
+                    raise
                 warn(f"{error.where}: {error.sentence}; trying the one before")
-        if damaged:
-            raise damaged
         if (config := valid_config(self)) is not None:
             of_best = [read_checkpoint(self.best).progress.step] if self.best.exists() else []
             lost, every = max([0, *of_best, *map(step_in, _log(self.metrics).split("\n"))]), config.train.save_every

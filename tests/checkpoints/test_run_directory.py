@@ -27,8 +27,10 @@ def newest(run: Path, warn: Callable[[str], object] = print) -> Checkpoint:
 def test_when_none_verifies_it_is_an_error(copied: Path) -> None:
     for step in (10, 20):
         damage(copied / "checkpoints" / f"step-{step:08}.safetensors")
-    with pytest.raises(CheckpointError, match="damaged"):
-        RunDirectory(copied).newest(lambda _: None)
+    said: list[str] = []
+    with pytest.raises(CheckpointError, match=r"step-00000010\.safetensors.*damaged"):
+        RunDirectory(copied).newest(said.append)
+    assert len(said) == 1, "of the first checkpoint there is none before to try"
 
 
 class BrokenFile(io.FileIO):
