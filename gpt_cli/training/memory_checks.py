@@ -86,9 +86,16 @@ def require_space(run: Run) -> None:
     # the new one is written before the oldest is removed
     at_once = settings.keep_checkpoints + settings.num_teachers + 1
     if settings.max_steps is not None:
-        num_saves = -(-(settings.max_steps - run.progress.step) // settings.save_every)
-        at_once = min(num_saved + num_saves, at_once)
-        snapshots = snapshot_size(run) * ((settings.max_steps - run.progress.step) // run.config.inspect.every)
+        done, last, begins = run.progress.step, settings.max_steps, not run.progress.step
+
+        def times(period: int) -> int:
+            """Return how many of the steps to come end a period or are the last."""
+            return -(-last // period) - done // period
+
+        # the weights of another model are saved at step 0, and each teacher at its last step
+        others = settings.num_teachers + (begins and run.progress.began_from is not None)
+        at_once = min(num_saved + times(settings.save_every) + others, at_once)
+        snapshots = snapshot_size(run) * (times(run.config.inspect.every) + begins)  # step 1 has one too
     run.directory.require_space(to_continue, weights, at_once, snapshots)
 
 
