@@ -204,9 +204,7 @@ def read_outcome(run: RunFiles) -> dict[str, Any]:
         return {}
     with suppress(AttributeError, ValueError, RecursionError):
         outcome = strict_json(read_bytes(run.outcome, CheckpointError, most=_MOST).decode("utf-8"))
-        numbers = (
-            value for value in outcome.values() if isinstance(value, int | float) and not isinstance(value, bool)
-        )
+        numbers = (value for value in outcome.values() if type(value) in (int, float))  # a bool is an int too
         # numbers that a training can reach
         if str(outcome.get("stopped_by")) in _ENDS and all(figure(number) is not None for number in numbers):
             return outcome
