@@ -87,7 +87,7 @@ def find_checkpoints(path: str | Path | None, checkpoint: str | None = None) -> 
         raise CheckpointError(shown(run), "there is no such run or checkpoint", hint=run_hint(run, trained=True))
     files = RunFiles(run)
     steps = files.steps()
-    newest_first = [steps[step] for step in sorted(steps, reverse=True)]
+    newest_first = [*reversed(steps.values())]
     best = [files.best] if files.best.exists() else []
     if checkpoint in (None, "best", "last"):
         candidates = newest_first if checkpoint == "last" else best + newest_first
