@@ -27,7 +27,7 @@ _LEFT, _RIGHT = "text-align: left; white-space: pre-wrap", "text-align: right; w
 
 def table(rows: Sequence[tuple[str, ...]]) -> str:
     """Return rows as text with aligned columns; a wide character, such as a Chinese one, takes two columns."""
-    widths = [max(cell_len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell + " " * (widths[i] - cell_len(cell)) for i, cell in enumerate(row)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
 
