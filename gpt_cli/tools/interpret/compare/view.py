@@ -70,7 +70,7 @@ class CompareView(View):
         parts: list[Rows | str] = [losses, f"second - first: {more} {difference['unit']}"]
         if apart is not None:
             mean = with_error(apart["mean"], apart["error"])
-            parts.append(f"divergence of the second from the first: {mean} nats/token")
+            parts.append(f"divergence, KL(first || second): {mean} nats/token")
         if lists["heads"]:
             changes = [
                 (head_label(row), *(cell(row[name], row[f"{name}_error"], 4) for name in CHANGES))

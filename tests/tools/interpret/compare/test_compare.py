@@ -134,6 +134,7 @@ def test_runs_are_shown_and_saved(run: RunCommand, smoke_run: Path, tmp_path: Pa
     lines = outcome.out.splitlines()
     assert lines[0].split() == ["run", "step", "tokens", "nats/token", "bits/byte"]
     assert any(line.startswith("second - first: -") for line in lines)
+    assert any(line.startswith("divergence, KL(first || second): ") for line in lines)
     for name in ("a.csv", "a.json", "a.png"):
         outcome = run(*words, "--out", str(tmp_path / name))
         assert outcome.out == ""
