@@ -196,14 +196,17 @@ def _without_cache(model: GPT, num_tokens: int) -> None:
 def _transformers(
     config: Config, device: torch.device, num_tokens: int, num_samples: int
 ) -> Callable[[], object] | None:
-    """Return a function that samples with transformers' GPT-2, sized by `config`; None without it or bfloat16."""
+    """Return a function that samples with transformers' GPT-2, sized by `config`; None without it or bfloat16.
+
+    None also where heads do not divide d_model, as they do in GPT-2.
+    """
     sizes = config.model
+    if not supports(device, "bfloat16") or sizes.d_model % sizes.num_heads:
+        return None
     try:
         transformers: Any = importlib.import_module("transformers")
         GPT2Config, GPT2LMHeadModel = transformers.GPT2Config, transformers.GPT2LMHeadModel
     except ImportError:
-        return None
-    if not supports(device, "bfloat16"):
         return None
     end = vocab_size_of(config) - 1  # as in gpt; where the prompt has it, the library warns of padding without a mask
     shape = GPT2Config(

@@ -161,3 +161,11 @@ def test_transformers_has_nothing_to_warn_of() -> None:
     finally:
         transformers.utils.logging.remove_handler(listening)
     assert logged == []
+
+
+def test_heads_that_do_not_divide_the_width_leave_out_transformers() -> None:
+    """Its GPT-2 divides the width among the heads, and raises an error where that is impossible."""
+    pytest.importorskip("transformers")
+    config = small_config("model.num_heads=3", "model.head_size=8")
+    assert config.model.d_model % 3 > 0
+    assert not any(form.name.startswith("transformers") for form in sampling_variants(config, CPU, 3))
