@@ -114,6 +114,9 @@ class GPT(nn.Module):
         """
         layers = range(len(self.blocks)) if layers is None else layers
         heads = range(self.config.num_heads) if heads is None else heads
+        assert layers, "choose at least one layer"
+        assert heads, "choose at least one head"
+        assert {*layers} <= {*range(len(self.blocks))}, f"choose from layers 0 to {len(self.blocks) - 1}"
         x, rotation = self.embed(ids)
         for number, block in enumerate(self.blocks[: max(layers) + 1]):
             if number not in layers:

@@ -84,6 +84,20 @@ def test_attention_weights_have_a_row_for_each_token_and_follow_the_selection() 
     assert not weights.requires_grad
 
 
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ({"layers": []}, "choose at least one layer"),
+        ({"layers": [2]}, "choose from layers 0 to 1"),
+        ({"layers": [-1]}, "choose from layers 0 to 1"),
+        ({"heads": []}, "choose at least one head"),
+    ],
+)
+def test_a_selection_without_attention_is_named(chosen: dict[str, list[int]], message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        make().attention_weights(ids(), **chosen)
+
+
 def test_attention_weights_are_those_without_dropout_in_training_too() -> None:
     model = make(dropout=0.5, num_blocks=3).train()
     seen, chosen = (model.attention_weights(ids(), heads=heads) for heads in (None, [2, 0]))
