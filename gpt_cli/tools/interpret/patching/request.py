@@ -190,7 +190,7 @@ def parse_edge(text: str, sizes: ModelConfig) -> Edge:
     receiver = (sizes.num_blocks, LOGITS) if second.strip() == LOGITS else parse_end(second, FEED_FORWARD)
     if sender is None or receiver is None:
         sentence = f"{shown(text)} is no edge; name two heads, as in 0.1:1.0, or a head and 1.feed_forward or logits"
-        raise UsageError("‹path›", sentence, hint="‹path=0.0:1.0›")
+        raise UsageError("‹path›", sentence, hint="‹path=0.0:logits›")
     for layer, head in (sender, receiver):
         lacks = layer >= sizes.num_blocks or (isinstance(head, int) and head >= sizes.num_heads)
         if lacks and head != LOGITS:
