@@ -44,7 +44,8 @@ class Imported(Result):
 
     def as_text(self, width: int = WIDTH) -> str:
         """Return a line with the run's path, parameters, sizes and steps."""
-        shape = f"{self.num_blocks} blocks of {self.num_heads} heads, {self.vocab_size:,} tokens"
+        blocks, heads = counted(self.num_blocks, "block"), counted(self.num_heads, "head")
+        shape = f"{blocks} of {heads}, {self.vocab_size:,} tokens"
         text = f"{visible(self.run)}: {self.parameters:,} parameters, {shape}, context of {self.context_length:,}"
         return text + (f"; {counted(len(self.steps), 'step')} up to {self.steps[-1]:,}" if self.steps else "")
 

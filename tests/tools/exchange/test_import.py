@@ -21,7 +21,7 @@ from gpt_cli.config.load import read_config
 from gpt_cli.errors import UsageError
 from gpt_cli.tools.exchange.export_hf import write_for_transformers
 from gpt_cli.tools.exchange.export_model import write_file
-from gpt_cli.tools.exchange.import_model import adopt
+from gpt_cli.tools.exchange.import_model import Imported, adopt
 from gpt_cli.tools.exchange.request import ImportRequest
 
 
@@ -216,3 +216,8 @@ def test_a_refusal_needs_no_torch(directory: Path, without_torch: WithoutTorch) 
         fetch = "to fetch it: hf download openai-community/gpt2 --local-dir gpt2; then gpt import gpt2 --out runs/gpt2"
         assert outcome.stderr.splitlines()[1:] == [f"hint: {fetch}"]
     assert "hf download OWNER/nowhere --local-dir" in without_torch("import", "nowhere/", "--out", "a").stderr
+
+
+def test_one_block_of_one_head_is_said_in_the_singular() -> None:
+    said = "runs/a: 10 parameters, 1 block of 1 head, 257 tokens, context of 8"
+    assert Imported("runs/a", 10, 257, context_length=8, d_model=4, num_heads=1, num_blocks=1).as_text() == said
