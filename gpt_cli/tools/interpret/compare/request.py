@@ -18,8 +18,6 @@ from gpt_cli.config.request import EMPTY, NONE, Device, Flag, MaybePath, NamedPa
 from gpt_cli.errors import GptError, UsageError, collecting, together
 from gpt_cli.tools.interpret.request import MaxTokens, require_report
 
-OF_BLOCKS = ("attention", "feed-forward", "norms")  # parts of the weights, by layer
-
 
 class ToCompare(NamedTuple):
     """What `gpt compare` works on: paths and headers of two models, and the first model's settings for reading text."""

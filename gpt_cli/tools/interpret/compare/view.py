@@ -15,8 +15,7 @@ from gpt_cli.common.tables import Rows
 from gpt_cli.common.units import with_error
 from gpt_cli.errors import visible
 from gpt_cli.text.sources import source_names
-from gpt_cli.tools.interpret.compare.request import OF_BLOCKS
-from gpt_cli.tools.interpret.figure import Figure, cell, curve, heat_map, matrix
+from gpt_cli.tools.interpret.figure import Figure, cell, curve, heat_map, matrix, names_along
 from gpt_cli.tools.interpret.finding import Finding, View
 
 MAX_HEADS = 10  # in the terminal
@@ -81,7 +80,8 @@ class CompareView(View):
         parts += [[("weights", "change"), *outside]] if outside else []
         if "weight_change" in finding:
             change = finding["weight_change"]
-            parts.append(matrix("layer", [f"L{n}" for n in change.coords["layer"]], change, len(OF_BLOCKS), 4))
+            layers = names_along("layer", change.coords["layer"])
+            parts.append(matrix("layer", layers, change, len(change.coords["part"]), 4))
         if passages := lists["passages"]:
             names = [name for name in ("divergence", "first", "second") if name in passages[0]]
             cells = ((*(f"{each[name]:.3f}" for name in names), quoted(each["text"], _TEXT)) for each in passages)
