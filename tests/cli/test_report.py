@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from support.helpers import RunCommand
 from support.light import WithoutTorch
+from support.pages import content_of
 
 import gpt_cli
 from gpt_cli.checkpoints.lock import sole_trainer
@@ -147,6 +148,16 @@ def test_the_attention_of_a_prompt_is_on_the_page(runs: Path, run: RunCommand) -
     assert 'but the model of "runs/smoke" sees 32' in too_long.err
     run("report", "new", "--prompt", "The", "--out", "b.html", exits=4)
     assert not Path("b.html").exists()
+
+
+def test_runs_of_one_name_have_each_their_own_attention(copied: Path) -> None:
+    """A run below runs/ is named without it, so it may have the name of one beside runs/."""
+    shutil.copytree(copied, "smoke")
+    report = gpt_cli.report(["runs/smoke", "./smoke"], prompt="The")
+    assert [record.name for record in report.runs] == ["smoke", "smoke"]
+    content = content_of(report.as_page().encode())
+    origins = [each["weights"]["origin"]["checkpoint"] for each in content["attention"]]
+    assert origins == ["runs/smoke/checkpoints/best.safetensors", "smoke/checkpoints/best.safetensors"]
 
 
 @pytest.mark.parametrize(

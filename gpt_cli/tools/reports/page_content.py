@@ -47,7 +47,7 @@ def report_page(
 ) -> bytes:
     """Return the report page as HTML in UTF-8; `axis`, one of AXES, is the x axis of its curves when it opens.
 
-    A run's attention comes from `dumps`, under the run's name, or else from the run's snapshots.
+    A run's attention comes from `dumps`, under the run's path, or else from the run's snapshots.
     """
     assert records
     assert axis in AXES
@@ -158,7 +158,7 @@ def _attention_content(records: Sequence[RunRecord], dumps: Mapping[str, Attenti
     for index, record in enumerate(records):
         run, weights, problem = RunFiles(record.path), None, ""
         command = f"gpt attn-dump --run {quote(visible(record.path))} --over-training --out film.html"
-        if (dump := dumps.get(record.name)) is not None:
+        if (dump := dumps.get(str(record.path))) is not None:
             command = ""
             if dump.weights.size <= 2 * most_bytes:
                 weights = dump_content(dump)

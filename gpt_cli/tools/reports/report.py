@@ -48,7 +48,7 @@ class RunReport(Result):
 
     runs: tuple[RunRecord, ...]
     axis: str = "step"
-    attention: Mapping[str, AttentionDump] = field(default_factory=dict)  # to a prompt, by the name of the run
+    attention: Mapping[str, AttentionDump] = field(default_factory=dict)  # to a prompt, by the path of the run
     out: str | None = field(default=None, repr=False)
 
     def as_dict(self) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def report(request: ReportRequest, paths: Sequence[Path], host: Host) -> RunRepo
 
 
 def _attention(records: Sequence[RunRecord], prompt: str, host: Host) -> dict[str, AttentionDump]:
-    """Return the attention on `prompt` of each run that has a checkpoint, by the run's name; warn of runs without one.
+    """Return the attention on `prompt` of each run that has a checkpoint, by the run's path; warn of runs without one.
 
     Raises DataError for a prompt that a model cannot read, CheckpointError if no run has a checkpoint.
     """
@@ -188,7 +188,7 @@ def _attention(records: Sequence[RunRecord], prompt: str, host: Host) -> dict[st
                 raise DataError("‹prompt›", sentence)
             origin = Origin(str(loaded.path), loaded.step, prompt)
             layers, heads = range(sizes.num_blocks), range(sizes.num_heads)
-            dumps[record.name] = dump_attention(
+            dumps[str(record.path)] = dump_attention(
                 loaded.model, loaded.tokenizer, ids, layers=layers, heads=heads, origin=origin
             )
     if missing and not dumps:

@@ -98,7 +98,7 @@ def test_what_is_not_finite_is_no_point_and_no_place(smoke_run: Path, name: str)
 
 def test_a_dump_that_was_asked_for_replaces_snapshots(watched: Path) -> None:
     dump = dump_of(["a", "b"], random_weights(1, 2, 2), origin=Origin("best.safetensors", 20, "ab"))
-    (part,) = content(read_record(watched), dumps={"smoke": dump})["attention"]
+    (part,) = content(read_record(watched), dumps={str(watched): dump})["attention"]
     assert part["weights"]["tokens"] == ["a", "b"]
     assert "frames" not in part["weights"]
 
