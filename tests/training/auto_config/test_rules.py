@@ -159,7 +159,7 @@ def test_an_hour_buys_two_larger_models_with_a_higher_weight_decay() -> None:
     assert little.config.model.d_model == 128
 
 
-def test_still_more_time_buys_several_models_of_chinese_characters_that_teach_the_last() -> None:
+def test_still_more_time_buys_several_models_of_characters_that_teach_the_last() -> None:
     text = chinese(60_000)  # 18,000 tokens, which two models read 20 times in 180 steps, the first 2.5 times in 22
     two, four, eight = (chosen(text, seconds) for seconds in (200, 250, 600))
     assert [choice.config.train.num_models for choice in (two, four, eight)] == [2, 4, 8]
@@ -170,8 +170,9 @@ def test_still_more_time_buys_several_models_of_chinese_characters_that_teach_th
     assert {choice.config.train.ema_decay for choice in (two, four, eight)} == {0.98}
     assert eight.config.train.warmup_steps == two.config.train.warmup_steps == 18
     assert chosen(text, 600, train={"num_models": 5}).num_steps == 810
-    hour = chosen(english(60_000), 3600).config.train  # nobody has measured it
-    assert (hour.num_models, hour.ema_decay) == (2, 0.98)
+    letters = chosen(english(60_000), 1800).config.train
+    assert (letters.num_models, letters.teacher_share, letters.ema_decay) == (4, 0.02, 0.98)
+    assert chosen(english(300_000), 36_000).config.train.num_models == 2  # nobody has measured byte pairs
 
 
 def test_more_time_is_offered_where_more_or_larger_models_are_known_to_pay() -> None:
