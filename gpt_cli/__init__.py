@@ -50,7 +50,7 @@ def __getattr__(name: str) -> object:
     if name in __all__:
         return getattr(import_module("gpt_cli.api"), name)
     sentence = f"module 'gpt_cli' has no attribute {name!r}"
-    if name[0] == "_" or util.find_spec(f"gpt_cli.{name}"):  # which nobody mistyped: Python asks, to import it next
+    if name.startswith("_") or util.find_spec(f"gpt_cli.{name}"):  # not mistyped: Python asks, to import it next
         raise AttributeError(sentence)
     from gpt_cli.config.suggest import function_meant
 

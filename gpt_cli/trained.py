@@ -30,7 +30,7 @@ class Trained(Loaded):
     def __getattr__(self, name: str) -> Any:
         """Raise AttributeError for an unknown attribute; suggest a method for a typo or another library's name."""
         methods = [each for each, kind in vars(Trained).items() if isinstance(kind, api.Command)]
-        meant = None if name[0] == "_" else function_meant(name, methods)
+        meant = None if name.startswith("_") else function_meant(name, methods)
         hint = f"; did you mean {meant}?" if meant else ""
         raise AttributeError(f"'Trained' object has no attribute {name!r}{hint}")
 
