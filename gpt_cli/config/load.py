@@ -23,7 +23,7 @@ from gpt_cli.config import config_errors
 from gpt_cli.config.field_types import LEARNING, as_yaml
 from gpt_cli.config.schema import Config, keys_with
 from gpt_cli.config.settings_reference import shipped_configs
-from gpt_cli.config.strict_yaml import Document, KeyPath, parse, read_config_text
+from gpt_cli.config.strict_yaml import NULLS, Document, KeyPath, parse, read_config_text
 from gpt_cli.errors import GptError, UsageError, collecting, shown, together, visible
 
 _LENGTHS = ("max_steps", "max_time")
@@ -225,7 +225,7 @@ def _meant(setting: str) -> str | None:
 
 def is_plain(text: str) -> bool:
     """Return whether `--set` reads a value as plain text, not as YAML flow text: a list such as [a, b], or null."""
-    return not text.startswith("[") and text not in ("", "~", "null")
+    return not text.startswith("[") and text not in NULLS
 
 
 def _write(content: dict[str, Any], key_path: KeyPath, value: Any, source: str, sources: dict[KeyPath, str]) -> None:

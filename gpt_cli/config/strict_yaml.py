@@ -21,7 +21,7 @@ from gpt_cli.errors import GptError, UsageError, shown, together, visible
 _FULL_WIDTH_KEY = re.compile(r"\s*([\w.]+\s*：)")
 _INDENT = "the indentation has full-width spaces; type half-width ones"
 _NO_SPACE = re.compile(r"\s*([A-Za-z_][\w.]*):([^\s/\\].*)")  # a path may begin with a letter and a colon
-_NULLS = ("", "~", "null", "Null", "NULL")
+NULLS = ("", "~", "null", "Null", "NULL")
 
 KeyPath = tuple[str, ...]
 
@@ -110,7 +110,7 @@ def _read(text: str, where: str) -> Document:
 
 
 def _scalar(event: Any) -> str | None:
-    return None if event.style is None and event.value in _NULLS else event.value
+    return None if event.style is None and event.value in NULLS else event.value
 
 
 def _refusal(event: Any, depth: int, *, wants_key: bool, seen: int) -> str | None:

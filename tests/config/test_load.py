@@ -244,6 +244,12 @@ def test_a_separator_is_read_with_its_escapes(setting: str) -> None:
     assert read("data: {separator: '---'}", "data.separator=null").data.separator is None
 
 
+@pytest.mark.parametrize("word", ["", "~", "null", "Null", "NULL"])
+def test_a_flag_knows_every_null_of_a_file(word: str) -> None:
+    assert read("", f"train.gradient_clip={word}") == read(f"train: {{gradient_clip: {word}}}")
+    assert read("", f"train.gradient_clip={word}").train.gradient_clip is None
+
+
 def test_a_config_in_the_home_folder_may_be_named_with_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "mine.yaml").write_text("train: {seed: 7}")
