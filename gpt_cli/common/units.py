@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
+from gpt_cli.errors import counted
+
 
 def duration(seconds: float) -> str:
     """Format seconds: 42 s, 3 min 20 s, 2 h 5 min."""
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    if seconds < 59.5:  # more is a minute
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{minutes} min {rest} s"
@@ -23,9 +25,9 @@ def twice_as_long(seconds: float) -> str:
 def size(num_bytes: int) -> str:
     """Format bytes as kB, MB or GB."""
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if num_bytes >= factor:
+        if num_bytes >= 0.99995 * factor:  # 999,950 is 1.0 MB
             return f"{num_bytes / factor:.1f} {unit}"
-    return f"{num_bytes} bytes"
+    return counted(num_bytes, "byte")
 
 
 def quantity(number: int) -> str:
