@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 from gpt_cli.common.extras import optional_library
 from gpt_cli.common.limits import HEADER_CHARACTERS, LINE_CHARACTERS, ROW_CHARACTERS
 from gpt_cli.common.untrusted_files import names_of_copy
-from gpt_cli.errors import DataError, shown, visible
+from gpt_cli.errors import DataError, counted, shown, visible
 from gpt_cli.text.compressed import Growth
 from gpt_cli.text.records import DEFAULT_FIELD, SAMPLE, Record, header_command, lines_of
 from gpt_cli.text.remarks import Remarks
@@ -93,7 +93,7 @@ def json_items(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Rec
     while skip_space():
         where = f"{name}: item {number + 1:,}"
         if closed:
-            raise DataError(name, f"after the array of {number:,} items, there is more text")
+            raise DataError(name, f"after the array of {counted(number, 'item')}, there is more text")
         if rest[at] == "]":
             at, closed = at + 1, True
             continue
@@ -135,7 +135,7 @@ def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | 
         delimiter, header, first = header[4], next(lines, ""), 2
     start, names, number, any_good = [header], list[str](), first, False
 
-    def counted() -> Iterator[str]:
+    def bounded() -> Iterator[str]:
         """Yield lines; raise csv.Error for an overlong CSV row, which may span any number of lines within quotes."""
         nonlocal num_characters
         for line in chain(start, lines):
@@ -151,7 +151,7 @@ def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | 
             top = [line for line in start if len(line) <= HEADER_CHARACTERS]
             cells = {each: [len(row) for row in csv.reader(top, delimiter=each) if row] or [0] for each in _DELIMITERS}
             delimiter = max(cells, key=lambda each: (max(cells[each]) == min(cells[each]) > 1, cells[each][0]))
-        rows = csv.reader(counted(), delimiter=delimiter or ",", strict=True)
+        rows = csv.reader(bounded(), delimiter=delimiter or ",", strict=True)
         for row in rows:
             num_characters, line, number = 0, number, rows.line_num + first
             if not names:
@@ -172,7 +172,8 @@ def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | 
                 any_good = True
                 yield Record(f"{name}:{line}", dict(zip(names, row, strict=True)), delimiter)
             elif row:
-                sentence = f"this row has {len(row):,} cells, but the first one names {len(names):,} columns"
+                num_cells, num_columns = counted(len(row), "cell"), counted(len(names), "column")
+                sentence = f"this row has {num_cells}, but the first one names {num_columns}"
                 hint = 'put a cell with the delimiter or a line break in quotes: "a, b"'
                 if names == [DEFAULT_FIELD]:
                     old, new = names_of_copy(Path(name), "quoted")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpt_cli.errors import DataError, shown
+from gpt_cli.errors import DataError, counted, shown
 from gpt_cli.text.documents import at_line, split_document
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class CharTokenizer(Tokenizer):
         kinds, (_, first) = len(np.unique(points)), np.unique(points[:100_000], return_index=True)
         places = unknown[np.sort(first)[:5]].tolist()  # the first ones of five kinds
         named = ", ".join(f"{shown(text[i])} U+{ord(text[i]):04X} at position {i:,}" for i in places)
-        sentence = f"this model knows {len(self.characters):,} characters, but not {named}"
+        sentence = f"this model knows {counted(len(self.characters), 'character')}, but not {named}"
         if len(unknown) > len(places):
             of = "all of one kind" if kinds == 1 else f"of {kinds:,} kinds"
             sentence += f"; of {len(text):,} characters read at once, it lacks {len(unknown):,}, {of}"

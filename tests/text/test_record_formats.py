@@ -28,6 +28,8 @@ from gpt_cli.text.remarks import Remarks
     ("content", "message"),
     [
         ("id,text\n1,a,b\n", "a.csv:2: this row has 3 cells, but the first one names 2 columns"),
+        ("text\nGood morning, dear\n", "a.csv:2: this row has 2 cells, but the first one names 1 column"),
+        ("id,text\n1\n", "a.csv:2: this row has 1 cell, but the first one names 2 columns"),
         ('text\n"a\nb', "a.csv:2: this is no table of cells"),
         ('text\n"a"b\n', "a.csv:2: this is no table of cells"),
         ("text\n\xff", "a.csv: line 2: text must be UTF-8"),
@@ -182,7 +184,7 @@ def test_items_are_the_same_in_blocks_of_any_size(content: list[Any], size: int,
         ('[{"a": "b"}, {"a"', "a.json: item 2: this is not JSON, or the file is cut off here"),
         ('["a" "b"]', "a.json: item 2: this is not JSON: a comma is missing"),
         ('["a", 3]', "a.json: item 2: this item is neither an object nor a text"),
-        ('["a"] ["b"]', "after the array of 1 items, there is more text"),
+        ('["a"] ["b"]', "after the array of 1 item, there is more text"),
         ('["a", }]', "a.json: item 2: this is not JSON"),
     ],
 )
