@@ -168,7 +168,10 @@ class SourceWalk:
 
         `walked` contains pairs of a directory and the number of pattern parts after **; each pair is walked once. The
         pattern begins with the directory `readable`, which a walk has reached: every directory above it is readable.
+        Raises DataError for a pattern of too many levels.
         """
+        if not readable and glob.has_magic(pattern):  # glob recurses once for each level
+            _require_levels(pattern)
         parts = pattern.split(os.sep)
         if "**" not in parts:
             self._look_for_closed(pattern, readable)
@@ -242,6 +245,7 @@ def require_there(name: str) -> None:
         hint = f"download it first: curl -gL -o my.txt {shlex.quote(visible(name))}, then name my.txt"
         raise DataError(shown(name), "this is an address, and gpt reads files", hint=hint)
     if glob.has_magic(path):
+        _require_levels(path)
         if any(glob.iglob(path)):
             return
         raise DataError(shown(name), "no file matches this pattern", hint=NAME_A_SOURCE)

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,13 @@ def test_directories_have_a_bounded_number_of_levels(source: str, here: Path) ->
     for _ in range(1_100):
         os.chdir("..")
         os.rmdir("d")
+
+
+@pytest.mark.parametrize("look", [names, require_there])
+def test_a_glob_has_a_bounded_number_of_levels(look: Callable[[str], object]) -> None:
+    """A thousand of them ended in a traceback."""
+    with pytest.raises(DataError, match="directories of at most 250 levels"):
+        look("/".join(["*"] * 1_000))
 
 
 def test_a_glob_walks_each_directory_once_for_each_double_star(here: Path) -> None:
