@@ -43,14 +43,15 @@ _PIECE = re.compile(
 def prepare_streams() -> None:
     """Make stdout and stderr escape characters that their encodings lack, and wrap stderr in a `Patient` stream.
 
-    A stream that was closed before the program began is replaced by the null device.
+    Bytes of stdin that are not in its encoding become lone surrogates, which `tokenizers.utf8` refuses by name. A
+    stream that was closed before the program began is replaced by the null device.
     """
     sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115 - as long as the process
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    for stream in (sys.stdout, sys.stderr):
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            stream.reconfigure(errors="surrogateescape" if stream is sys.stdin else "backslashreplace")
     sys.stderr = Patient(sys.stderr)
 
 

@@ -24,12 +24,12 @@ TIMEOUT = 60.0  # seconds
 class Terminal:
     """`gpt sample` as a person sees it."""
 
-    def __init__(self, *arguments: str) -> None:
-        self.seen, self.decoder = "", codecs.getincrementaldecoder("utf-8")()
+    def __init__(self, *arguments: str, **environment: str) -> None:
+        self.seen, self.decoder = "", codecs.getincrementaldecoder("utf-8")("replace")
         self.pid, self.descriptor = pty.fork()
         if self.pid == 0:
             command = [sys.executable, "-m", "gpt_cli", "sample", *arguments]
-            os.execve(command[0], command, os.environ | {"TERM": "dumb"})
+            os.execve(command[0], command, os.environ | {"TERM": "dumb"} | environment)
 
     def until(self, text: str) -> str:
         """What the terminal shows before a text, which must come."""
@@ -41,8 +41,8 @@ class Terminal:
         before, _, self.seen = self.seen.partition(text)
         return before
 
-    def type(self, text: str) -> None:
-        os.write(self.descriptor, text.encode())
+    def type(self, text: str, encoding: str = "utf-8") -> None:
+        os.write(self.descriptor, text.encode(encoding))
 
     def enter(self, line: str) -> None:
         """Type a line where the session asks for one."""
@@ -109,6 +109,16 @@ def test_an_unknown_character_is_a_warning_and_the_settings_stay(here: Path, run
     ):
         terminal.enter(typed)
         terminal.until(answer)
+    terminal.enter("/quit")
+    assert terminal.code() == 0
+
+
+def test_a_line_in_another_encoding_is_a_warning(smoke_run: Path) -> None:
+    """Python reads stdin strictly in all locales of UTF-8 but C.UTF-8, and the session ended with a bug of gpt."""
+    terminal = Terminal("--run", str(smoke_run), PYTHONIOENCODING="utf-8:strict")
+    terminal.until("> ")
+    terminal.type("今天\n", "gb18030")
+    terminal.until("warning: byte 0xbd at position 0 is not UTF-8")
     terminal.enter("/quit")
     assert terminal.code() == 0
 
