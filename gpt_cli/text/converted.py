@@ -43,8 +43,10 @@ _PANDOC = {
     ".tex": "latex",
 }
 DOCUMENTS = (*_PANDOC, ".pdf")
-_WITH_TITLE = (".docx", ".org", ".tex")  # formats whose title pandoc takes out of the text
-_VERSION = 8  # of the conversion
+# formats of which pandoc takes these parts out of the text
+_WITH_FRONT_MATTER = (".docx", ".org", ".tex")
+_FRONT_MATTER = ("title", "subtitle", "author", "date", "abstract")
+_VERSION = 9  # of the conversion
 # formats that are text, how they declare their encoding, which pandoc ignores, and what browsers read in its place
 _ENCODED = (".fb2", ".htm", ".html", ".org", ".rtf", ".tex")
 _DECLARED = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?([\w-]+)|\[(\w+)\]\{inputenc\}""", re.IGNORECASE)
@@ -107,8 +109,8 @@ def _content_of_pandoc(path: Path, file: BinaryIO) -> dict[str, Any]:
         content = json.loads(tree)
         counts = {"picture": 0, "contents": 0, "included": messages.count("[WARNING] Could not load include file")}
         counts["unknown"] = len(_UNKNOWN.findall(messages))
-        if path.suffix.lower() in _WITH_TITLE and (title := content["meta"].get("title")):
-            content["blocks"].insert(0, {"t": "Para", "c": title["c"]})
+        if path.suffix.lower() in _WITH_FRONT_MATTER:
+            content["blocks"][:0] = [block for part in _FRONT_MATTER for block in _blocks_of(content["meta"].get(part))]
         _leave_out(content["blocks"], counts)
         tree = json.dumps(content).encode()
     except (ValueError, RecursionError) as error:
@@ -180,6 +182,18 @@ def rtf_in_unicode(content: bytes) -> bytes:
         elif word in _RTF_CODECS:
             state = state | {b"codec": _RTF_CODECS[word]}
     return "".join(output).encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+def _blocks_of(value: Any) -> list[Any]:
+    """Return the blocks of a value of pandoc's metadata, such as the abstract; [] for None and other data."""
+    match value:
+        case {"t": "MetaInlines", "c": inlines}:
+            return [{"t": "Para", "c": inlines}]
+        case {"t": "MetaBlocks", "c": blocks}:
+            return blocks
+        case {"t": "MetaList", "c": values}:
+            return [block for one in values for block in _blocks_of(one)]
+    return []
 
 
 def _leave_out(blocks: list[Any], counts: dict[str, int]) -> None:

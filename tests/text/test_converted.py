@@ -51,6 +51,20 @@ def test_a_title_is_the_first_line_and_occurs_once(here: Path, ending: str) -> N
     assert document.split()[:2] == ["A", "Day"]
 
 
+@pytest.mark.parametrize(
+    ("ending", "words"),
+    [
+        (".docx", "A Day Morning Ann Bo June Abstract In short. One Text."),
+        (".tex", "A Day Ann Bo June In short. One Text."),
+    ],
+)
+def test_what_stands_between_title_and_text_is_part_of_it(here: Path, ending: str, words: str) -> None:
+    front_matter = ("subtitle=Morning", "author=Ann", "author=Bo", "date=June", "abstract=In short.")
+    write(here / f"a{ending}", "# One\n\nText.\n", *(f"--metadata={part}" for part in front_matter), title="A Day")
+    (document,) = read(f"a{ending}").documents
+    assert " ".join(document.split()) == words
+
+
 def test_pictures_are_counted_and_left_out(here: Path) -> None:
     write(here / "a.html", "One ![picture](a.png) two ![](b.png).\n")
     corpus = read("a.html")
