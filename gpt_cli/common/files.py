@@ -9,9 +9,11 @@ import re
 import secrets
 import shlex
 import shutil
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 from gpt_cli.common.machine.failures import reason
 from gpt_cli.errors import EnvironmentFailure, UsageError, shown
@@ -213,6 +215,33 @@ def write_failure(path: Path, error: OSError, folder: Path | None = None) -> Env
     elif error.errno == errno.ENOENT:
         hint = f"mkdir -p {shlex.quote(str(path.parent))}"
     return EnvironmentFailure(f"writing {shown(path)}", _refused(path, error), hint=hint)
+
+
+@contextlib.contextmanager
+def spooling(name: str) -> Iterator[None]:
+    """Turn an OSError while the context writes a temporary file into EnvironmentFailure; `name` stands for the file."""
+    try:
+        yield
+    except OSError as error:
+        failure = write_failure(Path(tempfile.gettempdir(), name), error)
+        failure.hint = "set TMPDIR to a folder with more space"
+        raise failure from error
+
+
+@contextlib.contextmanager
+def spooled(blocks: Iterable[bytes], name: str) -> Iterator[BinaryIO]:
+    """Write blocks to a temporary file, and yield the file at its start; raise the errors of `spooling`."""
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - its close fails where a write has failed
+    try:
+        for block in blocks:
+            with spooling(name):
+                file.write(block)
+        with spooling(name):
+            file.seek(0)  # which writes the rest
+        yield file
+    finally:
+        with contextlib.suppress(OSError):
+            file.close()
 
 
 def _refused(path: Path, error: OSError) -> str:

@@ -6,15 +6,16 @@ import contextlib
 import gzip
 import os
 import tarfile
-import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any, BinaryIO
 
 from gpt_cli.common.extras import optional_library
+from gpt_cli.common.files import spooled
 from gpt_cli.common.limits import ARCHIVE_FILES, EXPANSION, EXPANSION_FROM, ZSTD_WINDOW
 from gpt_cli.errors import DataError, GptError, shown, visible
 from gpt_cli.text.sources import HIDDEN
@@ -32,10 +33,7 @@ def unpacked(path: Path, file: BinaryIO) -> Iterator[bytes]:
         # None comes of what would wait, such as /proc/kmsg
         yield from iter(lambda: file.read(BLOCK) or b"", b"")
         return
-    grown = Growth(path, file)
-    for block in unpack(path, file):
-        grown.add(len(block))
-        yield block
+    yield from Growth(path, file).bounded(unpack(path, file))
 
 
 def _gzip(path: Path, file: BinaryIO) -> Iterator[bytes]:
@@ -82,6 +80,12 @@ class Growth:
         self.require(num_bytes)
         self._num_bytes += num_bytes
 
+    def bounded(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield the blocks unchanged; raise DataError as soon as they exceed the limit."""
+        for block in blocks:
+            self.add(len(block))
+            yield block
+
     def require(self, num_bytes: int) -> None:
         """Raise DataError if `num_bytes` further bytes would exceed the limit."""
         if self._num_bytes + num_bytes > self._allowed:
@@ -115,11 +119,7 @@ def files_of(path: Path, file: BinaryIO) -> Iterator[tuple[Path, BinaryIO]]:
                 continue
             if (number := number + 1) > ARCHIVE_FILES:
                 raise DataError(shown(path), f"it contains more than {ARCHIVE_FILES:,} files")
-            with tempfile.TemporaryFile() as held:
-                while block := content.read(2**16):
-                    growth.add(len(block))
-                    held.write(block)
-                held.seek(0)
+            with spooled(growth.bounded(iter(partial(content.read, BLOCK), b"")), path.name) as held:
                 yield path.joinpath(*(visible(part).strip('"') for part in parts if part != "/")), held
     except (GptError, MemoryError):
         raise

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from gpt_cli.common.extras import is_installed, optional_library
+from gpt_cli.common.files import spooled
 from gpt_cli.common.limits import DOCUMENT_BYTES, DOCUMENT_MEMORY, DOCUMENT_SECONDS
 from gpt_cli.errors import DataError, shown, visible
 from gpt_cli.text.cache import cached, read_cached_json, write_json
@@ -98,11 +99,9 @@ def _content_of_pandoc(path: Path, file: BinaryIO) -> dict[str, Any]:
     """Return a document's text, and counts of left-out pictures, tables of contents, included files and commands."""
     pandoc = optional_library("pypandoc", "documents", path).get_pandoc_path()
     limits = ["+RTS", f"-M{DOCUMENT_MEMORY}", "-RTS"]
-    with tempfile.TemporaryFile() as held:
+    with contextlib.ExitStack() as stack:
         if path.suffix.lower() in _ENCODED:
-            held.write(_in_utf8(path, file.read()))
-            held.seek(0)
-            file = held
+            file = stack.enter_context(spooled([_in_utf8(path, file.read())], path.name))
         source = ["--sandbox", "--verbose", "--from", _PANDOC[path.suffix.lower()]]
         tree, messages = _output(path, [pandoc, *source, "--to", "json", *limits], file)
     try:
@@ -115,9 +114,7 @@ def _content_of_pandoc(path: Path, file: BinaryIO) -> dict[str, Any]:
         tree = json.dumps(content).encode()
     except (ValueError, RecursionError) as error:
         raise DataError(shown(path), "this document is nested too deeply") from error
-    with tempfile.TemporaryFile() as held:
-        held.write(tree)
-        held.seek(0)
+    with spooled([tree], path.name) as held:
         text, _ = _output(path, [pandoc, "--from", "json", "--to", "plain", "--wrap", "none", *limits], held)
     if not text.strip():
         raise DataError(shown(path), "this document contains no text")

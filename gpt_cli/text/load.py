@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
-from gpt_cli.common.files import write_failure
+from gpt_cli.common.files import spooling
 from gpt_cli.common.host import NOBODY, Host
 from gpt_cli.common.limits import STDIN_BYTES, STDIN_MEMORY
 from gpt_cli.config import DataConfig
@@ -174,10 +174,10 @@ class SourceCorpus(SurveyedCorpus):
 def _spool_stdin(spooled: IO[bytes], count: Callable[[int], object]) -> None:
     """Copy all of stdin to the file `spooled`; `count` receives the number of bytes of each block.
 
-    Raises DataError beyond a size limit, because stdin may be endless.
+    Raises DataError beyond a size limit, because stdin may be endless, EnvironmentFailure if a write fails.
     """
     limit, num_bytes = STDIN_MEMORY, 0
-    try:
+    with spooling("stdin"):
         while block := sys.stdin.buffer.read(BLOCK):
             if limit == STDIN_MEMORY < num_bytes + len(block):
                 # half: a stream without end would fill the disk, or the memory behind a tmpfs
@@ -190,10 +190,6 @@ def _spool_stdin(spooled: IO[bytes], count: Callable[[int], object]) -> None:
                 raise DataError("stdin", sentence, hint="save the text to a file, and name that")
             spooled.write(block)
             count(len(block))
-    except OSError as error:
-        failure = write_failure(Path(tempfile.gettempdir(), "stdin"), error)
-        failure.hint = "set TMPDIR to a folder with more space"
-        raise failure from error
 
 
 def read_corpus(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import resource
 import tarfile
 import zipfile
 from pathlib import Path
@@ -12,6 +13,7 @@ import zstandard
 from support.archives import tarred, zipped
 from support.texts import read, refused
 
+from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.text import compressed
 
 FILES = {
@@ -42,6 +44,21 @@ def test_an_archive_is_the_files_inside(here: Path, ending: str) -> None:
     (here / "folder").mkdir()
     (here / "folder" / f"a.{ending}").write_bytes(archive_of(ending, FILES))
     assert read("folder").digest == corpus.digest
+
+
+@pytest.mark.parametrize("size", [2_000, 200_000])
+def test_a_full_folder_of_temporary_files_is_an_error_of_the_machine(here: Path, size: int) -> None:
+    """It counted as damage of the archive, which data.skip_bad leaves out."""
+    (here / "folder").mkdir()
+    (here / "folder" / "a.zip").write_bytes(zipped({"a.txt": b"text" * (size // 4)}))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, before[1]))
+    try:
+        with pytest.raises(EnvironmentFailure, match=r"a\.zip") as raised:
+            read("folder", skip_bad=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert raised.value.hint == "set TMPDIR to a folder with more space"
 
 
 @pytest.mark.parametrize("ending", ["zip", "tar.gz"])
