@@ -108,6 +108,11 @@ def is_packed_text(path: Path) -> bool:
     return not has_several and path.suffix.lower() in (".gz", ".zst", *DOCUMENTS)
 
 
+def is_encoded(path: Path) -> bool:
+    """Return whether the texts of a file are encoded, as in JSON and Parquet, so that tr does not change them."""
+    return _ending(path) in (".json", ".jsonl", ".parquet")
+
+
 def _is_readable(path: Path, file: BinaryIO, how: Reading) -> bool:
     """Return whether all documents of a file in an archive can be read, and rewind the file."""
     with contextlib.suppress(DataError):

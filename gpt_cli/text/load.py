@@ -23,15 +23,15 @@ from gpt_cli.text.cache import find_survey, remember
 from gpt_cli.text.compressed import BLOCK
 from gpt_cli.text.corpus import Corpus, Survey, SurveyedCorpus, Tally, Watch, fits_in_memory
 from gpt_cli.text.documents import TextBlock, bytes_counted, decoded, in_blocks, markup_noted, split_at, split_at_marks
-from gpt_cli.text.file_formats import SKIP_HINT, Reading, has_remedy, holds_conversations, read_file
+from gpt_cli.text.file_formats import SKIP_HINT, Reading, has_remedy, holds_conversations, is_encoded, read_file
 from gpt_cli.text.remarks import Remarks
 from gpt_cli.text.sft_examples import ConversationCorpus, split_conversations
 from gpt_cli.text.sources import NAME_A_SOURCE, STDIN, SourceFile, SourceWalk, require_there, source_names
 
 MOST_ERRORS = 20
 _LINE_ENDS = {
-    "\r\n": "lines end as on Windows, and \\r becomes a part of tokens; tr -d '\\r' < OLD > NEW takes it out",
-    "\r": "lines end with \\r alone, which becomes a part of tokens; tr '\\r' '\\n' < OLD > NEW mends them",
+    "\r\n": ("lines end as on Windows, and \\r becomes a part of tokens", "tr -d '\\r' < OLD > NEW takes it out"),
+    "\r": ("lines end with \\r alone, which becomes a part of tokens", "tr '\\r' '\\n' < OLD > NEW mends them"),
 }
 _MOVE_HINT = "then move the old file out of the directory"
 
@@ -106,7 +106,9 @@ class SourceCorpus(SurveyedCorpus):
             try:
                 tally.add_all(self._blocks_of(file, remarks, count), watch)
                 if tally.line_ends:
-                    remarks.note(_LINE_ENDS[tally.line_ends] + ("" if file.named else f"; {_MOVE_HINT}"))
+                    what, command = _LINE_ENDS[tally.line_ends]
+                    hints = [] if is_encoded(Path(file.name)) else [command, *([] if file.named else [_MOVE_HINT])]
+                    remarks.note("; ".join([what, *hints]))
             except DataError as error:
                 bad.append(file.name)
                 any_named |= file.named  # a mistyped name must not train on less text
