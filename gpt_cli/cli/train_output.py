@@ -103,7 +103,7 @@ def show_progress(events: Iterator[TrainingEvent], prepared: Prepared, console: 
                     console.notice(said)
                 said = None
                 if event.logged and event.loss is not None and event.gradient_norm is not None:
-                    line = Line(event.step, event.loss, event.gradient_norm, evaluated)
+                    line = Line(event.step, event.loss, event.gradient_norm, evaluated, event.model)
                     advise(curve.add(line), console, event.step)
                     evaluated = None
             elif isinstance(event, Saved) and event.requested:

@@ -112,13 +112,13 @@ def observe(run: Run, pace: Pace, watch: Watch, host: Host) -> Iterator[Training
 
 
 def _stepped(run: Run, pace: Pace, logged: bool) -> Stepped:
-    progress = run.progress
+    progress, model = run.progress, len(run.progress.teachers) + 1
     if run.state.unread:
-        return Stepped(progress.step, None, None, None, None, logged, progress.elapsed)
+        return Stepped(progress.step, None, None, None, None, logged, progress.elapsed, model=model)
     rate = pace.tokens_per_second(run)
     loss, learning_rate, gradient_norm = progress.loss, progress.learning_rate, progress.gradient_norm
     mean = loss if progress.smoothed_loss is None else progress.smoothed_loss
-    return Stepped(progress.step, loss, learning_rate, gradient_norm, rate, logged, progress.elapsed, mean)
+    return Stepped(progress.step, loss, learning_rate, gradient_norm, rate, logged, progress.elapsed, mean, model)
 
 
 def _evaluate(run: Run, watch: Watch, host: Host) -> Score:
@@ -206,6 +206,8 @@ def _metrics_line(run: Run, stepped: Stepped, score: Score | None) -> str:
         "gradient_norm": stepped.gradient_norm,
         "tokens_per_second": round(stepped.tokens_per_second, 1),
     }
+    if run.config.train.teacher_share is not None:
+        line["model"] = stepped.model
     if score:
         line["validation_loss"] = score.loss
         line["validation_tokens"] = score.num_tokens

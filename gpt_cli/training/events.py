@@ -77,6 +77,7 @@ class Stepped:
     logged: bool
     elapsed: float  # seconds of the run so far, evaluations, samples and saves included
     smoothed_loss: float | None = None  # the mean of the losses so far that `gpt train` shows; None as they are
+    model: int = 1  # which of the models that the run trains in turn
 
     def __str__(self) -> str:
         return f"step {self.step:,}" + ("" if self.loss is None else f": loss {self.loss:.4f}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -183,6 +184,8 @@ def test_the_first_model_teaches_all_but_the_last_which_learns_from_those(tmp_pa
         tables[run.progress.step] = taught.cumulative, taught.is_last
     assert run.progress.teachers == (2, 4, 6)
     assert list(run.directory.steps())[:3] == [2, 4, 6]
+    lines = map(json.loads, run.directory.metrics.read_text().splitlines())
+    assert [(line["step"], line["model"]) for line in lines] == [(2, 1), (4, 2), (6, 3), (8, 4), (10, 4)]
     first, *others = (read_checkpoint(run.directory.step_file(step)).build_model() for step in (2, 4, 6))
     of_first, of_others = (
         mean_probabilities(models, taught.ids, run.config.train, step)[1]

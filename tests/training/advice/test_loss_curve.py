@@ -328,6 +328,20 @@ def test_at_the_end_of_a_loss_that_still_falls_more_is_suggested(
     assert told_at_the_end(table, *settings, ends_early=True) == []  # gpt has said that more would be too many
 
 
+def test_the_next_model_is_not_compared_with_its_teacher() -> None:
+    """Its validation loss ends above that of the teacher, with a lower training loss; that is no turn."""
+    lines = rows(TINY)
+    settings = ("train.max_steps=3000", "train.teacher_share=0.5")
+    curve, last = Curve(prepared("tiny", *settings, vocab_size=1024, tokens=143_569)), lines[-1][0]
+    for step, loss, validation_loss in lines:
+        assert curve.add(Line(step, loss, 0.7, validation_loss)) == []
+    for step, loss, validation_loss in lines:
+        assert curve.add(Line(last + step, loss - 0.3, 0.7, validation_loss and validation_loss + 0.15, 2)) == []
+    assert curve.at_the_end(4.0, "steps", "gpt train --out run --resume") == []
+    lost = [line for n in range(1, 30) for line in curve.add(Line(2 * last + 10 * n, 6.9, 0.7, None, 3))]
+    assert lost == []  # so many steps are no reason yet to say that it does not learn
+
+
 def test_one_evaluation_alone_shows_nothing() -> None:
     assert told_at_the_end([(10, 5.0, None), (20, 4.0, 4.5)]) == []
     assert told_at_the_end([(10, 4.0, 4.5)]) == []
@@ -335,12 +349,13 @@ def test_one_evaluation_alone_shows_nothing() -> None:
 
 def test_lines_of_earlier_steps_are_read_and_damaged_ones_are_left_out(tmp_path: Path) -> None:
     line = {"step": 10, "loss": 2.5, "gradient_norm": 0.7, "learning_rate": 0.004}
-    lines = [line, line | {"step": 20, "validation_loss": 2.6}, [1], {"step": 25}, line | {"step": 30}]
+    of_second = {"step": 20, "validation_loss": 2.6, "model": 2}
+    lines = [line, line | of_second, [1], {"step": 25}, line | {"step": 30}]
     texts = [*map(json.dumps, lines), "\x00\x00", '{"step": 2']
     metrics = tmp_path / "metrics.jsonl"
     assert list(read_lines(metrics, 30)) == []
     metrics.write_text("\n".join(texts))
-    assert list(read_lines(metrics, 30)) == [Line(10, 2.5, 0.7), Line(20, 2.5, 0.7, 2.6)]
+    assert list(read_lines(metrics, 30)) == [Line(10, 2.5, 0.7), Line(20, 2.5, 0.7, 2.6, model=2)]
     assert len(list(read_lines(metrics, 31))) == 3
     metrics.write_text("1" * 10**6)  # no number has this many digits, and no line
     assert list(read_lines(metrics, 30)) == []
