@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpt_cli.common.units import quantity
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import counted
 from gpt_cli.model.costs import parameters_by_part
@@ -47,8 +48,8 @@ def _memorised(start: Prepared) -> Iterator[Advice]:
     prevented = settings.teacher_share is not None or start.ends_early
     if prevented or start.epochs_left <= HARMLESS_EPOCHS or passes <= _TOO_MANY_PASSES[model.dropout > 0]:
         return
-    parameters, epochs = _amount(start.costs.parameters), f"{start.epochs_left:,.0f}"
-    sentence = f"{parameters} parameters read {_amount(tokens)} tokens {epochs} times, and will know them by heart"
+    parameters, epochs = quantity(start.costs.parameters), f"{start.epochs_left:,.0f}"
+    sentence = f"{parameters} parameters read {quantity(tokens)} tokens {epochs} times, and will know them by heart"
     sizes = {model.d_model: start.costs.parameters}
     for width in narrower(model):
         sizes[width] = sum(parameters_by_part(model.changed(d_model=width), start.vocab_size).values())
@@ -128,8 +129,3 @@ def _rate(start: Prepared) -> Iterator[Advice]:
         width = start.config.model.d_model
         sentence = f"a learning rate of {rate.value:g} is {far} is usual at a width of {width}"
     yield Advice("rate", sentence, rate.flag(rate.usual))
-
-
-def _amount(number: int) -> str:
-    """Format a number in few characters, such as "476" or "0.82 M"."""
-    return f"{number / 1e6:,.2f} M" if number >= 100_000 else f"{number:,}"

@@ -41,7 +41,7 @@ def test_shipped_configs_on_their_texts_need_no_advice(name: str, vocab_size: in
 
 def test_the_default_model_is_too_large_for_the_default_text() -> None:
     assert advice("small", vocab_size=4096, tokens=105_000) == [
-        "42.07 M parameters read 0.10 M tokens 39 times, and will know them by heart; "
+        "42.1 M parameters read 105 k tokens 39 times, and will know them by heart; "
         "try --set model.d_model=64 --max-steps 1000"
     ]
     assert advice("small", "train.teacher_share=0.2", vocab_size=4096, tokens=105_000) == []
@@ -67,7 +67,7 @@ def test_a_model_that_would_learn_its_text_by_heart_is_made_to_fit(settings: lis
 
 def test_a_text_of_a_page_needs_more_text() -> None:
     assert advice("tiny", vocab_size=716, tokens=476, documents=1) == [
-        "0.97 M parameters read 476 tokens 4,303 times, and will know them by heart; "
+        "971 k parameters read 476 tokens 4,303 times, and will know them by heart; "
         "try more text, another --data FILE beside the first"
     ]
 
