@@ -64,7 +64,7 @@ class Initial:
         return os.fsencode(name).decode("utf-8", "replace")  # a checkpoint's header is UTF-8
 
     def settings(self, *, other_text: bool) -> Config:
-        """Return the config that a training without --config takes from this model; it trains one model, not several.
+        """Return the config that a training without --config takes from this model, set to train a single model.
 
         With `other_text`, the user names the text. Else raises UsageError if a stranger may have chosen the text.
         """

@@ -38,7 +38,7 @@ _OF_TEACHER, _OF_TWO, _OF_TWO_OF_CHARACTERS = 0.5, 5, 4
 # where there is time for both to be of this size and read as often, with this weight decay, and of characters with this
 # dropout and average of the weights (note 0066)
 _LARGE, _LARGE_DECAY, _LARGE_DROPOUT, _LARGE_EMA = (256, 6), 1.0, 0.1, 0.98
-# with still more time, so many models of characters train in turn, and teach the last (note 0066)
+# where tokens are characters and there is still more time, so many models train in turn, and teach the last (note 0066)
 _SEVERAL = range(4, 9)
 _FIXES_SIZE = {"d_model", "num_blocks", "feed_forward_size", "ngram_embedding", "weight_decay", "teacher_share"}
 _MINUTES, _MEASURED = (3, 10, 30, 60), range(50_000, 500_001)  # to offer; bytes of the texts of note 0066
