@@ -88,14 +88,14 @@ def require_space(run: Run) -> None:
     if settings.max_steps is not None:
         done, last, begins = run.progress.step, settings.max_steps, not run.progress.step
 
-        def times(period: int) -> int:
+        def num_due(period: int) -> int:
             """Return how many of the steps to come end a period or are the last."""
             return -(-last // period) - done // period
 
         # the weights of another model are saved at step 0, and each teacher at its last step
         others = settings.num_teachers + (begins and run.progress.began_from is not None)
-        at_once = min(num_saved + times(settings.save_every) + others, at_once)
-        snapshots = snapshot_size(run) * (times(run.config.inspect.every) + begins)  # step 1 has one too
+        at_once = min(num_saved + num_due(settings.save_every) + others, at_once)
+        snapshots = snapshot_size(run) * (num_due(run.config.inspect.every) + begins)  # step 1 has one too
     run.directory.require_space(to_continue, weights, at_once, snapshots)
 
 

@@ -90,7 +90,7 @@ class Curve:
     def __init__(self, start: Prepared):
         self._start, self._config, self._rate = start, start.config, rate_of(start.config)
         self._guessing = math.log(start.vocab_size)  # the loss of equally likely tokens, in nats
-        self._before = 0  # the last step of the model before
+        self._model_step = 0  # at which the model begins
         self._lines: deque[Line] = deque()  # of the last steps
         self._losses: list[float] = []  # since the last evaluation
         self._evaluations: list[CurvePoint] = []
@@ -99,7 +99,7 @@ class Curve:
     def add(self, line: Line) -> list[Advice]:
         """Add a line of metrics.jsonl to the curve; return new advice, or old advice if its `degree` rose a lot."""
         if self._lines and line.model != self._lines[-1].model:
-            self._before = self._lines[-1].step
+            self._model_step = self._lines[-1].step
             for of_model_before in (self._lines, self._losses, self._evaluations):
                 of_model_before.clear()
         self._lines.append(line)
@@ -147,7 +147,7 @@ class Curve:
         if len(lines) < _MANY or not self._is_long(last.step):
             return
         then, now = fmean(line.loss for line in lines[:half]), fmean(line.loss for line in lines[half:])
-        is_late = last.step - self._before >= min(_LATE, (config.train.max_steps or 3 * _LATE) / 3)
+        is_late = last.step - self._model_step >= min(_LATE, (config.train.max_steps or 3 * _LATE) / 3)
         if is_late and now > _STUCK * guessing and abs(now - then) < _STILL * then:
             sentence = f"the loss stays at {now:.2f}, where guessing has {guessing:.2f}: the model does not learn"
             yield Advice("stuck", sentence, rate.other)
@@ -163,7 +163,7 @@ class Curve:
         last, start = self._evaluations[-1], self._start
         # the first training loss is a mean from the very first step, so a validation loss above it shows more
         most = 2 * HARMLESS_EPOCHS if len(self._evaluations) == 1 else HARMLESS_EPOCHS
-        passes = (last.step - self._before) * self._config.tokens_per_step / start.num_training_tokens
+        passes = (last.step - self._model_step) * self._config.tokens_per_step / start.num_training_tokens
         apart = last.validation_loss - last.training_loss > _OTHER_KIND * self._guessing
         if passes > most or not apart or last.training_loss > _STUCK * self._guessing:
             return
@@ -197,7 +197,7 @@ class Curve:
     def _plateau(self) -> Iterator[Advice]:
         """Yield advice if training and validation loss stayed level over the last half of 8 or more evaluations."""
         before, now, rate = self._evaluations[len(self._evaluations) // 2], self._evaluations[-1], self._rate
-        is_early = len(self._evaluations) < 8 or now.step - self._before < 2 * _LONG
+        is_early = len(self._evaluations) < 8 or now.step - self._model_step < 2 * _LONG
         if is_early or now.training_loss >= _STUCK * self._guessing:
             return
         if (
@@ -234,7 +234,9 @@ class Curve:
                 f"the validation loss was lowest at step {best.step:,} of {last.step:,}, and ended {above:.3f} higher"
             )
             fewer = [f"‹max_steps={best.step}›", *self._against_memory()]
-            yield Advice("overfitted", sentence, MORE_TEXT if best.step - self._before < _LONG else " or ".join(fewer))
+            yield Advice(
+                "overfitted", sentence, MORE_TEXT if best.step - self._model_step < _LONG else " or ".join(fewer)
+            )
         if last is best and not self._start.ends_early and (share := self._falling()) > _FALLING:
             sentence = f"the validation loss still fell by {share:.0%} in the last quarter, so it may fall further"
             longer = f"‹max_steps={2 * last.step}›"
@@ -245,7 +247,7 @@ class Curve:
 
     def _is_long(self, step: int) -> bool:
         """Return whether a step is past the warm-up and late enough to judge the loss."""
-        return step - self._before >= max(_LONG, warmup_steps(self._config.train))
+        return step - self._model_step >= max(_LONG, warmup_steps(self._config.train))
 
     def _has_turned(self) -> bool:
         """Return whether validation loss rose since its minimum, 2 or more evaluations ago, and training loss fell."""
@@ -257,7 +259,7 @@ class Curve:
     def _falling(self) -> float:
         """Return the share by which the validation loss fell over the last quarter of the steps; 0 if unknown."""
         last = self._evaluations[-1]
-        start = self._before + 0.75 * (last.step - self._before)
+        start = self._model_step + 0.75 * (last.step - self._model_step)
         if self._evaluations[0].step > start:
             return 0.0
         steps, losses = zip(*((point.step, point.validation_loss) for point in self._evaluations), strict=True)
