@@ -71,9 +71,8 @@ class Initial:
         if self.header is not None:
             named = trusted_config(self.header) if other_text else config_with_text(self.header, stdin=True)
             named = named.changed(data={"loss": None}) if other_text else named
-            return named.changed(train=_ONE_MODEL).model_copy(
-                update={"model": self.config.model, "tokenizer": self.config.tokenizer}
-            )
+            alone = named.changed(train=_ONE_MODEL)
+            return alone.model_copy(update={"model": self.config.model, "tokenizer": self.config.tokenizer})
         if not other_text:
             raise no_text(shown(self.where))
         # from which `exchange` has taken what a stranger may not ask for

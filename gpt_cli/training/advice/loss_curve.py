@@ -234,9 +234,8 @@ class Curve:
                 f"the validation loss was lowest at step {best.step:,} of {last.step:,}, and ended {above:.3f} higher"
             )
             fewer = [f"‹max_steps={best.step}›", *self._against_memory()]
-            yield Advice(
-                "overfitted", sentence, MORE_TEXT if best.step - self._model_step < _LONG else " or ".join(fewer)
-            )
+            is_early = best.step - self._model_step < _LONG
+            yield Advice("overfitted", sentence, MORE_TEXT if is_early else " or ".join(fewer))
         if last is best and not self._start.ends_early and (share := self._falling()) > _FALLING:
             sentence = f"the validation loss still fell by {share:.0%} in the last quarter, so it may fall further"
             longer = f"‹max_steps={2 * last.step}›"
