@@ -91,6 +91,7 @@ def _own_surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     """
     with sharing(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(train_worker, "leave_picture", lambda *_: None)
+        patch.setattr(os, "fsync", lambda _: None)  # no test cuts the power, and each would take some 7 ms
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.delenv("NO_COLOR", raising=False)
         patch.setenv("GPT_LANGUAGE", "en")  # whatever the locale is

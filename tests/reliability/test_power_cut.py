@@ -204,7 +204,6 @@ def test_the_power_fails_while_a_text_is_prepared(tmp_path: Path, monkeypatch: p
         patch.setattr(gpt_cli.common.files, "os", recorder)
         write()
     expected = {path.name: path.read_bytes() for path in Path("tokens").iterdir()}
-    monkeypatch.setattr(os, "fsync", lambda _: None)
     states = [tree for tree, _ in recorder.states.values()]
     for number, tree in enumerate(states):
         folder = tmp_path / str(number)

@@ -38,7 +38,6 @@ PART = Path("part-00001.safetensors")
 
 @pytest.fixture(autouse=True)
 def _short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # hundreds of them take a minute, and here no power is cut
     monkeypatch.setattr(module, "PART_TOKENS", 7)  # two groups
     monkeypatch.setattr(module, "CHUNK_TOKENS", 5)
 
