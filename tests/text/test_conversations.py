@@ -154,10 +154,10 @@ def test_a_missing_file_beside_questions_is_missing(here: Path) -> None:
 def test_files_of_two_kinds_are_refused(here: Path) -> None:
     pairs, text = lines(here / "a.jsonl", PAIR, PAIR), here / "b.txt"
     text.write_text("a text")
-    for other in (str(text), "repeats"):
+    for other in (str(text), "sums"):
         refused([pairs, other], "so all must")
     with pytest.raises(DataError, match="the other has none"):
-        examples(pairs, "data.validation_source=repeats")
+        examples(pairs, "data.validation_source=sums")
     refused("b.txt", "needs lines of", loss="answers")
     assert read(lines(here / "c.jsonl", {**PAIR, "text": "x"})).documents == ("x",)
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import zlib
+from functools import cache
 from pathlib import Path
 
 import pypandoc
@@ -27,11 +28,15 @@ MARKDOWN = """
 TEXT = "第一章 今天天气很好。 It was a fine day. (A very naïve x-ray: 100 %) Chapter 2 чай The end."
 
 
-def write(path: Path, markdown: str = MARKDOWN, *flags: str, title: str = "") -> None:
-    writer = {".htm": "html", ".tex": "latex"}.get(path.suffix, path.suffix[1:])
+@cache
+def written(ending: str, markdown: str, title: str, *flags: str) -> bytes:
+    writer = {".htm": "html", ".tex": "latex"}.get(ending, ending[1:])
     command = [pypandoc.get_pandoc_path(), "--standalone", "--to", writer, "--metadata", f"title={title}", *flags]
-    command += ["--output", str(path)]
-    subprocess.run(command, input=markdown.encode(), check=True, stderr=subprocess.DEVNULL)
+    return subprocess.run([*command, "--output=-"], input=markdown.encode(), check=True, capture_output=True).stdout
+
+
+def write(path: Path, markdown: str = MARKDOWN, *flags: str, title: str = "") -> None:
+    path.write_bytes(written(path.suffix, markdown, title, *flags))
 
 
 @pytest.mark.parametrize("ending", [ending for ending in module.DOCUMENTS if ending != ".pdf"])
@@ -247,7 +252,7 @@ def test_a_cut_or_changed_document_is_an_error_or_has_another_text(here: Path, e
     else:
         write(path)
     content = path.read_bytes()
-    for _ in range(scaled(200)):
+    for _ in range(scaled(100)):
         path.write_bytes(damaged(content, draw))
         lines = error_lines(path.name)
         assert all(len(line) < 600 for line in lines), lines
@@ -292,7 +297,7 @@ def test_rtf_of_strangers_is_decoded_in_a_time_that_grows_with_its_size() -> Non
     content, draw = CHINESE + rb"{\f13\'b4\'b2}\u24202\'b4 \bin2 ab\uc-3\u9999999999}", random.Random(0)
     for _ in range(scaled(2000)):
         rtf_in_unicode(damaged(content, draw)).decode()
-    for part in (b"{", b"}", rb"\'b4", rb"\u1", rb"\uc1"):
+    for part in (b"{", rb"\'b4", rb"\u1"):
         start = time.process_time()
         assert rtf_in_unicode(rb"{\rtf1 " + part * 200_000)
         assert time.process_time() - start < 10

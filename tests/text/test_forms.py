@@ -1,4 +1,4 @@
-"""Twenty contents in each form, written by other programs: Python's csv, pyarrow as `datasets` uses it."""
+"""Several contents in each form, written by other programs: Python's csv, pyarrow as `datasets` uses it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pyarrow as arrow
 import pytest
 import zstandard
 from support.archives import tarred, zipped
+from support.faults import scaled
 from support.texts import damaged, error_lines, parquet, read
 
 from gpt_cli.text.encode import encode
@@ -38,10 +39,10 @@ PARTS = (
 
 
 def contents(number: int) -> list[str]:
-    """Texts of one file: the first twelve numbers have one part in each, the others any of them."""
+    """Texts of one file: the first number has each part as a text, the others any of them."""
     draw = random.Random(number)
-    if number < 12:
-        return [PARTS[number], f"plain {number}"]
+    if number == 0:
+        return [*PARTS]
     return ["".join(draw.choices(PARTS, k=draw.randrange(1, 6))) for _ in range(draw.randrange(1, 9))]
 
 
@@ -91,9 +92,9 @@ FORMS: dict[str, Callable[[Sequence[str]], bytes]] = {
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_twenty_contents_give_the_ids_of_the_plain_texts(here: Path, name: str) -> None:
+def test_contents_give_the_ids_of_the_plain_texts(here: Path, name: str) -> None:
     tokenizer = ByteTokenizer()
-    for number in range(20):
+    for number in range(scaled(20, least=4)):
         texts = contents(number)
         (here / name).write_bytes(FORMS[name](texts))
         expected = [byte for text in texts for byte in (tokenizer.end_of_text, *text.encode())][1:]
@@ -103,7 +104,7 @@ def test_twenty_contents_give_the_ids_of_the_plain_texts(here: Path, name: str) 
 @pytest.mark.parametrize("name", FORMS)
 def test_a_cut_or_changed_file_is_an_error_or_has_another_text(here: Path, name: str) -> None:
     content, draw = FORMS[name](PARTS[:-1]), random.Random(0)
-    for _ in range(40):
+    for _ in range(scaled(40, least=10)):
         (here / name).write_bytes(damaged(content, draw))
         lines = error_lines(name)
         assert all(len(line) < 600 for line in lines), lines

@@ -496,8 +496,8 @@ def test_names_say_which_field_is_the_question_and_lengths_do_not(
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
-@pytest.mark.parametrize("names", [("instruction", "context", "response"), ("指令", "输入", "输出")])
-def test_the_command_of_a_hint_keeps_what_a_question_is_about(here: Path, names: tuple[str, ...], ending: str) -> None:
+def test_the_command_of_a_hint_keeps_what_a_question_is_about(here: Path, ending: str) -> None:
+    names = ("instruction", "context", "response") if ending == "jsonl" else ("指令", "输入", "输出")
     values = ("Name a fish.", "The cod is a fish.", "The cod.")
     put(f"a.{ending}", [dict(zip(names, values, strict=True)) | {"tone": "a friendly tone"}])
     run_hint(refused(f"a.{ending}"), "for questions with answers: ")
