@@ -16,9 +16,11 @@ from torch import Tensor
 
 from gpt_cli.model import GPT
 from gpt_cli.sampling.decoder import Decoder
+from gpt_cli.sampling.fast import c_library
 from gpt_cli.sampling.fast.c_library import Weight, library
 from gpt_cli.sampling.fast.int8 import round_weights, to_int8
 
+QUICKLY = ["-march=native", "-fopenmp", "-fPIC", "-c"]  # without optimising, where speed does not matter
 pytestmark = pytest.mark.skipif(not (shutil.which("cc") or os.environ.get("CI")), reason="needs a C compiler")
 V, C = 37, 24
 TOKENS = [(5 * i + i * i) % V for i in range(40)]
@@ -99,6 +101,7 @@ def test_products_of_any_shape_equal_those_of_torch(shape: tuple[int, int], num_
 
 def test_a_machine_compiles_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(c_library, "_COMPILE", QUICKLY)
     assert library() is not None
     (kept,) = (tmp_path / "gpt-cli" / "compiled").iterdir()
     library.cache_clear()
@@ -118,6 +121,7 @@ def test_without_a_compiler_torch_computes_all(compiler: str, tmp_path: Path, mo
 
 def test_a_cache_that_cannot_be_written_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gpt-cli").write_text("a file where the folder would be")
+    monkeypatch.setattr(c_library, "_COMPILE", QUICKLY)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert library() is not None
 
