@@ -15,11 +15,10 @@ from support.light import WithoutTorch
 
 from gpt_cli import load, train
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
-from gpt_cli.checkpoints.header import Progress
 from gpt_cli.checkpoints.run_paths import RunFiles
-from gpt_cli.errors import CheckpointError, EnvironmentFailure
+from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.text.split_patterns import GPT2_PATTERN
-from gpt_cli.text.tokenizers import ByteTokenizer, CharTokenizer
+from gpt_cli.text.tokenizers import CharTokenizer
 from gpt_cli.text.train_tokenizer import train_byte_pairs
 from gpt_cli.tools.exchange.export_hf import write_for_transformers
 
@@ -35,7 +34,7 @@ STILL = ["--set", "train.learning_rate=1e-12", "--max-steps", "1", "--quiet"]
 def source(here: Path) -> Path:
     """A checkpoint of a model with byte pairs, a config that leaves out sizes, and a text."""
     Path("short.yaml").write_text(SHORT)
-    Path("my.txt").write_text(CORPUS_TEXT * 3)
+    Path("my.txt").write_text(CORPUS_TEXT)
     tokenizer = train_byte_pairs([CORPUS_TEXT], 290)
     settings = ["model.qkv_bias=true", "tokenizer.kind=bpe", "tokenizer.vocab_size=290"]
     save_checkpoint(Path("source.safetensors"), sharp_checkpoint(*settings, tokenizer=tokenizer))
@@ -119,15 +118,7 @@ def test_a_run_its_facts_and_its_card_name_what_it_began_with(source: Path, run:
     write_for_transformers(Path("hf"), last)
     assert "for 6 steps. It began with the weights of `mine.safetensors`." in Path("hf/README.md").read_text()
     begin(run, "--init-from", "new/checkpoints/step-00000006.safetensors", *STILL, out="again")
-    assert load_progress("again").began_from == "new/step-00000006.safetensors"
-    small = ["--set", "model.num_blocks=1", "--set", "model.d_model=24", "--set", "tokenizer.kind=byte"]
-    begin(run, *STILL, *small, out="random")
-    assert load_progress("random").began_from is None
-    assert "began_from" not in json.loads(run("info", "random", "--json").out)
-
-
-def load_progress(name: str) -> Progress:
-    return read_checkpoint(Path(name) / "checkpoints" / "best.safetensors").progress
+    assert read_checkpoint(RunFiles(Path("again")).best).progress.began_from == "new/step-00000006.safetensors"
 
 
 def test_every_difference_that_cannot_be_reconciled_is_listed(
@@ -201,18 +192,19 @@ def test_a_shorter_context_takes_the_first_positions(source: Path, run: RunComma
     torch.testing.assert_close(found, read_checkpoint(source).weights[name][:32], rtol=0, atol=1e-9)
 
 
-def test_without_a_config_the_source_says_how_to_learn(source: Path, run: RunCommand) -> None:
+def test_without_a_config_the_source_which_must_be_there_says_how_to_learn(source: Path, run: RunCommand) -> None:
     outcome = run("train", "--init-from", source, "--data", "my.txt", "--out", "new", "--json", "--quiet", exits=0)
     assert json.loads(outcome.out)["steps"] == 8
     outcome = run("train", "--init-from", source, "--data", "my.txt")
     assert (outcome.code, "--init-from without --config needs the run directory" in outcome.err) == (2, True)
+    assert "there is no such run or checkpoint" in run("train", "--init-from", "nowhere", *ON_MINE, exits=4).err
 
 
 def test_texts_and_loggers_come_from_the_config_of_a_run_alone(
     here: Path, run: RunCommand, without_torch: WithoutTorch
 ) -> None:
     """A stranger may have made a checkpoint or a directory, and named whatever the user can read."""
-    Path("my.txt").write_text(CORPUS_TEXT * 3)
+    Path("my.txt").write_text(CORPUS_TEXT)
     Path("secret.txt").write_text("secret " * 99)
     names = [f"data.{key}=secret.txt" for key in ("source", "validation_source")]
     names += ["train.log_to=[tensorboard]", "train.compile=on"]  # the compiler would start another program
@@ -220,16 +212,15 @@ def test_texts_and_loggers_come_from_the_config_of_a_run_alone(
     save_checkpoint(Path("source.safetensors"), source)
     Path("hf").mkdir()
     write_for_transformers(Path("hf"), source)
-    for path in ("source.safetensors", "hf"):
+    for path, flags in (("source.safetensors", ["--data", "my.txt"]), ("hf", ["--set", "data.source=my.txt"])):
         done = without_torch("train", "--init-from", path, "--out", "new")
         sentence = f'"{path}": {NO_TEXT}'
         assert (done.returncode, done.stderr) == (2, f"error: {sentence}\nhint: --data FILE\n")
-        for number, flags in enumerate((["--data", "my.txt"], ["--set", "data.source=my.txt"])):
-            out = f"{Path(path).stem}-{number}"
-            run("train", "--init-from", path, *flags, *STILL, "--out", out, exits=0)
-            found = load(out).config
-            assert (found.data.source, found.data.validation_source) == ("my.txt", None)
-            assert (found.train.log_to, found.train.compile, found.train.batch_size) == ([], "off", 2)
+        out = f"of-{Path(path).stem}"
+        run("train", "--init-from", path, *flags, *STILL, "--out", out, exits=0)
+        found = load(out).config
+        assert (found.data.source, found.data.validation_source) == ("my.txt", None)
+        assert (found.train.log_to, found.train.compile, found.train.batch_size) == ([], "off", 2)
     # what the user has named once, a run names
     given = ["train", "--init-from", "source.safetensors", "--data", "my.txt", *STILL]
     run(*given, "--set", "data.validation_source=secret.txt", "--out", "own", exits=0)
@@ -254,17 +245,16 @@ def test_a_model_alone_asks_for_no_vocabulary_from_elsewhere(source: Path, witho
         assert (done.returncode, done.stderr) == (2, f"error: tokenizer.kind: {sentence}\nhint: {hint}\n")
 
 
-@pytest.mark.parametrize("kind", ["byte", "char"])
-def test_a_key_that_came_from_the_source_is_not_told_as_unused(kind: str, here: Path, run: RunCommand) -> None:
+def test_a_key_that_came_from_the_source_is_not_told_as_unused(here: Path, run: RunCommand) -> None:
     Path("short.yaml").write_text(SHORT)
     Path("my.txt").write_text(CORPUS_TEXT)
-    tokenizer = ByteTokenizer() if kind == "byte" else CharTokenizer(sorted(set(CORPUS_TEXT)))
-    settings = [f"tokenizer.kind={kind}", "tokenizer.vocab_size=290"]
+    tokenizer = CharTokenizer(sorted(set(CORPUS_TEXT)))
+    settings = ["tokenizer.kind=char", "tokenizer.vocab_size=290"]
     save_checkpoint(Path("source.safetensors"), sharp_checkpoint(*settings, tokenizer=tokenizer))
     given = ["train", "--init-from", "source.safetensors", *ON_MINE, "--max-steps", "1"]
     assert "not used" not in run(*given, "--out", "new", exits=0).err
     outcome = run(*given, "--out", "other", "--set", "tokenizer.vocab_size=300")
-    assert f"tokenizer.vocab_size is not used by tokenizer.kind {kind}" in outcome.err, "the user set it"
+    assert "tokenizer.vocab_size is not used by tokenizer.kind char" in outcome.err, "the user set it"
 
 
 def test_beside_a_damaged_best_checkpoint_another_can_be_named(source: Path, run: RunCommand) -> None:
@@ -276,9 +266,3 @@ def test_beside_a_damaged_best_checkpoint_another_can_be_named(source: Path, run
         assert 'best.safetensors": the file is damaged' in outcome.err
         assert "hint: use another checkpoint of the run\n" in outcome.err
     begin(run, "--init-from", steps[-1], *STILL, out="again")
-
-
-def test_a_source_that_is_missing_is_refused(source: Path) -> None:
-    with pytest.raises(CheckpointError, match="there is no such run or checkpoint"):
-        next(train("short.yaml", data="my.txt", out="new", init_from="nowhere"))
-    assert not Path("new").exists()

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.corpora import Texts
 from support.helpers import CORPUS_TEXT, small_config
 from support.prepared import prepared
 from support.runs import assert_same, start, tensors
@@ -32,6 +33,8 @@ from gpt_cli.training.taught_targets import BYTES_PER_TOKEN, CERTAIN, TaughtTarg
 from gpt_cli.training.teachers import mean_probabilities, model_ends, settings_of_model
 
 START = Progress.at_the_start(1000, "", {})
+NO_SAMPLES = "train.sample_every=null"
+SHORT_TEXT = CORPUS_TEXT[:1500]  # as the probabilities of each token are computed
 
 
 def settings(**values: object) -> TrainConfig:
@@ -99,13 +102,13 @@ def test_less_probable_tokens_than_are_stored_stay_as_probable_together(monkeypa
     config = small_config("model.context_length=8", "model.dropout=0")
     model, ids = GPT(config.model, 50, torch.Generator().manual_seed(0)), np.arange(9)
     mean = np.zeros(50)
-    for step in range(2000):
+    for step in range(500):
         likely, cumulative = mean_probabilities([model], ids, config.train, step)
         assert likely.shape == (9, 12)
-        np.add.at(mean, likely[4], np.diff(cumulative[4].astype(float), prepend=0) / CERTAIN / 2000)
+        np.add.at(mean, likely[4], np.diff(cumulative[4].astype(float), prepend=0) / CERTAIN / 500)
     with torch.no_grad():
         expected = torch.softmax(model(torch.from_numpy(ids[None, :4]))[0, -1], dim=-1).numpy()
-    assert mean == pytest.approx(expected, abs=0.005)
+    assert mean == pytest.approx(expected, abs=0.008)
     assert mean[expected.argsort()[-8:]] == pytest.approx(expected[expected.argsort()[-8:]], abs=1e-4)
 
 
@@ -139,7 +142,7 @@ def test_the_memory_of_what_two_models_take_beside_one_is_in_the_estimate() -> N
 
 
 def test_a_new_model_begins_anew_and_its_teacher_stays_on_the_disk(tmp_path: Path) -> None:
-    taught = ("train.teacher_share=0.33", "train.max_steps=12", "train.keep_checkpoints=1")
+    taught = ("train.teacher_share=0.33", "train.max_steps=12", "train.keep_checkpoints=1", NO_SAMPLES)
     run = start(tmp_path / "taught", small_config(*taught, "train.save_every=1"))
     weights = dict[int, torch.Tensor]()
     for _ in train(run):
@@ -157,25 +160,31 @@ def test_a_new_model_begins_anew_and_its_teacher_stays_on_the_disk(tmp_path: Pat
     assert not torch.equal(tensors(began)["token_embedding.weight"], weights[4])
 
 
-@pytest.mark.parametrize(("stop", "num_models"), [(2, 2), (3, 2), (4, 2), (9, 2), (5, 4), (10, 4)])
-def test_a_run_that_stops_anywhere_goes_on_to_the_same_weights(here: Path, stop: int, num_models: int) -> None:
-    (here / "text.txt").write_text(CORPUS_TEXT)
+@pytest.mark.parametrize(("num_models", "teachers", "stops"), [(2, (3,), (2, 3, 4)), (4, (3, 6, 8), (5, 10))])
+def test_a_run_that_stops_anywhere_goes_on_to_the_same_weights(
+    here: Path, num_models: int, teachers: tuple[int, ...], stops: tuple[int, ...]
+) -> None:
+    (here / "text.txt").write_text(SHORT_TEXT)
     averaged = ("train.teacher_share=0.25", "train.ema_decay=0.5", f"train.num_models={num_models}")
-    config = small_config("data.source=text.txt", *averaged)
+    config = small_config("data.source=text.txt", NO_SAMPLES, *averaged)
     settings = {"train.max_steps": 12, "train.save_every": 5, "train.eval_every": 6}
     whole = gpt_cli.train(config, out="whole", settings=settings).finish()
-    for event in gpt_cli.train(config, out="cut", settings=settings):
-        if isinstance(event, Stepped) and event.step == stop:
-            break
-    again = gpt_cli.train(out="cut", resume=True).finish()
-    assert again.summary["validation_loss"] == whole.summary["validation_loss"]
-    last = [read_checkpoint(Path(name) / "checkpoints/step-00000012.safetensors") for name in ("whole", "cut")]
-    assert_same(dict(last[0].weights), dict(last[1].weights))
-    assert last[0].progress.teachers == last[1].progress.teachers == ((3,) if num_models == 2 else (3, 6, 8))
+    last = read_checkpoint(Path("whole/checkpoints/step-00000012.safetensors"))
+    for stop in stops:
+        out = f"cut-{stop}"
+        for event in gpt_cli.train(config, out=out, settings=settings):
+            if isinstance(event, Stepped) and event.step == stop:
+                break
+        again = gpt_cli.train(out=out, resume=True).finish()
+        assert again.summary["validation_loss"] == whole.summary["validation_loss"]
+        found = read_checkpoint(Path(out) / "checkpoints/step-00000012.safetensors")
+        assert_same(dict(found.weights), dict(last.weights))
+        assert found.progress.teachers == last.progress.teachers == teachers
 
 
 def test_the_first_model_teaches_all_but_the_last_which_learns_from_those(tmp_path: Path) -> None:
-    run = start(tmp_path / "run", small_config("train.teacher_share=0.2", "train.num_models=4", "train.max_steps=10"))
+    config = small_config("train.teacher_share=0.2", "train.num_models=4", "train.max_steps=10", NO_SAMPLES)
+    run = start(tmp_path / "run", config, corpus=Texts((SHORT_TEXT,)))
     assert isinstance(run.state.batches, Batches)
     taught = run.state.batches.taught_targets
     assert taught is not None
