@@ -102,17 +102,18 @@ def test_wrong_keywords_are_refused_at_once_and_together() -> None:
 
 
 def test_the_end_is_a_result_with_a_picture_and_leaves_the_directory_free(run: RunCommand) -> None:
-    finished = train("smoke", data="corpus.txt", settings=SETTINGS).finish()
-    assert finished.as_text().startswith("runs/smoke: 20 steps in ")
-    assert finished.as_text().endswith(str(finished).removeprefix("runs/smoke: 20 steps"))
+    finished = train("smoke", data="corpus.txt", settings=SETTINGS, max_steps=2).finish()
+    assert finished.as_text().startswith("runs/smoke: 2 steps in ")
+    assert finished.as_text().endswith(str(finished).removeprefix("runs/smoke: 2 steps"))
     shown = finished._repr_mimebundle_()
     assert shown["text/plain"] == finished.as_text()
     assert bytes(shown["image/png"]).startswith(b"\x89PNG")  # pyright: ignore[reportArgumentType]
     words = ["--config", "smoke", "--data", "corpus.txt", "--set", SETTINGS[0], "--set", SETTINGS[1], "--overwrite"]
+    words += ["--max-steps", "2"]
     printed = json.loads(run("train", *words, "--json").out)
     times = {"seconds": 0, "tokens_per_second": 0}
     assert printed | times == finished.as_dict() | times
-    for report in train("smoke", data="corpus.txt", settings=SETTINGS, overwrite=True):
+    for report in train("smoke", data="corpus.txt", settings=SETTINGS, max_steps=2, overwrite=True):
         assert Path("runs/smoke", LOCK).exists() != isinstance(report, Finished)
 
 
