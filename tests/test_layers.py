@@ -207,11 +207,13 @@ def test_help_loads_neither_torch_nor_other_heavy_packages() -> None:
     )
 
 
-def test_sampling_does_not_load_the_compiler_of_torch(smoke_run: Path) -> None:
+def test_neither_sampling_nor_an_optimizer_loads_the_compiler_of_torch(smoke_run: Path) -> None:
     """It takes more than a second, half of the time until the first token; several harmless calls load it."""
     run_script(
-        "import sys\nfrom gpt_cli.cli.app import main\n"
+        "import sys, torch\nfrom gpt_cli.cli.app import main\n"
+        "from gpt_cli.training.optimizer import AdamW\n"
         f"assert main(['sample', '--run', {str(smoke_run)!r}, '--prompt', 'The', '--max-new-tokens', '3']) == 0\n"
+        "weight = torch.nn.Parameter(torch.ones(2, 2))\nweight.sum().backward()\nAdamW({'w': weight}, 0.1).step(1.0)\n"
         "heavy = {'torch._dynamo', 'torch._inductor'} & set(sys.modules)\n"
         "sys.exit(f'loaded {heavy}' if heavy else 0)"
     )

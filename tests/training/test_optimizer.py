@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from support.helpers import small_config
@@ -69,15 +66,3 @@ def test_moments_that_do_not_fit_are_refused_with_the_name_of_their_file() -> No
         other = Optimizer(Replicated(dict(model.named_parameters())), config.train)
         with pytest.raises(CheckpointError, match=r"^a file: no run continues from it"):
             other.load_state_dict(stored, 1, "a file")
-
-
-def test_making_one_does_not_load_the_compiler_of_torch() -> None:
-    """Making one of torch.optim does, and takes a second of each start."""
-    script = (
-        "import sys, torch\nfrom gpt_cli.config import TrainConfig\nfrom gpt_cli.training.optimizer import Optimizer\n"
-        "from gpt_cli.training.data_parallel import Replicated\n"
-        "layer = torch.nn.Linear(2, 2)\noptimizer = Optimizer(Replicated(dict(layer.named_parameters())), TrainConfig())\n"
-        "layer(torch.ones(2)).sum().backward()\noptimizer.step(1.0)\n"
-        "sys.exit('torch._dynamo' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
