@@ -24,7 +24,7 @@ from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.evaluation.nll import Score
 from gpt_cli.text.token_files import validation_windows
 from gpt_cli.training import loop
-from gpt_cli.training.events import Saved, Stepped
+from gpt_cli.training.events import Finished, Saved, Stepped, TrainingEvent
 from gpt_cli.training.loop import train
 from gpt_cli.training.run import Run
 from gpt_cli.training.state import TrainingState
@@ -125,7 +125,7 @@ def test_a_run_leaves_what_it_leaves_on_the_cpu(
     assert_as_expected(folder / "run", expected[name])
 
 
-@pytest.mark.parametrize("devices", some_of([("sim", "sim"), ("cpu", "sim:1"), ("sim", "cpu")]), ids="-".join)
+@pytest.mark.parametrize("devices", some_of([("sim", "sim"), ("cpu", "sim:1"), ("sim", "cpu")], least=1), ids="-".join)
 @pytest.mark.parametrize("name", some_of(list(RUNS), least=1))
 def test_a_killed_run_continues_on_the_same_device_or_another(
     servers: Servers, tmp_path: Path, expected: dict[str, Path], name: str, devices: tuple[str, str]
@@ -173,64 +173,61 @@ def test_an_evaluation_waits_once_and_gives_the_loss_of_the_cpu(accelerator: Acc
     assert losses[1] == pytest.approx(losses[0], rel=1e-6)
 
 
-SAVING = ("train.save_every=2", "train.max_steps=6", "train.eval_every=100", "train.keep_checkpoints=1")
+SAVING = (
+    "train.sample_every=null",
+    "train.save_every=2",
+    "train.max_steps=6",
+    "train.eval_every=100",
+    "train.keep_checkpoints=1",
+)
 
 
 def run_on(device: str, folder: Path, *settings: str) -> Run:
     return start(folder / device, small_config(*SAVING, *settings).changed(train={"device": device}))
 
 
-def test_steps_go_on_while_a_file_is_written(
+def test_steps_and_the_closing_evaluation_go_on_while_a_file_is_written(
     accelerator: Accelerator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file of step 4 is not written before step 5 was taken, and has the weights of step 4."""
-    later, save = Event(), RunDirectory.save
+    """That of step 4 has its weights, and is written after step 5; that of step 6 after the evaluation of its weights."""
+    awaited, save = {4: Event(), 6: Event()}, RunDirectory.save
 
     def save_later(directory: RunDirectory, checkpoint: Checkpoint, keep: int) -> None:
-        assert checkpoint.progress.step != 4 or later.wait(60)
-        save(directory, checkpoint, keep)
-
-    expected = {}
-    run = run_on("cpu", tmp_path)
-    for event in train(run):
-        if isinstance(event, Saved):
-            expected[event.step] = read_checkpoint(event.path, everything=True)
-    monkeypatch.setattr(RunDirectory, "save", save_later)
-    run, events = run_on("sim", tmp_path), []
-    for event in train(run):
-        events.append((type(event), getattr(event, "step", None)))
-        if events[-1] == (Stepped, 5):
-            later.set()
-        if isinstance(event, Saved):  # its file is there until the next one is written
-            ours, theirs = read_checkpoint(event.path, everything=True), expected[event.step]
-            assert all(map(torch.equal, ours.weights.values(), theirs.weights.values()))
-            assert all(map(torch.equal, ours.optimizer_state.values(), theirs.optimizer_state.values()))
-    assert [step for kind, step in events if kind is Saved] == [2, 4, 6]
-    # without a first checkpoint, nothing would explain the metrics of later steps
-    assert events.index((Saved, 2)) < events.index((Stepped, 3))
-    assert events.index((Stepped, 5)) < events.index((Saved, 4))
-
-
-def test_the_closing_evaluation_goes_on_while_the_last_file_is_written(
-    accelerator: Accelerator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """If the last weights are the best, it needs no file of them."""
-    measured, save = Event(), RunDirectory.save
-
-    def save_later(directory: RunDirectory, checkpoint: Checkpoint, keep: int) -> None:
-        assert checkpoint.progress.step != 6 or measured.wait(60)
+        step = checkpoint.progress.step
+        assert step not in awaited or awaited[step].wait(60)
         save(directory, checkpoint, keep)
 
     def measure(*arguments: Any, **settings: Any) -> Score:
-        measured.set()
+        awaited[6].set()
         return validation_score(*arguments, **settings)
 
-    expected = finish(run_on("cpu", tmp_path, "train.eval_every=6"))
+    def trained(device: str) -> tuple[list[TrainingEvent], dict[int, Checkpoint]]:
+        events, saved = list[TrainingEvent](), dict[int, Checkpoint]()
+        for event in train(run_on(device, tmp_path, "train.eval_every=6")):
+            events.append(event)
+            if isinstance(event, Stepped) and event.step == 5:
+                awaited[4].set()
+            if isinstance(event, Saved):  # its file is there until the next one is written
+                saved[event.step] = read_checkpoint(event.path, everything=True)
+        return events, saved
+
+    (*_, of_cpu), expected = trained("cpu")
+    awaited[4].clear()
     monkeypatch.setattr(RunDirectory, "save", save_later)
     monkeypatch.setattr(loop, "validation_score", measure)
-    finished = finish(run_on("sim", tmp_path, "train.eval_every=6"))
+    (*events, finished), saved = trained("sim")
+    assert list(saved) == list(expected) == [2, 4, 6]
+    for step, ours in saved.items():
+        assert all(map(torch.equal, ours.weights.values(), expected[step].weights.values()))
+        assert all(map(torch.equal, ours.optimizer_state.values(), expected[step].optimizer_state.values()))
+    order = [(type(event), getattr(event, "step", None)) for event in events]
+    # without a first checkpoint, nothing would explain the metrics of later steps
+    assert order.index((Saved, 2)) < order.index((Stepped, 3))
+    assert order.index((Stepped, 5)) < order.index((Saved, 4))
+    assert isinstance(finished, Finished)
+    assert isinstance(of_cpu, Finished)
     assert finished.best_step == 6
-    assert finished.summary["validation_loss"] == pytest.approx(expected.summary["validation_loss"], rel=1e-6)
+    assert finished.summary["validation_loss"] == pytest.approx(of_cpu.summary["validation_loss"], rel=1e-6)
 
 
 @pytest.mark.parametrize("refused", [4, 6])
@@ -271,7 +268,7 @@ def test_an_error_waits_for_the_file_that_a_thread_is_writing(
 
 def test_a_device_that_lacks_much_trains_the_same(accelerator: Accelerator, here: Path, run: RunCommand) -> None:
     accelerator.lacks(torch.float64, torch.bfloat16, "deterministic", "pinned")
-    new_folder(here / "folder", *RUNS["watched"], "train.dtype=auto")
+    new_folder(here / "folder", *RUNS["watched"], "train.dtype=auto", "train.max_steps=4", "train.sample_every=4")
     for device in ("cpu", "sim"):
         train_here(run, device, device)
     assert_as_expected(Path("sim"), Path("cpu"))
@@ -279,7 +276,8 @@ def test_a_device_that_lacks_much_trains_the_same(accelerator: Accelerator, here
 
 def test_bfloat16_keeps_to_the_curve_of_the_cpu(accelerator: Accelerator, here: Path, run: RunCommand) -> None:
     """Its sums are in float32, which those of the CPU are not everywhere, so that the bits differ."""
-    new_folder(here / "folder", "train.dtype=bfloat16", "train.optimizer=muon", "train.learning_rate=0.01")
+    seldom = (f"train.{each}_every=100" for each in ("eval", "sample", "save"))
+    new_folder(here / "folder", "train.optimizer=muon", "train.learning_rate=0.01", *seldom)
     losses = []
     for device, dtype in (("cpu", "float32"), ("cpu", "bfloat16"), ("sim", "bfloat16")):
         train_here(run, device + dtype, device, "--set", f"train.dtype={dtype}")
