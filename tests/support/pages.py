@@ -21,6 +21,14 @@ from gpt_cli.common.files import write_durably
 from gpt_cli.common.host import Notify, ignored
 from gpt_cli.tools.interpret.attention_files import encode_dump
 
+# timers of a page that run only where TICK lets them, which gives the milliseconds that they would wait
+BY_HAND = """() => {
+  window.timer = null;
+  window.setInterval = (tick, pause) => { window.timer = { tick, pause }; return 1; };
+  window.clearInterval = () => { window.timer = null; };
+}"""
+TICK = "() => { const { tick, pause } = window.timer ?? { tick() {}, pause: null }; tick(); return pause; }"
+
 
 def dump_of(
     tokens: list[str], weights: np.ndarray, predictions: tuple[Prediction, ...] = (), origin: Origin | None = None
