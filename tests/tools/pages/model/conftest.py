@@ -1,4 +1,4 @@
-"""The page of a test file's CHECKPOINT, on which its TEXT is written."""
+"""The page of a test file's CHECKPOINT, which begins with its TEXT."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page
 from support.browsers import Opened
-from support.model_pages import write, written
+from support.model_pages import settle, written
 
 
 @pytest.fixture(scope="module")
 def file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written(tmp_path_factory.mktemp("pages") / "model.html", request.module.CHECKPOINT)
+    path = tmp_path_factory.mktemp("pages") / "model.html"
+    return written(path, request.module.CHECKPOINT, text=getattr(request.module, "TEXT", ""))
 
 
 @pytest.fixture
-def page(request: pytest.FixtureRequest, opened: Opened) -> Iterator[Page]:
-    write(opened.page, request.module.TEXT)
+def page(opened: Opened) -> Iterator[Page]:
+    settle(opened.page)
     yield opened.page
     assert not opened.page.is_visible("#failure")

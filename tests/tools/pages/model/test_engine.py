@@ -67,7 +67,7 @@ def test_the_forms_are_all_that_a_config_can_name() -> None:
     assert {key for key in ModelConfig.model_fields if key not in keys} <= sizes | bounds
 
 
-@pytest.mark.parametrize("form", FORMS if SCALE >= 1 else [*KINDS.values(), *FORMS[:13:2]])
+@pytest.mark.parametrize("form", FORMS if SCALE >= 1 else [*KINDS.values(), FORMS[4], *FORMS[1:13:2]])
 def test_logits_are_those_of_the_model(form: str, run_script: RunScript) -> None:
     checkpoint, ids = sharp_checkpoint(*form.split()), random_ids(37)
     with torch.no_grad():
@@ -82,7 +82,7 @@ def test_logits_are_those_of_the_model(form: str, run_script: RunScript) -> None
                 np.testing.assert_allclose(logits, own, rtol=0, atol=2e-2)
 
 
-@pytest.mark.parametrize("name", CONFIGS if SCALE >= 1 else ("latent", "small", "tiny"))
+@pytest.mark.parametrize("name", CONFIGS if SCALE >= 1 else ("latent", "tiny"))
 def test_shipped_configs_run(name: str, run_script: RunScript) -> None:
     """With their own widths and settings, but few ids and small tables of n-grams; all blocks at full scale only."""
     model = read_config(name).model
@@ -96,7 +96,10 @@ def test_shipped_configs_run(name: str, run_script: RunScript) -> None:
     np.testing.assert_allclose(np.reshape(found, (20, V)), expected, rtol=0, atol=1e-3)
 
 
-@pytest.mark.parametrize("form", [*KINDS.values(), *FORMS[:13:3]])
+# without one that repeats a single token
+@pytest.mark.parametrize(
+    "form", [*FORMS[:4], *FORMS[5:]] if SCALE >= 1 else [KINDS["mistral"], FORMS[2], *FORMS[6:13:2]]
+)
 def test_the_likeliest_tokens_are_those_of_the_decoder(form: str, run_script: RunScript) -> None:
     """For 50 tokens, each computed with the keys and values of those before."""
     checkpoint, prompt = sharp_checkpoint(*form.split()), random_ids(20)

@@ -27,9 +27,12 @@ FORMS = [
 ]
 
 
-@pytest.mark.parametrize(("layer", "head", "query"), [(0, 0, 8), (2, 1, 4)])
-@pytest.mark.parametrize("form", FORMS)
-def test_steps_are_those_of_gpt_explain(form: str, layer: int, head: int, query: int, run_script: RunScript) -> None:
+PLACES = ((0, 0, 8), (2, 1, 4))  # layer, head and query
+
+
+@pytest.mark.parametrize(("form", "place"), [(form, PLACES[number % 2]) for number, form in enumerate(FORMS)])
+def test_steps_are_those_of_gpt_explain(form: str, place: tuple[int, int, int], run_script: RunScript) -> None:
+    layer, head, query = place
     checkpoint, ids = sharp_checkpoint(*form.split()), random_ids(9)
     texts = [checkpoint.tokenizer.token_text(token) for token in ids]
     wanted = {"ids": ids, "layer": layer, "head": head, "query": query}

@@ -42,12 +42,11 @@ def copied(opened: Opened) -> np.ndarray:
     return np.array([float(line[6]) for line in opened.copied()[1:]])
 
 
-def test_every_weight_of_every_head_is_the_models(page: Page, opened: Opened) -> None:
+def test_the_weights_of_a_head_and_their_mean_are_the_models(page: Page, opened: Opened) -> None:
     weights = rounded(CHECKPOINT, "float16").attention_weights(torch.tensor([IDS]))[:, 0].detach().numpy()
-    for layer in range(3):
-        for head in range(4):
-            choose(page, f"layer {layer} head {head}")
-            np.testing.assert_allclose(copied(opened), weights[layer, head][ROW, COLUMN], atol=2e-5)
+    for layer, head in ((0, 0), (1, 2), (2, 3)):
+        choose(page, f"layer {layer} head {head}")
+        np.testing.assert_allclose(copied(opened), weights[layer, head][ROW, COLUMN], atol=2e-5)
     choose(page, "mean of all 12 heads")
     np.testing.assert_allclose(copied(opened), weights.mean((0, 1))[ROW, COLUMN], atol=2e-5)
 
@@ -84,28 +83,21 @@ def test_a_head_that_is_switched_off_changes_the_loss_and_the_chances(page: Page
     assert len(page.locator(".candidate").first.locator(".number").all()) == 1
 
 
-def test_the_mean_of_a_layer_stands_for_all_its_heads(page: Page) -> None:
+def test_the_mean_of_a_layer_stands_for_all_its_heads_without_which_it_writes(page: Page) -> None:
     choose(page, "layer 0 mean of 4 heads")
     assert page.inner_text("#off") == "switch off layer 0 mean of 4 heads"
     press(page, "#off")
-    loss, _ = likelihood(without(*((0, head) for head in range(4))))
+    loss, chances = likelihood(without(*((0, head) for head in range(4))))
     assert "Off: L0 H0, L0 H1, L0 H2, L0 H3." in page.inner_text("#effect")
     assert f"to {loss:.4f} nats" in page.inner_text("#effect")
+    write(page, "0", "#temperature")
+    press(page, "#step")
+    assert page.input_value("#prompt") == TEXT + shown(LEARNED, [int(chances.argmax())])
+    assert candidates(page)[0][1] == "100%"
     assert page.inner_text("#off").startswith("switch on")
     press(page, "#all-on")
     assert page.inner_text("#effect").startswith("Nothing is changed.")
     assert page.is_disabled("#all-on")
-
-
-def test_it_writes_without_the_heads_that_are_off(page: Page) -> None:
-    page.fill("#temperature", "0")
-    for head in range(4):
-        choose(page, f"layer 2 head {head}")
-        press(page, "#off")
-    _, chances = likelihood(without(*((2, head) for head in range(4))))
-    press(page, "#step")
-    assert page.input_value("#prompt") == TEXT + shown(LEARNED, [int(chances.argmax())])
-    assert candidates(page)[0][1] == "100%"
 
 
 def test_the_steps_of_a_head_are_those_of_the_command(page: Page) -> None:

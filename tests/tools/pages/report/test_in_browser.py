@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from contextlib import nullcontext
+from contextlib import chdir, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,19 +36,28 @@ def other(record: RunRecord) -> RunRecord:
     return replace(record, name="other", overview=overview, metrics=metrics, samples=samples)
 
 
-@pytest.fixture
-def record(copied: Path) -> RunRecord:
-    """The smoke run with losses that a person can check, and snapshots."""
-    keep(snapshots_of(3, 2, 2, TOKENS), copied)
-    found = read_record(copied)
-    return replace(found, metrics={**found.metrics, "loss": LOSSES, "smoothed_loss": SMOOTHED})
+@pytest.fixture(scope="module")
+def made(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRecord, Path]:
+    """The smoke run with losses that a person can check, and snapshots; a report of it and another one."""
+    folder = tmp_path_factory.mktemp("report")
+    shutil.copytree(trained / "runs", folder / "runs")
+    with chdir(folder):
+        keep(snapshots_of(3, 2, 2, TOKENS), Path("runs/smoke"))
+        found = read_record(Path("runs/smoke"))
+        record = replace(found, metrics={**found.metrics, "loss": LOSSES, "smoothed_loss": SMOOTHED})
+        Path("report.html").write_bytes(report_page([record, other(record)]))
+    return record, folder / "report.html"
 
 
 @pytest.fixture
-def file(tmp_path: Path, record: RunRecord) -> Path:
-    path = tmp_path / "report.html"
-    path.write_bytes(report_page([record, other(record)]))
-    return path
+def record(made: tuple[RunRecord, Path], monkeypatch: pytest.MonkeyPatch) -> RunRecord:
+    monkeypatch.chdir(made[1].parent)
+    return made[0]
+
+
+@pytest.fixture
+def file(made: tuple[RunRecord, Path]) -> Path:
+    return made[1]
 
 
 def tip(page: Page, panel: str = "loss") -> str:
@@ -126,16 +135,13 @@ def test_pointing_at_a_curve_tells_the_values_of_all_runs_there(page: Page) -> N
     assert page.locator(".tip:visible").count() == 1
 
 
-def test_keys_walk_along_the_lines(page: Page) -> None:
+def test_keys_walk_along_the_lines_of_the_axis_that_one_chooses(page: Page, record: RunRecord) -> None:
     page.focus(".panel.learning_rate .curves")
     for key, step in [("Home", 5), ("ArrowRight", 10), ("End", 20), ("ArrowRight", 20), ("ArrowLeft", 15)]:
         page.keyboard.press(key)
         assert tip(page, "learning_rate").split("\n")[0] == f"step {step}"
     page.keyboard.press("Escape")
     assert page.locator(".tip:visible").count() == 0
-
-
-def test_lines_run_along_the_axis_that_one_chooses(page: Page, record: RunRecord) -> None:
     page.select_option("#axis", "tokens")
     page.press(".panel.loss .curves", "End")
     assert tip(page).startswith("tokens 5,120")
@@ -150,16 +156,13 @@ def heights(page: Page, kind: str) -> list[float]:
     return [float(point.split()[1]) for point in re.split("[ML]", path)[1:]]
 
 
-def test_curves_stand_where_their_losses_are(page: Page) -> None:
+def test_curves_stand_where_their_losses_are_and_are_switched_off(page: Page) -> None:
     down = heights(page, "loss")
     assert np.diff(down) / (down[-1] - down[0]) == pytest.approx([0.5, 1 / 6, 1 / 3], abs=0.01)
     page.check("#logarithmic")
     down = heights(page, "loss")
     expected = np.diff(np.log(LOSSES)) / np.log(LOSSES[-1] / LOSSES[0])
     assert np.diff(down) / (down[-1] - down[0]) == pytest.approx(expected, abs=0.01)
-
-
-def test_smoothing_is_switched_off_and_runs_are_hidden(page: Page) -> None:
     assert page.locator(".panel.loss g.thin").count() == 2
     page.uncheck("#smooth")
     assert page.locator("g.smoothed_loss, g.thin").count() == 0
@@ -219,7 +222,7 @@ def test_attention_follows_the_slider_and_the_chosen_head(page: Page) -> None:
     assert "gpt attn-dump --run runs/smoke --over-training" in part.inner_text()
 
 
-CHINESE = {"training": "训练中", "stopped": "已停止", "diverged": "已发散", "empty": "空", "damaged": "已损坏"}
+CHINESE = {"training": "训练中", "diverged": "已发散", "empty": "空", "damaged": "已损坏"}
 
 
 @pytest.mark.parametrize("state", CHINESE)
@@ -233,7 +236,7 @@ def test_every_state_has_a_page(show: ShowPage, copied: Path, state: str) -> Non
     elif state == "damaged":
         run.outcome.write_text("{}")
     else:
-        run.end("signal" if state == "stopped" else "diverged", 13)
+        run.end("diverged", 13)
     with sole_trainer(copied, lambda _: None) if state == "training" else nullcontext():
         record = read_record(copied)
     page = show(report_page([record])).page
@@ -247,8 +250,7 @@ def test_every_state_has_a_page(show: ShowPage, copied: Path, state: str) -> Non
     assert page.inner_text(".state").startswith(CHINESE[state])
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1300])
+@pytest.mark.parametrize(("width", "theme"), [(360, "dark"), (1300, "light")])
 def test_it_fits_widths_in_both_themes_and_languages(open_page: OpenPage, file: Path, width: int, theme: str) -> None:
     page = open_page(file, scheme=theme).page
     page.set_viewport_size({"width": width, "height": 900})
