@@ -10,6 +10,7 @@ from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from gpt_cli.checkpoints.header import Progress
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.common.host import uncounted
+from gpt_cli.config import Config
 from gpt_cli.model import GPT
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import generate
@@ -47,6 +48,13 @@ def imported(model: Path, out: Path) -> Checkpoint:
     """The run that `gpt import` writes."""
     write_run(RunDirectory(out), read_foreign(model), uncounted)
     return read_checkpoint(out / "checkpoints" / "best.safetensors", everything=True)
+
+
+def read_into_memory(model: Path) -> tuple[Config, dict[str, torch.Tensor]]:
+    """The config and the weights of a directory or a file of others, of which no run is written."""
+    found = read_foreign(model)
+    names = [*found.weights.places, *found.weights.zeros]
+    return found.config, {name: torch.from_numpy(found.weights[name].copy()) for name in names}
 
 
 def greedy(model: GPT, ids: list[int], num_tokens: int = 64) -> list[int]:

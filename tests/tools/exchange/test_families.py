@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.exchange import close, imported
+from support.exchange import close, imported, read_into_memory
 from support.families import MODELS, TEXT, V, exact, save_tokenizer, sharp_model
 from support.faults import SCALE
 from support.helpers import RunCommand
@@ -21,6 +22,9 @@ from gpt_cli.tools.exchange.export_hf import write_for_transformers
 from gpt_cli.tools.exchange.import_hf import read_foreign
 
 EMBEDDINGS = ("wte.weight", "embed_in.weight", "embed_tokens.weight", "lm_head.weight")
+# what others beside them say too
+_LONG = ("gpt2 with relu", "gpt_neo, all global", "gpt_neox, tied", "mistral without a window")
+NAMES = [name for name in MODELS if SCALE >= 1 or name not in _LONG]
 
 
 class Pair(NamedTuple):
@@ -63,8 +67,8 @@ def pair(
     return pairs[name]
 
 
-@pytest.mark.parametrize("pair", MODELS, indirect=True)
-def test_an_imported_model_computes_the_same(pair: Pair) -> None:
+@pytest.mark.parametrize("pair", NAMES, indirect=True)
+def test_an_imported_model_computes_the_same_and_rounds_nothing_otherwise(pair: Pair) -> None:
     theirs, ours = pair.theirs, pair.ours.build_model()
     here = torch.randint(0, V, (2, 80), generator=torch.Generator().manual_seed(3))
     with torch.no_grad():
@@ -76,10 +80,14 @@ def test_an_imported_model_computes_the_same(pair: Pair) -> None:
         weights = ours.attention_weights(here)
         close(weights, torch.stack(found.attentions), 1e-5)
         assert weights.amax(-1).mean() > 0.1  # where equal weights would have 0.06
+        theirs, ours = deepcopy(theirs), ours.double()
+        exact(theirs, ours.rotary)
+        # GPT-Neo computes its scores in float32 in any case
+        close(ours(here), theirs(here).logits[..., :V], 1e-5 if theirs.config.model_type == "gpt_neo" else 1e-10)
 
 
 @pytest.mark.parametrize(
-    "pair", [name for name in MODELS if "not scaled" not in name], indirect=True
+    "pair", [name for name in NAMES if "not scaled" not in name], indirect=True
 )  # q is scaled there
 def test_an_exported_import_has_the_same_class_and_tensors(pair: Pair, transformers: Any, tmp_path: Path) -> None:
     fitted = write_for_transformers(tmp_path / "hf", pair.ours)
@@ -99,18 +107,6 @@ def test_an_exported_import_has_the_same_class_and_tensors(pair: Pair, transform
     ids = torch.arange(40).view(2, 20)
     with torch.no_grad():
         close(again(ids).logits, pair.ours.build_model()(ids), 1e-5)
-
-
-@pytest.mark.parametrize("pair", MODELS, indirect=True)
-def test_in_float64_nothing_is_rounded_otherwise(pair: Pair, transformers: Any) -> None:
-    kind = type(pair.theirs)
-    theirs, ours = kind.from_pretrained(pair.directory), pair.ours.build_model().double()
-    exact(theirs, ours.rotary)
-    here = torch.randint(0, V, (2, 80), generator=torch.Generator().manual_seed(3))
-    with torch.no_grad():
-        logits = theirs(here).logits[..., :V]
-        # GPT-Neo computes its scores in float32 in any case
-        close(ours(here), logits, 1e-5 if "Neo" in kind.__name__ and "NeoX" not in kind.__name__ else 1e-10)
 
 
 @pytest.mark.parametrize("pair", ["gpt2", "TinyStories-1M", "Pythia-14M", "Llama-3.2"], indirect=True)
@@ -149,7 +145,7 @@ def test_shards_halves_other_names_and_constants_give_the_same_run(pair: Pair, t
     }
     save_file(more, padded / "model.safetensors")
     for directory in (shards, older, padded, *halves):
-        found = imported(directory, tmp_path / "run").weights
+        _, found = read_into_memory(directory)
         assert found.keys() == expected.keys()
         for name, tensor in expected.items():
             assert torch.equal(found[name], tensor.to(halves.get(directory)).float()), name

@@ -1,4 +1,4 @@
-"""The film of a training, as bytes. What it does in a browser: tests/tools/pages/attention/test_film.py."""
+"""The film of a training, as bytes, and steps that do not belong to it. In a browser: pages/attention/test_film.py."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.helpers import RunCommand
 from support.pages import content_of, keep, snapshots_of, unpacked
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS
+from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
+from gpt_cli.model import GPT
 from gpt_cli.tools.interpret.over_training import frames_apart, make_film
 
 TOKENS = ["The", " value", " of", " 今天"]
+PATCH = ("patch", "--clean", "The value of", "--corrupt", "The name of", "--answer", " the")
 
 
 def test_each_frame_holds_the_weights_and_scores_of_its_snapshot(tmp_path: Path) -> None:
@@ -67,3 +71,15 @@ def test_too_large_a_page_has_every_second_frame_and_the_last(tmp_path: Path, mo
 
 def test_a_frame_too_large_for_a_page_is_shown_alone() -> None:
     assert frames_apart(40, 144, 1024) == 40
+
+
+@pytest.mark.parametrize("key", ["num_blocks", "num_heads"])
+def test_a_step_of_another_shape_is_named(run: RunCommand, copied: Path, key: str) -> None:
+    step = copied / "checkpoints" / "step-00000010.safetensors"
+    stored = read_checkpoint(step, everything=True)
+    config = stored.config.changed(model={key: 1})
+    weights = GPT(config.model, stored.tokenizer.vocab_size).state_dict()
+    save_checkpoint(step, replace(stored, config=config, weights=weights, optimizer_state={}))
+    for words in (("lens",), PATCH):
+        outcome = run(*words, "--over-training", "--run", str(copied), exits=4)
+        assert 'step-00000010.safetensors": it is a model of another shape than' in outcome.err

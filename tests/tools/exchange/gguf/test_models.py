@@ -7,14 +7,15 @@ import importlib.util
 import json
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from support.exchange import greedy, imported, sharp_checkpoint
-from support.faults import scaled
+from support.exchange import greedy, imported, read_into_memory, sharp_checkpoint
+from support.faults import SCALE, scaled
 from support.helpers import RunCommand
 from support.llama_cpp import Served, needs_llama_cpp, serving
 from support.tokenizers import LEARNED
@@ -52,6 +53,8 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "qwen3": ("qwen3", (_RMS, _ROPE, _GATE, _NO_BIAS, "model.qk_norm=true", "model.head_size=16", *_GROUPS,
                         "model.scale=none")),
 }  # fmt: skip
+_LONG = ("starcoder2 without biases", "llama with biases")
+NAMES = [name for name in CASES if SCALE >= 1 or name not in _LONG]
 # the widths of q8_0: rows of 32 numbers
 _KINDS = ("q8_0", "bf16", "f16")
 _WIDE = (_RMS, _ROPE, _GATE, _NO_BIAS, "model.d_model=64", "model.head_size=16")
@@ -76,7 +79,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def checkpoints(folder: Path) -> dict[str, Checkpoint]:
     """Each case, written as a file of its name."""
     found = dict[str, Checkpoint]()
-    for name, (architecture, settings) in CASES.items():
+    for name in NAMES:
+        architecture, settings = CASES[name]
         found[name] = sharp_checkpoint(*settings, tokenizer=LEARNED)
         assert write_gguf(folder / f"{name}.gguf", found[name], name, None)[0] == architecture
     wide = sharp_checkpoint(*_WIDE, tokenizer=LEARNED)
@@ -92,14 +96,16 @@ def served(folder: Path, checkpoints: dict[str, Checkpoint]) -> Iterator[dict[st
         yield dict(zip(checkpoints, models, strict=True))
 
 
-@pytest.mark.parametrize("name", [*CASES, *_KINDS])
+@pytest.mark.parametrize("name", [*NAMES, *_KINDS])
 def test_llama_cpp_computes_the_same_log_probabilities(
     name: str, served: dict[str, Served], checkpoints: dict[str, Checkpoint]
 ) -> None:
     model, differences = checkpoints[name].build_model().eval(), list[float]()
     with torch.no_grad():
         expected = model(torch.tensor([IDS]))[0].double().log_softmax(-1)
-    for length in range(1, len(IDS) + 1):
+    for length in range(len(IDS), 0, -1):
+        if len(differences) >= 500:
+            break
         body = {"prompt": IDS[:length], "n_predict": 1, "temperature": 0, "n_probs": 100, "cache_prompt": False}
         # llama.cpp keeps those of a token that is half a character to itself
         for step in served[name].asked("/completion", body).get("completion_probabilities", []):
@@ -113,12 +119,12 @@ def test_llama_cpp_computes_the_same_log_probabilities(
     assert max(differences) < bound
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_llama_cpp_writes_our_tokens(name: str, served: dict[str, Served], checkpoints: dict[str, Checkpoint]) -> None:
     prompt = IDS[:8]
-    body = {"prompt": prompt, "n_predict": 64, "temperature": 0, "return_tokens": True}
+    body = {"prompt": prompt, "n_predict": 32, "temperature": 0, "return_tokens": True}
     found = served[name].asked("/completion", body)["tokens"]
-    expected = greedy(checkpoints[name].build_model(), prompt)
+    expected = greedy(checkpoints[name].build_model(), prompt, 32)
     if LEARNED.end_of_text in expected:  # where llama.cpp ends
         expected = expected[: expected.index(LEARNED.end_of_text)]
     found = found[: len(expected)] if found[len(expected) :] == [LEARNED.end_of_text] else found
@@ -131,7 +137,7 @@ def test_llama_cpp_writes_our_tokens(name: str, served: dict[str, Served], check
     assert found == expected
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_file_comes_back_as_the_model_that_it_was(
     name: str, folder: Path, checkpoints: dict[str, Checkpoint], tmp_path: Path
 ) -> None:
@@ -148,8 +154,9 @@ def test_a_file_comes_back_as_the_model_that_it_was(
         logits = before.build_model()(ids)
         torch.testing.assert_close(after.build_model()(ids), logits, rtol=0, atol=1e-4)
         # others have no key of ours: what no key of theirs tells has its usual value
-        others = imported(without_our_key(path, tmp_path / "other.gguf"), tmp_path / "other")
-        torch.testing.assert_close(others.build_model()(ids), logits, rtol=0, atol=2e-3 if "latents" in name else 1e-4)
+        config, weights = read_into_memory(without_our_key(path, tmp_path / "other.gguf"))
+        others = replace(after, config=config, weights=weights).build_model()
+        torch.testing.assert_close(others(ids), logits, rtol=0, atol=2e-3 if "latents" in name else 1e-4)
 
 
 @pytest.mark.parametrize("kind", _KINDS)
@@ -246,7 +253,7 @@ def test_a_changed_header_gives_a_model_or_a_sentence(tally: Callable[[str, int]
         content = path.read_bytes()
         _, tensors = read_gguf_header(path)
         end = min(stored.start for stored in tensors.values())
-        for case in range(count := scaled(2000)):
+        for case in range(count := scaled(1000)):
             mutant = bytearray(content)
             for _ in range(1 + case % 2):
                 at = draws.randrange(end)

@@ -61,8 +61,8 @@ def asked(name: str) -> list[str]:
 
     Those that Unicode has had for some years: llama.cpp's tables of letters are older than tiktoken's.
     """
-    found = [*texts(scaled(2000, 200)), *_CORPUS[-1:]]
-    drawn = ["".join(c for c in text if unicodedata.category(c) != "Cn") for text in characters(scaled(1000, 60))]
+    found = [*texts(scaled(2000, 80)), *_CORPUS[-1:]]
+    drawn = ["".join(c for c in text if unicodedata.category(c) != "Cn") for text in characters(scaled(1000, 20))]
     return found if name == "char" else found + drawn
 
 
@@ -75,7 +75,7 @@ def test_llama_cpp_gives_every_text_the_ids_of_ours(
     wanted = asked(name)
     if name in ("qwen-kept", "pythia-kept"):  # they compose characters first, as a notice says
         wanted = [text for text in wanted if ours.encode(text) == plain(ours).encode(text)]
-        assert len(wanted) > 150
+        assert len(wanted) > 60
     special = name.endswith("-kept")  # as for transformers
     for text in wanted:
         assert theirs.ids(text, parse_special=special) == [*ours.starts_with, *ours.encode(text)], ascii(text)

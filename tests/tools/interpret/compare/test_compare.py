@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from PIL import Image
-from support.helpers import RunCommand, damage, sharp_model
+from support.helpers import CORPUS_TEXT, RunCommand, damage, sharp_model
 
 import gpt_cli
 from gpt_cli.attention_maps.activations import head_columns
@@ -92,12 +92,14 @@ def test_changes_of_heads_are_means_over_windows_with_errors_as_resampling_finds
 def test_the_error_of_a_paired_difference_is_that_of_resampled_windows(run: RunCommand, copied: Path) -> None:
     """The differences of two steps are drawn again by windows: far below the errors of both losses."""
     steps = sorted((copied / "checkpoints").glob("step-*"))
-    found = gpt_cli.compare([steps[0], steps[-1]], max_tokens=2000)
+    found = gpt_cli.compare([steps[0], steps[-1]], max_tokens=1000)
     first, second = found.runs
     assert found.difference["value"] == second["loss"] - first["loss"]
     assert 0 < found.difference["error"] < math.hypot(first["loss_error"], second["loss_error"])
-    evaluated = json.loads(run("eval", "--run", str(steps[0]), "--run", str(steps[-1]), "--json").out)["runs"]
-    whole = gpt_cli.compare([steps[0], steps[-1]], max_tokens=10**6)
+    Path("my.txt").write_text(CORPUS_TEXT)
+    runs = ("--run", str(steps[0]), "--run", str(steps[-1]))
+    evaluated = json.loads(run("eval", *runs, "--data", "my.txt", "--json").out)["runs"]
+    whole = gpt_cli.compare([steps[0], steps[-1]], data="my.txt", max_tokens=10**6)
     for one, other in zip(whole.runs, evaluated, strict=True):
         assert one["loss"] == pytest.approx(other["loss"], abs=1e-5)
         assert one["loss_error"] == pytest.approx(other["loss_error"], abs=1e-5)
@@ -129,17 +131,16 @@ def test_passages_are_where_divergence_is_and_do_not_overlap() -> None:
 
 def test_runs_are_shown_and_saved(run: RunCommand, smoke_run: Path, tmp_path: Path) -> None:
     steps = sorted((smoke_run / "checkpoints").glob("step-*"))
-    words = "compare", str(steps[0]), str(smoke_run), "--max-tokens", "400", "--passages", "2"
+    words = "compare", str(steps[0]), str(smoke_run), "--max-tokens", "300", "--passages", "2"
     outcome = run(*words)
     lines = outcome.out.splitlines()
     assert lines[0].split() == ["run", "step", "tokens", "nats/token", "bits/byte"]
     assert any(line.startswith("second - first: -") for line in lines)
     assert any(line.startswith("divergence, KL(first || second): ") for line in lines)
-    for name in ("a.csv", "a.json", "a.png"):
+    for name in ("a.csv", "a.png"):
         outcome = run(*words, "--out", str(tmp_path / name))
         assert outcome.out == ""
-    found = json.loads((tmp_path / "a.json").read_text("utf-8"))
-    assert found == json.loads(run(*words, "--json").out)
+    found = json.loads(run(*words, "--json").out)
     assert [passage["divergence"] for passage in found["passages"]] == sorted(
         (passage["divergence"] for passage in found["passages"]), reverse=True
     )
@@ -153,7 +154,6 @@ def test_runs_are_shown_and_saved(run: RunCommand, smoke_run: Path, tmp_path: Pa
     same = gpt_cli.compare([smoke_run, smoke_run], max_tokens=200)
     assert same["loss"].coords["run"] == ("first", "second")
     assert same.passages == []
-    assert (same.as_picture("pdf") or b"").startswith(b"%PDF")
     svg = (same.as_picture("svg") or b"").decode()
     said = ("second - first (nats/token)", "+0.0000 ± 0.0000", "bars: ± one standard error", "layer")
     assert [words for words in said if f"<!-- {words} -->" not in svg] == []
@@ -170,11 +170,12 @@ def test_models_of_another_shape_or_tokenizer_are_compared_as_far_as_they_can_be
     found = json.loads(outcome.out)
     assert found["heads"] == []
     assert {row["layer"] for row in found["weights"]} == {None, 0}
-    outcome = run("compare", "smoke", "bytes", "--json")
+    Path("my.txt").write_text(CORPUS_TEXT)
+    outcome = run("compare", "smoke", "bytes", "--data", "my.txt", "--json")
     assert "the tokenizers differ" in outcome.err
     assert "no part of the weights has the same shapes in both models, so none is compared" in outcome.err
     found = json.loads(outcome.out)
-    evaluated = json.loads(run("eval", "--run", "smoke", "--run", "bytes", "--json").out)["runs"]
+    evaluated = json.loads(run("eval", "--run", "smoke", "--run", "bytes", "--data", "my.txt", "--json").out)["runs"]
     for one, other in zip(found["runs"], evaluated, strict=True):
         assert one["bits_per_byte"] == pytest.approx(other["bits_per_byte"])
     assert found["difference"] == {
