@@ -37,20 +37,30 @@ FILE = "base: c.yaml\ngrid:\n  train.learning_rate: [1e-3, 1e-2, 100]\n"
 
 @pytest.fixture(name="folder")
 def _folder(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a corpus, c.yaml and s.yaml, a sweep of three points."""
+    """A folder with a corpus, c.yaml and s.yaml, a sweep of three points; no step is timed for an estimate."""
+    monkeypatch.setattr(auto_config, "reference_seconds", lambda _: 100.0)
     new_folder(here / "work", "model.d_model=4", "train.max_steps=40")
     monkeypatch.chdir(here / "work")
     Path("s.yaml").write_text(FILE)
     return here / "work"
 
 
-def test_a_sweep_trains_each_point_and_sorts_them(
+def test_trainings_of_a_sweep_are_processes_of_which_the_first_remarks_on_the_text(
     folder: Path, run: RunCommand, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The third point diverges, which does not end the sweep; the same command again trains nothing."""
+    """The second diverges, which does not end the sweep."""
     Path("corpus.txt").write_text("A title\n\n" + Path("corpus.txt").read_text())
+    Path("s.yaml").write_text(FILE.replace("1e-2, ", ""))
     outcome = run("sweep", "s.yaml", "--json", exits=0)
     assert capfd.readouterr().err.count("corpus.txt counts as one document") == 1
+    rows = json.loads(outcome.out.splitlines()[-1])["runs"]
+    assert [row["state"] for row in rows] == ["finished", "diverged"]
+
+
+@pytest.mark.usefixtures("sweeping_here")
+def test_a_sweep_trains_each_point_and_sorts_them(folder: Path, run: RunCommand) -> None:
+    """The third point diverges; the same command again trains nothing."""
+    outcome = run("sweep", "s.yaml", "--json", exits=0)
     rows = json.loads(outcome.out.splitlines()[-1])["runs"]
     assert [row["state"] for row in rows] == ["finished", "finished", "diverged"]
     losses = [row["validation_loss"] for row in rows[:2]]
@@ -146,10 +156,9 @@ def test_a_dry_run_shows_the_points_and_writes_nothing(folder: Path, without_tor
 
 @pytest.mark.usefixtures("sweeping_here")
 def test_how_long_a_sweep_takes_is_estimated_by_a_timed_step_and_then_by_its_runs(
-    folder: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+    folder: Path, run: RunCommand
 ) -> None:
     """The reference has 2,048 tokens a step; the 40 steps here take as long as their tokens and their arithmetic."""
-    monkeypatch.setattr(auto_config, "reference_seconds", lambda _: 100.0)
     planned = gpt_cli.sweep("s.yaml", dry_run=True)
     (config, *_) = read_sweep(Path("s.yaml")).configs
     tokens = 40 * (config.tokens_per_step + config.train.eval_tokens / config.train.eval_every / 3)
