@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -14,10 +16,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.forks import Servers
 from support.helpers import CORPUS_TEXT, RunCommand
 
 import gpt_cli
+from gpt_cli.__main__ import run as main
 from gpt_cli.config.load import read_config
 from gpt_cli.model.costs import estimate
 from gpt_cli.training.events import Saved
@@ -53,10 +55,10 @@ def test_before_the_first_step_a_run_says_what_it_will_take(corpus: Path, run: R
 
 
 def test_json_is_alone_on_stdout_and_quiet_says_nothing(corpus: Path, run: RunCommand) -> None:
-    outcome = run("train", *FAST, "--json", "--quiet", "--out", "runs/x")
+    outcome = run("train", *FAST, "--json", "--quiet", "--out", "runs/x", "--max-steps", "3")
     assert outcome.err == ""
     summary = json.loads(outcome.out)
-    assert (summary["run"], summary["steps"], summary["tokens"]) == ("runs/x", 20, 20 * 8 * 32)
+    assert (summary["run"], summary["steps"], summary["tokens"]) == ("runs/x", 3, 3 * 8 * 32)
     assert (summary["device"], summary["dtype"], summary["stopped_by"]) == ("cpu", "float32", "steps")
 
 
@@ -88,7 +90,7 @@ def test_by_the_clock_a_run_ends_in_time_and_continues_from_there(corpus: Path, 
     settings = ("log_every=1", "warmup_steps=1", "eval_every=100000", "save_every=100000")
     more = ["--json", "--out", "runs/x", *(word for text in settings for word in ("--set", f"train.{text}"))]
     started = time.monotonic()
-    outcome = run("train", *FAST, *more, "--max-time", "0.5s")
+    outcome = run("train", *FAST, *more, "--max-time", "0.2s")
     passed = time.monotonic() - started
     summary = json.loads(outcome.out)
     assert summary["stopped_by"] == "time"
@@ -99,7 +101,7 @@ def test_by_the_clock_a_run_ends_in_time_and_continues_from_there(corpus: Path, 
     assert summary["validation_loss"] is not None
     # a run that has no time left ends where it is; with more time it goes on
     assert json.loads(run("train", "--out", "runs/x", "--resume", "--json").out)["steps"] == summary["steps"]
-    longer = json.loads(run("train", "--out", "runs/x", "--resume", "--max-time", f"{passed + 0.3:.3f}", "--json").out)
+    longer = json.loads(run("train", "--out", "runs/x", "--resume", "--max-time", f"{passed + 0.1:.3f}", "--json").out)
     assert longer["steps"] > summary["steps"]
     assert longer["seconds"] > summary["seconds"]
     by_steps = run("train", "--out", "runs/x", "--resume", "--max-steps", str(longer["steps"] + 2), "--json")
@@ -172,14 +174,15 @@ def test_where_auto_cannot_compile_the_run_trains_without(
     def fail(*_: object) -> None:
         raise failure("no working compiler")
 
-    plain = json.loads(run("train", *FAST, "--json", "--out", "runs/plain").out)
+    short = [*FAST, "--json", "--max-steps", "2"]
+    plain = json.loads(run("train", *short, "--out", "runs/plain").out)
     monkeypatch.setattr("gpt_cli.training.setup.choose_compile", lambda *_, **__: "on")  # as on a GPU
     monkeypatch.setattr("torch.compile", lambda _: fail)
-    outcome = run("train", *FAST, "--json")
+    outcome = run("train", *short)
     assert "compil" not in outcome.err  # nor does it try, for a training that is soon over
     assert "compile: 'off'" in Path("runs/smoke/config.yaml").read_text()
     monkeypatch.setattr("gpt_cli.training.step_time.COMPILE_FROM_SECONDS", 0)
-    outcome = run("train", *FAST, "--json", "--overwrite")
+    outcome = run("train", *short, "--overwrite")
     assert outcome.err.count("compiling, which may take half a minute") == 1
     assert 'warning: torch cannot compile here, "no working compiler"; training without' in outcome.err.splitlines()
     assert json.loads(outcome.out)["loss"] == plain["loss"]
@@ -200,7 +203,7 @@ def test_a_run_whose_plain_step_does_not_fit_is_compiled(
     monkeypatch.setattr("gpt_cli.training.setup.choose_compile", lambda *_, **__: "on")  # as on a GPU
     monkeypatch.setattr("torch.compile", lambda block: block)
     monkeypatch.setattr("gpt_cli.training.step_time.time_step", timed)
-    assert run("train", *FAST, exits=0).err.count("compiling, which may take half a minute") == 1
+    assert run("train", *FAST, "--max-steps", "1", exits=0).err.count("compiling, which may take half a minute") == 1
     assert "compile: 'on'" in Path("runs/smoke/config.yaml").read_text()
 
 
@@ -213,7 +216,7 @@ def test_float32_stays_float32_without_advice_from_the_compiler(
 
     monkeypatch.setattr("gpt_cli.training.step_time.time_step", compiling)
     with warnings.catch_warnings(action="error"):
-        run("train", *FAST, exits=0)
+        run("train", *FAST, "--max-steps", "1", exits=0)
 
 
 def test_a_short_training_has_lines_of_its_evaluations_and_of_its_last_step(corpus: Path, run: RunCommand) -> None:
@@ -255,7 +258,7 @@ def test_resume_without_a_checkpoint_starts_with_a_notice(corpus: Path, run: Run
 
 
 def test_a_failed_start_leaves_the_old_run_alone(corpus: Path, run: RunCommand) -> None:
-    run("train", *FAST, "--quiet", exits=0)
+    run("train", *FAST, "--quiet", "--max-steps", "1", exits=0)
     before = sorted(path.stat().st_mtime_ns for path in Path("runs/smoke").rglob("*"))
     (corpus / "empty.txt").write_text("")
     run("train", "--config", "smoke", "--overwrite", "--data", "empty.txt", exits=3)
@@ -318,10 +321,10 @@ def test_a_batch_too_large_for_memory_is_refused_with_a_part_that_fits(
 @pytest.mark.parametrize(
     ("text", "prompt"),
     [
-        ("The one, two, three\n" * 100, "The"),
+        pytest.param("The one, two, three\n" * 100, "The", marks=pytest.mark.long),
         ("one two\n" * 200, "one"),
         ("道可道，非常道。\n" * 100, "'道可道'"),
-        ("…\n" * 500, "'…'"),
+        pytest.param("…\n" * 500, "'…'", marks=pytest.mark.long),
     ],
     ids=["English", "without capitals", "Chinese", "no words"],
 )
@@ -344,34 +347,38 @@ def test_a_reader_that_closes_stderr_does_not_stop_a_training(corpus: Path) -> N
     assert process.returncode == 0
 
 
-def test_a_reader_that_closes_stdout_does_not_stop_a_training(corpus: Path) -> None:
-    command = [sys.executable, "-m", "gpt_cli", "train", *FAST, "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.close()
-        assert "Traceback" not in process.stderr.read()
-    assert process.returncode == 141
+def train_into(stdout: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
+    """The exit code of a training in this process that writes to a descriptor, and its stderr."""
+    with monkeypatch.context() as patch, contextlib.suppress(OSError), open(stdout, "w") as stream:
+        patch.setattr(sys, "stdout", stream)
+        patch.setattr(sys, "stderr", err := io.StringIO())
+        code = main(["train", *FAST, "--json", "--quiet"])
+    return code, err.getvalue()
+
+
+def test_a_reader_that_closes_stdout_does_not_stop_a_training(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    assert train_into(writer, monkeypatch) == (141, "")
     assert json.loads(Path("runs/smoke/metrics.jsonl").read_text().splitlines()[-1])["step"] == 20
     assert Path("runs/smoke/checkpoints/step-00000020.safetensors").exists()
 
 
-def test_a_full_device_as_stdout_is_reported(corpus: Path) -> None:
-    with open("/dev/full", "w") as full:
-        command = [sys.executable, "-m", "gpt_cli", "train", *FAST, "--json", "--quiet"]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
-    assert (done.returncode, done.stderr) == (5, "error: output: there is no space left on the filesystem\n")
+def test_a_full_device_as_stdout_is_reported(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    said = "error: output: there is no space left on the filesystem\n"
+    assert train_into(full, monkeypatch) == (5, said)
 
 
-def test_threads_are_a_setting_that_a_run_keeps(corpus: Path, servers: Servers) -> None:
-    """In processes of their own: the number of threads is one for a whole process."""
-    first = servers.gpt(corpus, "train", *FAST, "--threads", "2")
+def test_threads_are_a_setting_that_a_run_keeps(corpus: Path, run: RunCommand) -> None:
+    first = run("train", *FAST, "--threads", "2", "--max-steps", "2")
     assert "device      cpu, float32, 2 threads, " in first.err, first.err
+    assert torch.get_num_threads() == 1
     resume = ["train", "--out", "runs/smoke", "--resume", "--max-steps"]
-    again = servers.gpt(corpus, *resume, "21")
-    assert "2 threads, " in again.err  # the server has one
+    again = run(*resume, "3")
+    assert "2 threads, " in again.err
     assert "not bit-exact" not in again.err
-    warned = servers.gpt(corpus, *resume, "22", "--threads", "1")
+    warned = run(*resume, "4", "--threads", "1")
     assert "warning: not bit-exact from here on: threads 2 -> 1" in warned.err.splitlines()
 
 
