@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.faults import some_of
 from support.helpers import RunCommand, run_command
+from support.light import WithoutTorch
 
 pytestmark = pytest.mark.slow
 
@@ -86,50 +86,48 @@ def offered(shell: str, *lines: str) -> list[list[str]]:
 OFFERED = {
     "gpt exp": ["explain", "export"],
     "gpt train --config sha": ["shakespeare", "shakespeare-cpu"],
+    "gpt train --config a": ["auto"],
     "gpt sample --run runs/": ["runs/rates/001", "runs/tiny"],
     "gpt data stats pyt": ["python-docs"],
     "gpt train --dtype b": ["bfloat16"],
     "gpt runs rm ti": ["tiny"],
+    "gpt runs r": ["rm"],
+    "gpt explain --study s": ["scaling"],
+    "gpt heads --ablate ": ["layer", "mean", "zero"],
+    "gpt help at": ["attn-dump"],
 }
 
 
-@pytest.mark.parametrize("shell", ASK)
-def test_a_shell_offers_commands_and_the_names_of_configs_runs_and_texts(shell: str, folder: Path) -> None:
-    lines = list(OFFERED) if shell == "bash" else some_of(list(OFFERED))
-    assert offered(shell, *lines) == [OFFERED[line] for line in lines]
+def test_commands_names_of_configs_runs_and_texts_and_the_words_of_flags_are_offered(
+    folder: Path, without_torch: WithoutTorch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("_GPT_COMPLETE", "complete_bash")
+    for line, words in OFFERED.items():
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(line.count(" ")))
+        assert sorted(without_torch().stdout.split()) == words
 
 
 @pytest.mark.parametrize("shell", ASK)
-def test_the_name_of_a_run_is_never_run(shell: str, folder: Path) -> None:
+def test_a_shell_offers_what_gpt_does_and_files_and_never_runs_the_name_of_a_run(shell: str, folder: Path) -> None:
     for name in (r"x\$(touch harm)", "$(touch harm)", "my run"):
         shutil.copytree(folder / "runs" / "tiny", folder / "runs" / name)
-    assert offered(shell, "gpt sample --run runs/") == [["runs/rates/001", "runs/tiny"]]
+    runs, files = offered(shell, "gpt sample --run runs/", "gpt train --data te")
+    assert runs == OFFERED["gpt sample --run runs/"]
+    assert files in ([], ["text.txt"])
     assert not (folder / "harm").exists()
 
 
-def test_all_words_that_a_flag_takes_are_offered(here: Path) -> None:
-    lines = "gpt explain --study s", "gpt heads --ablate ", "gpt runs r", "gpt help at", "gpt train --config a"
-    assert offered("bash", *lines) == [["scaling"], ["layer", "mean", "zero"], ["rm"], ["attn-dump"], ["auto"]]
-
-
 def test_what_a_shell_offers_is_explained_in_the_language_of_the_user(
-    here: Path, monkeypatch: pytest.MonkeyPatch
+    without_torch: WithoutTorch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GPT_LANGUAGE", "zh")
     monkeypatch.setenv("_GPT_COMPLETE", "complete_zsh")
     monkeypatch.setenv("_TYPER_COMPLETE_ARGS", "gpt info --")
-    asked = subprocess.run(
-        [sys.executable, "-m", "gpt_cli"], capture_output=True, text=True, encoding="utf-8", check=False
-    )
-    explained = dict(re.findall(r'"(--[^"]+)":"([^"]*)"', asked.stdout))
+    explained = dict(re.findall(r'"(--[^"]+)":"([^"]*)"', without_torch().stdout))
     assert explained["--help"] == "显示这段帮助。"
     assert explained.keys() >= {"--checkpoint", "--json", "--quiet"}
     assert not [flag for flag, does in explained.items() if not re.search("[\u4e00-\u9fff]", does)]
-
-
-@pytest.mark.parametrize("shell", ASK)
-def test_a_shell_completes_files_where_gpt_knows_no_name(shell: str, folder: Path) -> None:
-    assert offered(shell, "gpt train --data te") in ([[]], [["text.txt"]])
 
 
 def test_another_shell_is_refused_with_those_that_work(run: RunCommand) -> None:

@@ -43,12 +43,13 @@ def test_a_pipe_receives_every_character(monkeypatch: pytest.MonkeyPatch) -> Non
     assert json.loads(content) == {"token": HOSTILE}
 
 
-def test_a_line_waits_for_its_reader_until_something_is_more_urgent() -> None:
+def test_a_line_waits_for_its_reader_until_something_is_more_urgent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpt_cli.cli.console.PATIENCE", 0.1)
     with unread_pipe() as writer, open(writer, "w", closefd=False) as stream:
         patient = Patient(stream)
         thread = threading.Thread(target=print, args=["x" * 100_000], kwargs={"file": patient})
         thread.start()
-        thread.join(1.5)
+        thread.join(0.3)
         assert thread.is_alive()
         patient.hurry()
         thread.join(30)

@@ -53,41 +53,35 @@ class Terminal:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
-def test_lines_are_continued_choices_change_and_ctrl_c_ends_the_answer_alone(smoke_run: Path) -> None:
-    terminal = Terminal("--max-new-tokens", "8", "--without", "0.0")
+def test_a_session_answers_warns_and_changes_choices_and_ctrl_c_ends_the_answer_alone(
+    here: Path, run: RunCommand
+) -> None:
+    (here / "abc.txt").write_text("abc cab bac\n" * 400)
+    chars = ("--set", "tokenizer.kind=char", "--set", "train.warmup_steps=1", "--set", "train.save_every=1")
+    run("train", "--config", "smoke", "--data", "abc.txt", *chars, "--max-steps", "2", "--out", "runs/abc", exits=0)
+    terminal = Terminal("--max-new-tokens", "20", "--seed", "1", "--without", "0.0")
     terminal.until("heads switched off: 0.0")
     terminal.until("Ctrl-D or /quit leaves, /help lists")
     answers = []
     for choice in ("/seed 3", "/temperature 0", "/seed 4"):
         terminal.enter(choice)
-        terminal.enter("The value")
-        terminal.until("The value\r\n")
+        terminal.enter("ab cab")
+        terminal.until("ab cab\r\n")
         answers.append(terminal.until("\r\n> "))
         terminal.type("\n")  # an empty line is a prompt as well
         terminal.until("an empty line starts a new document\r\n")
         terminal.until("\r\n")
     assert answers[0] != answers[1] == answers[2]
-    terminal.enter("/max_new_tokens 1000000")
-    terminal.enter("The value")
-    terminal.until("The value\r\n")
+    terminal.enter("\x10")  # Ctrl-P, as the arrow upwards, brings the earlier line back
+    terminal.until("ab cab\r\n")
+    assert terminal.until("\r\n> ") == answers[2]
+    terminal.type("/max_new_tokens 1000000\n")
+    terminal.enter("ab cab")
+    terminal.until("ab cab\r\n")
     time.sleep(0.5)
     terminal.type("\x03")
     terminal.until("\r\n> ")
-    terminal.type("/warmth 3\n")
-    terminal.until('warning: there is no "/warmth"; you can change /seed, /temperature, /top-k, ')
-    terminal.enter("/help")
-    terminal.until("/help\r\n")
-    terminal.until("/seed 4\r\n/temperature 0.0\r\n/top-k off\r\n")
-    terminal.until("> ")
-    terminal.type("\x04")
-    assert terminal.code() == 0
-
-
-def test_an_unknown_character_is_a_warning_and_the_settings_stay(here: Path, run: RunCommand) -> None:
-    (here / "abc.txt").write_text("abc cab bac\n" * 400)
-    chars = ("--set", "tokenizer.kind=char", "--set", "train.warmup_steps=1", "--set", "train.save_every=1")
-    run("train", "--config", "smoke", "--data", "abc.txt", *chars, "--max-steps", "2", "--out", "runs/abc", exits=0)
-    terminal = Terminal("--max-new-tokens", "4", "--seed", "1")
+    terminal.type("/max_new_tokens 4\n")
     for typed, answer in (
         ("/temperature 0", "/temperature 0\r\ntemperature 0.0\r\n"),
         ("/temperature ０．８", "hint: did you mean /temperature 0.8?"),
@@ -101,15 +95,18 @@ def test_an_unknown_character_is_a_warning_and_the_settings_stay(here: Path, run
         ("/without 9.9", 'so "9.9" is out of range\r\n'),
         ("/checkpoint 9", "warning: this run has no checkpoint of step 9, only of 1, 2"),
         ("/checkpoint 1", "step-00000001.safetensors, step 1\r\n"),
-        ("/seed", "warning: write a value after /seed, as in /seed 1; /help seed says which there are"),
+        ("/seed", "warning: write a value after /seed, as in /seed 4; /help seed says which there are"),
         ("/top-k", "warning: write a value after /top-k, as in /top-k off; /help top-k says"),
         ("/stop", "warning: /stop TEXT ends answers before that text; /stop off lets them go on"),
         ("ab", "ab\r\n"),
+        ("/warmth 3", 'warning: there is no "/warmth"; you can change /seed, /temperature, /top-k, '),
+        ("/help", "/seed 4\r\n/temperature 0.0\r\n/top-k off\r\n"),
         ("/help", "/without 0.1\r\n/checkpoint 1\r\n"),
     ):
         terminal.enter(typed)
         terminal.until(answer)
-    terminal.enter("/quit")
+    terminal.until("> ")
+    terminal.type("\x04")
     assert terminal.code() == 0
 
 
@@ -187,15 +184,3 @@ def test_a_greedy_session_begins_at_temperature_zero(smoke_run: Path) -> None:
     request = in_session(SampleRequest(greedy=True, seed=4))
     assert (request.temperature, request.seed, request.run) == (0, 4, smoke_run)
     assert changed_by(request, "/temperature 1").temperature == 1
-
-
-def test_an_earlier_line_comes_back_with_the_key_for_it(smoke_run: Path) -> None:
-    terminal = Terminal("--max-new-tokens", "4", "--greedy")
-    terminal.enter("The value")
-    terminal.until("The value\r\n")
-    answer = terminal.until("\r\n> ")
-    terminal.type("\x10\n")  # Ctrl-P, as the arrow upwards
-    terminal.until("The value\r\n")
-    assert terminal.until("\r\n> ") == answer
-    terminal.type("\x04")
-    assert terminal.code() == 0
