@@ -39,27 +39,18 @@ FILE = "base: c.yaml\ngrid:\n  train.learning_rate: [1e-3, 1e-2, 100]\n"
 def _folder(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a corpus, c.yaml and s.yaml, a sweep of three points; no step is timed for an estimate."""
     monkeypatch.setattr(auto_config, "reference_seconds", lambda _: 100.0)
-    new_folder(here / "work", "model.d_model=4", "train.max_steps=40")
+    new_folder(here / "work", "model.d_model=4", "train.max_steps=40", "train.sample_every=null")
     monkeypatch.chdir(here / "work")
     Path("s.yaml").write_text(FILE)
     return here / "work"
 
 
-def test_trainings_of_a_sweep_are_processes_of_which_the_first_remarks_on_the_text(
-    folder: Path, run: RunCommand, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """The second diverges, which does not end the sweep."""
-    Path("corpus.txt").write_text("A title\n\n" + Path("corpus.txt").read_text())
-    Path("s.yaml").write_text(FILE.replace("1e-2, ", ""))
-    outcome = run("sweep", "s.yaml", "--json", exits=0)
-    assert capfd.readouterr().err.count("corpus.txt counts as one document") == 1
-    rows = json.loads(outcome.out.splitlines()[-1])["runs"]
-    assert [row["state"] for row in rows] == ["finished", "diverged"]
-
-
 @pytest.mark.usefixtures("sweeping_here")
-def test_a_sweep_trains_each_point_and_sorts_them(folder: Path, run: RunCommand) -> None:
-    """The third point diverges; the same command again trains nothing."""
+def test_a_sweep_trains_each_point_and_sorts_them(
+    folder: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The third point diverges, which does not end the sweep; the same command again trains nothing."""
+    Path("corpus.txt").write_text("A title\n\n" + Path("corpus.txt").read_text())
     outcome = run("sweep", "s.yaml", "--json", exits=0)
     rows = json.loads(outcome.out.splitlines()[-1])["runs"]
     assert [row["state"] for row in rows] == ["finished", "finished", "diverged"]
@@ -89,6 +80,13 @@ def test_a_sweep_trains_each_point_and_sorts_them(folder: Path, run: RunCommand)
     assert [line.split()[0] for line in again.out.splitlines()[1:]] == [row["name"] for row in rows]
     changed = {path.name for path, at in before.items() if path.stat().st_mtime_ns != at}
     assert changed <= {"sweep.json", "report.html"}
+    shutil.rmtree(rows[2]["run"])
+    capfd.readouterr()
+    monkeypatch.setattr(processes, "subprocess", subprocess)
+    assert json.loads(run("sweep", "s.yaml", "--json").out)["runs"][2]["state"] == "diverged"
+    said = capfd.readouterr().err
+    assert "device      cpu" in said
+    assert "counts as one document" not in said, "the first run has said it"
 
 
 @pytest.mark.usefixtures("sweeping_here")
