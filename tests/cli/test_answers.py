@@ -39,8 +39,8 @@ def _there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_question_is_answered_up_to_the_end_of_the_turn(run: RunCommand) -> None:
-    for ask, say in ANSWERS.items():
-        assert run("sample", "--chat", "--prompt", ask, "--greedy", exits=0).out == f"{say}\n"
+    for ask in "ae":
+        assert run("sample", "--chat", "--prompt", ask, "--greedy", exits=0).out == f"{ANSWERS[ask]}\n"
     assert gpt_cli.sample("b", chat=True, greedy=True).samples[0].text == "two"
 
 
@@ -104,7 +104,8 @@ def test_answers_are_measured_with_their_errors(run: RunCommand, tmp_path: Path)
         assert f"error: {flag}: it measures a text" in run("eval", "--data", "pairs.jsonl", flag, exits=2).err
 
 
-def test_reports_that_read_questions_too_say_so(run: RunCommand) -> None:
+def test_reports_that_read_questions_too_say_so(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpt_cli.tools.interpret.lens.tuned_lens.MOST_STEPS", 5)
     said = "runs/smoke learned answers alone; gpt eval counts only those, and this counts all tokens that it reads"
     for words in (["lens"], ["heads", "--ablate", "layer"], ["compare", "runs/smoke", "runs/smoke"]):
         for data in ((), ("--data", "pairs.jsonl")):

@@ -60,7 +60,7 @@ def test_the_language_is_that_of_the_user(
 def test_the_example_and_the_studies_need_no_model(here: Path, run: RunCommand) -> None:
     outcome = run("explain", "--example", "journey", exits=0)
     assert "journey  0.1385   0.2379  0.2333  0.1240  0.1082  0.1581" in outcome.out
-    for study in ("mask", "dropout", "padding"):
+    for study in ("dropout", "padding"):
         outcome = run("explain", "--study", study, "--out", here / f"{study}.pdf", exits=0)
         assert (outcome.out, outcome.err) == ("", f"wrote {here / study}.pdf\n")
         assert (here / f"{study}.pdf").read_bytes().startswith(b"%PDF")

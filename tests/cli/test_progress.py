@@ -131,8 +131,8 @@ def test_short_or_quiet_work_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     [
         (["attn-dump", "--prompt", "The", "--out", "a.json"], {"generating", "computing attention", "writing a.json"}),
         (["explain", "--study", "mask"], {"computing"}),
-        (["heads", "--ablate", "mean"], {"scoring heads", "removing heads"}),
-        (["eval"], {"tokenizing", "evaluating", "comparing with the training"}),
+        (["heads", "--ablate", "mean", "--max-tokens", "64"], {"scoring heads", "removing heads"}),
+        (["eval", "--max-tokens", "64"], {"tokenizing", "evaluating", "comparing with the training"}),
         (["data", "stats", "runs/smoke/config.yaml"], {"reading"}),
         (["data", "prepare", "--config", "smoke"], {"tokenizing"}),
         (["data", "fetch", "python-docs"], {"fetching python-docs"}),

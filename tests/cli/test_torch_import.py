@@ -8,13 +8,15 @@ from pathlib import Path
 from gpt_cli.common.machine.memory import importing_torch
 
 
-def test_torch_is_imported_without_the_collector_which_leaves_its_objects_alone_afterwards() -> None:
+def test_torch_is_imported_without_the_collector_which_leaves_its_objects_alone_afterwards(tmp_path: Path) -> None:
+    """In its place is a module with as many objects."""
+    (tmp_path / "torch.py").write_text("objects = [[] for _ in range(200_000)]")
     script = (
         "import gc\nfrom gpt_cli.common.machine.memory import importing_torch\n"
         "with importing_torch():\n    assert not gc.isenabled()\n    import torch\n"
         "assert gc.isenabled()\nassert gc.get_freeze_count() > 100_000"
     )
-    subprocess.run([sys.executable, "-c", script], check=True)
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=tmp_path)
 
 
 def test_an_import_that_fails_leaves_the_collector_at_work() -> None:
