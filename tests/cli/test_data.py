@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.helpers import RunCommand
 from support.light import WithoutTorch
@@ -100,6 +100,7 @@ def test_a_download_that_cannot_be_kept_advises_another_folder(
     assert run("data", "fetch", "lunyu", "--out", "d").out == "d/lunyu.txt\n"
 
 
+@settings(max_examples=30)
 @given(st.lists(st.text(max_size=9)))
 def test_characters_are_counted_whatever_they_are(texts: list[str]) -> None:
     counted = text_stats.Characters()

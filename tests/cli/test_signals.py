@@ -60,22 +60,17 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_one_wish_may_arrive_more_than_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`timeout` signals its child and its group; a terminal and a wrapper both send INT; a closed terminal HUP twice."""
-    monkeypatch.setattr("gpt_cli.cli.signals.SAME_REQUEST_SECONDS", 100.0)  # this machine may be busy
-    send_all(signal.SIGTERM, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-
-def test_the_end_of_processor_time_is_said_each_second_and_is_one_wish(monkeypatch: pytest.MonkeyPatch) -> None:
-    """See setrlimit(2); only another signal is a second wish."""
-    monkeypatch.setattr("gpt_cli.cli.signals.SAME_REQUEST_SECONDS", 0.0)
-    send_all(signal.SIGXCPU, signal.SIGXCPU, signal.SIGXCPU)
-
-
-def send_all(first: signal.Signals, *others: signal.Signals) -> None:
-    """Send this process signals that are one wish; all are heard before the context ends."""
+@pytest.mark.parametrize(
+    ("seconds", "first", "others"),
+    [(100.0, signal.SIGTERM, [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]), (0.0, signal.SIGXCPU, [signal.SIGXCPU])],
+)
+def test_one_wish_may_arrive_more_than_once(
+    seconds: float, first: signal.Signals, others: list[signal.Signals], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`timeout` signals its child and its group, a wrapper sends INT too, a closed terminal HUP twice; XCPU: setrlimit(2)."""
+    monkeypatch.setattr("gpt_cli.cli.signals.SAME_REQUEST_SECONDS", seconds)
     signals = saving()
-    with listening(signals):
+    with listening(signals):  # which ends when all are heard
         os.kill(os.getpid(), first)
         assert heard(signals) == first
         for number in others:
@@ -127,6 +122,12 @@ def test_a_line_that_nobody_reads_does_not_hold_up_the_end() -> None:
 
 
 ENDLESS = ("train.max_steps=1000000", "train.save_every=2", "train.micro_batch_size=2")
+# a process that draws no picture of its losses, which would take longer than its training
+GPT = (
+    *(sys.executable, "-c"),
+    "from gpt_cli.__main__ import main\nfrom gpt_cli.cli import train_worker\n"
+    "train_worker.leave_picture = lambda *_: None\nmain()",
+)
 SWEEP = "base: c.yaml\nsettings: {train.warmup_steps: 2}\ngrid: {train.learning_rate: [1e-3]}\n"
 
 
@@ -145,7 +146,7 @@ def test_term_saves_and_ends_a_training_whose_output_nobody_reads(
     """Neither stderr nor stdout, as behind a pager that waits for a key."""
     folder = new_folder(tmp_path / "a", *ENDLESS)
     (folder / "s.yaml").write_text(SWEEP)
-    command = [sys.executable, "-m", "gpt_cli", *words]
+    command = [*GPT, *words]
     with unread_pipe(pages) as unread, subprocess.Popen(command, cwd=folder, stdout=unread, stderr=unread) as process:
         deadline = time.monotonic() + 120
         while not any(folder.glob("run/**/step-*.safetensors")) or select.select([], [unread], [], 0)[1]:
@@ -245,9 +246,8 @@ def test_a_run_that_timeout_ends_while_it_starts_leaves_no_lock(here: Path) -> N
 def test_a_pair_of_signals_saves(here: Path, number: signal.Signals) -> None:
     """A wish to save that comes before there is anything to save is none, and ends no training."""
     folder = new_folder(here / "a", "train.max_steps=1000000", "train.eval_every=1000000", "train.sample_every=null")
-    command = [sys.executable, "-m", "gpt_cli", *START]
     with held_back(signal.SIGUSR1):  # as by what starts several
-        process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen([*GPT, *START], cwd=folder, stderr=subprocess.PIPE, text=True)
     with process:
         process.send_signal(signal.SIGUSR1)
         wait_until("the training does not begin", lambda: (folder / "run/metrics.jsonl").exists() or process.poll())
