@@ -349,10 +349,13 @@ def test_a_reader_that_closes_stderr_does_not_stop_a_training(corpus: Path) -> N
 
 def train_into(stdout: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
     """The exit code of a training in this process that writes to a descriptor, and its stderr."""
-    with monkeypatch.context() as patch, contextlib.suppress(OSError), open(stdout, "w") as stream:
+    stream, err = os.fdopen(stdout, "w"), io.StringIO()
+    with monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", stream)
-        patch.setattr(sys, "stderr", err := io.StringIO())
+        patch.setattr(sys, "stderr", err)
         code = main(["train", *FAST, "--json", "--quiet"])
+    with contextlib.suppress(OSError):  # of a full device
+        stream.close()
     return code, err.getvalue()
 
 
