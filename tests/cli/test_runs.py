@@ -122,21 +122,24 @@ def test_a_name_of_a_file_cannot_disturb_the_terminal(runs: Path, run: RunComman
     assert "wi\\x1bld" in run("runs").out
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 100, 120])
-def test_a_narrow_terminal_shows_state_loss_age_and_what_differs(runs: Path, width: int) -> None:
+def test_a_narrow_terminal_shows_state_loss_age_and_what_differs(runs: Path) -> None:
     (runs / "sweep" / "000-a").rename(runs / "sweep" / "003-learning_rate-3e-4-dropout-0.1-context_length-16")
-    lines = on_a_terminal("runs", "--quiet", width=width).splitlines()
-    assert all(len(line) <= width for line in lines)
-    if width >= 60:
-        head = lines[0].split()
-        assert [*head[:4], head[-1]] == ["name", "state", "steps", "loss", "age"]
-        assert lines[1] == "    differs from the shipped config"
-        swept = next(line for line in lines if line.startswith("sweep/"))
-        assert "…" in swept.split()[0]
-        assert swept.split()[1:5] == ["stopped", "12/20", "best", "5.4970"]
-        assert lines[lines.index(swept) + 1].split() == ["smoke"]
-    assert ("size" in lines[0]) == (width >= 80)
-    assert ("bits/byte" in lines[0]) == (width >= 100)
+    found = gpt_cli.runs()
+    for width in (40, 60, 80, 100, 120):
+        lines = found.table(width).splitlines()
+        assert all(len(line) <= width for line in lines)
+        if width >= 60:
+            head = lines[0].split()
+            assert [*head[:4], head[-1]] == ["name", "state", "steps", "loss", "age"]
+            assert lines[1] == "    differs from the shipped config"
+            swept = next(line for line in lines if line.startswith("sweep/"))
+            assert "…" in swept.split()[0]
+            assert swept.split()[1:5] == ["stopped", "12/20", "best", "5.4970"]
+            assert lines[lines.index(swept) + 1].split() == ["smoke"]
+        assert ("size" in lines[0]) == (width >= 80)
+        assert ("bits/byte" in lines[0]) == (width >= 100)
+    shown = on_a_terminal("runs", "--quiet", width=60).splitlines()
+    assert shown[0].split() == found.table(60).splitlines()[0].split()
 
 
 @pytest.mark.parametrize(
@@ -184,7 +187,7 @@ def test_runs_of_different_tokenizers_are_ranked_by_bits_per_byte(copied: Path, 
     assert names(found.out) == ["smoke", "bytes"]
     notice = "the tokenizers of these runs differ, so bits/byte compares and ranks them, not the loss per token"
     assert found.err == f"{notice}\n"
-    assert "bits/byte" in on_a_terminal("runs", width=80).splitlines()[0]
+    assert "bits/byte" in gpt_cli.runs().table(80).splitlines()[0]
     reported = run("report", "smoke", "bytes")
     assert "nats/token" not in reported.out
     assert reported.err.startswith("the tokenizers of these runs differ, so the report compares bits per byte")
