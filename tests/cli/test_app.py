@@ -1,7 +1,8 @@
-"""The list of commands, --version and help, what `gpt` alone says, and Ctrl-C while it starts."""
+"""The list of commands, --version and help, what `gpt` alone says, Ctrl-C while it starts, and the import of torch."""
 
 from __future__ import annotations
 
+import gc
 import shlex
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from support.helpers import RunCommand, run_command
 import gpt_cli
 from gpt_cli.cli import app
 from gpt_cli.cli.command_table import COMMANDS
+from gpt_cli.common.machine.memory import importing_torch
 from gpt_cli.config.load import shipped_configs
 
 
@@ -137,3 +139,42 @@ def test_with_a_run_at_hand_gpt_alone_names_that_run(smoke_run: Path, run: RunCo
     first = next(line for line in run().out.splitlines() if line.startswith("  gpt"))
     assert first == "  gpt sample --run runs/smoke --prompt 'The value of'"
     run(*shlex.split(first)[1:], "--max-new-tokens", "2", exits=0)
+
+
+def test_torch_is_imported_without_the_collector_which_leaves_its_objects_alone_afterwards(tmp_path: Path) -> None:
+    """In its place is a module with as many objects."""
+    (tmp_path / "torch.py").write_text("objects = [[] for _ in range(200_000)]")
+    script = (
+        "import gc\nfrom gpt_cli.common.machine.memory import importing_torch\n"
+        "with importing_torch():\n    assert not gc.isenabled()\n    import torch\n"
+        "assert gc.isenabled()\nassert gc.get_freeze_count() > 100_000"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=tmp_path)
+
+
+def test_an_import_that_fails_leaves_the_collector_at_work() -> None:
+    script = (
+        "import gc\nfrom gpt_cli.common.machine.memory import importing_torch\n"
+        "try:\n    with importing_torch(): import no_such_module\nexcept ImportError: assert gc.isenabled()"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_folder_that_was_removed_is_one_sentence(tmp_path: Path) -> None:
+    """Without one, the import of torch ends the process with a line of MKL and exit code 2."""
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    script = (
+        "import os, sys\nfrom gpt_cli.__main__ import run\nos.rmdir(os.getcwd())\n"
+        "code = run(['explain', '--study', 'mask'])\nassert 'torch' not in sys.modules\nsys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=folder)
+    said = "error: this folder: it was removed, and PyTorch needs one\nhint: cd ~\n"
+    assert (done.returncode, done.stderr) == (5, said)
+
+
+def test_nothing_happens_where_torch_is_there_already() -> None:
+    frozen = gc.get_freeze_count()
+    with importing_torch():
+        assert gc.isenabled()
+    assert gc.get_freeze_count() == frozen
