@@ -57,10 +57,8 @@ def test_greedy_is_temperature_zero_and_the_narrowest_limits(smoke_run: Path, ru
         )
     }
     assert len(outs) == 1
-    drawn = [
-        run("sample", "--prompt", "The", "--max-new-tokens", "2", "--json", "--temperature", name).out
-        for name in ("0", "1")
-    ]
+    asked = ["sample", "--prompt", "The", "--max-new-tokens", "2", "--json", "--temperature"]
+    drawn = [run(*asked, temperature).out for temperature in ("0", "1")]
     assert [json.loads(out)["seed"] is None for out in drawn] == [True, False]
 
 
