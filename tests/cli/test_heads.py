@@ -158,7 +158,7 @@ def test_files_have_what_json_prints(smoke_run: Path, run: RunCommand, tmp_path:
 
 
 def test_a_picture_is_drawn_of_a_text_of_any_name(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
-    (tmp_path / "今天.txt").write_text("The value of it. " * 30)
+    (tmp_path / "今天.txt").write_text("The value of it. " * 9)
     run("heads", "--data", tmp_path / "今天.txt", "--ablate", "zero", "--out", tmp_path / "a.png", exits=0)
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
@@ -193,7 +193,7 @@ def test_what_memory_cannot_hold_is_refused_with_the_heads_that_fit(
         "error: heads: 2 heads on 32 tokens take about 81.9 kB of memory, and 41.0 kB are free",
         "hint: --heads 0",
     ]
-    run("heads", "--heads", "0", exits=0)
+    run("heads", "--heads", "0", "--max-tokens", "320", exits=0)
     monkeypatch.setattr("gpt_cli.tools.interpret.heads.heads.available_memory", lambda: 1)
     assert run("heads").err.endswith("hint: use a shorter --prompt, or fewer --max-tokens\n")
 
@@ -277,15 +277,14 @@ def test_the_files_of_a_run_are_never_written_over(copied: Path, without_torch: 
 def test_a_model_that_reads_one_token_has_heads_with_nothing_to_measure(here: Path, run: RunCommand) -> None:
     """Every head looks at the only token there is; every command takes such a model."""
     Path("t.txt").write_text(CORPUS_TEXT)
-    sizes = ["model.context_length=1", "model.positions=rope", "tokenizer.kind=char"]
+    sizes = ["model.context_length=1", "model.positions=rope", "tokenizer.kind=char", "train.max_steps=2"]
     words = [word for setting in sizes for word in ("--set", setting)]
     run("train", "--config", "smoke", "--data", "t.txt", *words, "--out", "runs/one", "--quiet", exits=0)
-    outcome = run("heads", "--json", "--ablate", "zero", exits=0)
+    outcome = run("heads", "--json", "--ablate", "zero", "--max-tokens", "100", exits=0)
     rows = json.loads(outcome.out)["heads"]
     assert {row[name] for row in rows for name in (*COLUMNS, "label")} == {None}
     assert all(isinstance(row["loss_change"], float) for row in rows)
     for command in (
-        ["heads"],
         ["heads", "--prompt", "3", "--query", "0"],
         ["attn-dump", "--prompt", "3", "--out", "a.html"],
         ["explain", "--prompt", "3"],
@@ -293,6 +292,6 @@ def test_a_model_that_reads_one_token_has_heads_with_nothing_to_measure(here: Pa
         ["report", "runs/one", "--prompt", "3", "--out", "r.html"],
     ):
         run(*command, exits=0)
-    assert set(run("heads").out.split("\n")[1].split()[2:]) == {"-"}
+    assert set(run("heads", "--max-tokens", "100").out.split("\n")[1].split()[2:]) == {"-"}
     outcome = run("heads", "--prompt", "3", "--ablate", "zero")
     assert (outcome.code, outcome.err.startswith("error: --ablate: this model reads 1 token at a time")) == (2, True)

@@ -102,7 +102,7 @@ def test_settings_that_are_given_stay(run: RunCommand) -> None:
     assert (config["train"]["device"], config["train"]["dtype"]) == ("cpu", "float32")
 
 
-@pytest.mark.parametrize(("given", "value"), [("num_heads", 5), ("num_heads", 6), ("d_model", 100)])
+@pytest.mark.parametrize(("given", "value"), [("num_heads", 5), ("d_model", 100)])
 def test_one_size_is_enough_and_the_other_fits_it(given: str, value: int, run: RunCommand) -> None:
     words = ("--data", "corpus.txt", "--max-steps", "100", "--dry-run", "--json", "--set", f"model.{given}={value}")
     model = json.loads(run("train", *words, exits=0).out)["config"]["model"]
