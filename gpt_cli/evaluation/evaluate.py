@@ -216,12 +216,12 @@ def evaluate(request: EvaluateRequest, target: ToEvaluate, host: Host) -> Evalua
 def _spaced(ids: Ids, target: ToEvaluate, request: EvaluateRequest) -> tuple[Sequence[Ids], Ids]:
     """Return parts of the ids, about --max-tokens in all, and one array: the first id, then each part's predicted ids.
 
-    Runs with one tokenizer read the same parts, each as long as the longest window of all runs. Without --max-tokens,
-    or if tokenizers differ, the whole text is the only part.
+    Runs with one tokenizer read the same parts, each as long as the longest window of all runs; with --stride, which
+    advances within a part, the only part is the beginning. Without --max-tokens, or if tokenizers differ, it is all.
     """
     if request.max_tokens is None or not target.one_tokenizer:
         return [ids], ids
-    length = min(target.longest_window, request.max_tokens)
+    length = request.max_tokens if request.stride else min(target.longest_window, request.max_tokens)
     parts = [ids[start : end + 1] for start, end in validation_windows(len(ids), length, request.max_tokens)]
     return parts, np.concatenate([parts[0][:1], *(part[1:] for part in parts)])
 

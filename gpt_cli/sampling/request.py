@@ -208,7 +208,8 @@ class EvaluateRequest(Request):
     )
     max_tokens: Annotated[int, Field(ge=2), Whole] | None = Field(
         default=None,
-        description="Read about N tokens of the text, in windows that are evenly spaced. Default: all.",
+        description="Read about N tokens of the text, in windows that are evenly spaced; with ‹stride›, from its "
+        "beginning. Default: all.",
     )
     per_token: Switch = Field(default=False, description="Show the surprisal of each token.")
     memorised: Switch = Field(

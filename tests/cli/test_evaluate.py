@@ -260,6 +260,19 @@ def test_max_tokens_reads_evenly_spaced_windows(own_runs: Path, run: RunCommand)
     assert [one["num_tokens"] for one in other] == [199, 199]
 
 
+def test_max_tokens_with_a_stride_read_the_beginning(own_runs: Path, run: RunCommand) -> None:
+    """Of 64 bytes, all but those of the first window have 16 more bytes of context where the window moves by 16."""
+    whole = Path("some.txt")
+    whole.write_bytes(random.Random(0).randbytes(129).hex()[:129].encode())
+    Path("begins.txt").write_bytes(whole.read_bytes()[:65])
+    asked = ["eval", "--run", "runs/a", "--json", "--stride", "16"]
+    (bounded,) = json.loads(run(*asked, "--data", "some.txt", "--max-tokens", "64").out)["runs"]
+    (alone,) = json.loads(run(*asked, "--data", "begins.txt").out)["runs"]
+    assert (bounded["loss"], bounded["num_tokens"]) == (alone["loss"], 64)
+    (fresh,) = json.loads(run(*asked[:-2], "--data", "begins.txt").out)["runs"]
+    assert fresh["loss"] != alone["loss"]
+
+
 def test_losses_on_different_texts_are_not_compared_without_a_warning(own_runs: Path, run: RunCommand) -> None:
     both = ["--run", "runs/a", "--run", "runs/b"]
     apart = run("eval", *both)
