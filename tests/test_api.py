@@ -27,78 +27,6 @@ from gpt_cli.config.request import flag_of, flags_of
 from gpt_cli.config.suggest import FUNCTIONS
 from gpt_cli.errors import CheckpointError, UsageError
 
-# what a type checker says of it: a line that ends with "refused" is wrong, every other line right
-USER_CODE = """
-from pathlib import Path
-import gpt_cli
-from gpt_cli.training.events import Evaluated
-
-gpt_cli.sample("The ", temperature=0.5, run="runs/x", checkpoint=500, stop="a")
-gpt_cli.sample(prompt="The ", run=Path("runs/x"), prompt_file=None)
-gpt_cli.sample("The ", temprature=1)  # refused
-gpt_cli.sample("The ", temperature="hot")  # refused
-gpt_cli.sample("The ", run=3)  # refused
-gpt_cli.sample(3)  # refused
-gpt_cli.sample("The ", "runs/x")  # refused
-gpt_cli.sample("The ", prompt="The ")  # refused
-gpt_cli.attention("The ", layers=[1], heads=0, stage="queries", out=Path("x.npz"))
-gpt_cli.attention("The ", stage="query")  # refused
-gpt_cli.explain("The ", query=3, out="x.png")
-gpt_cli.evaluate(["a.txt", Path("b.txt")], run=["runs/x", Path("runs/y")])
-gpt_cli.evaluate(Path("a.txt"), run="runs/x")
-gpt_cli.evaluate([3])  # refused
-gpt_cli.info(Path("runs/x")).costs.parameters
-gpt_cli.info("runs/x").cost  # refused
-gpt_cli.bench("smoke", rounds=1)
-gpt_cli.bench(None)  # refused
-gpt_cli.runs(Path("runs"), sort="loss")
-gpt_cli.runs(sort="best")  # refused
-gpt_cli.report(["x", Path("y")], out="x.html")
-gpt_cli.report("x", axis="epochs")  # refused
-gpt_cli.remove_runs(Path("runs/x"), yes=True)
-gpt_cli.remove_runs()  # refused
-gpt_cli.sweep(Path("x.yaml"), out="x", max_time="5m")
-gpt_cli.sweep("x.yaml").means
-gpt_cli.sweep("x.yaml", job=2)  # refused
-gpt_cli.export_model("x.html", run="runs/x", format="html")
-gpt_cli.export_model("x", format="htm")  # refused
-gpt_cli.import_model(Path("x"), out="runs/x")
-gpt_cli.import_model(out="runs/x")  # refused
-gpt_cli.tokens("The ", run=Path("runs/x"))
-gpt_cli.heads("The ", data="a.txt", query=-1, layers="0-3")
-gpt_cli.data.list()
-gpt_cli.data.list(True)  # refused
-gpt_cli.data.fetch("all", out="texts")
-gpt_cli.data.stats("a.txt", config=Path("c.yaml"), settings=["data.separator=x"])
-gpt_cli.data.stats("a.txt", confg="tiny")  # refused
-gpt_cli.data.prepare(["a.txt", Path("b.txt")], config="tiny")
-gpt_cli.data.verify()  # refused
-gpt_cli.configs.check(Path("c.yaml"))
-gpt_cli.configs.check()  # refused
-
-model = gpt_cli.load(Path("runs/x"), checkpoint=500)
-gpt_cli.load(3)  # refused
-gpt_cli.sample("The ", run=model)
-gpt_cli.evaluate(run=model)
-gpt_cli.evaluate(run=[model])  # refused
-gpt_cli.info(model)
-model.sample("The ", temperature=0.5)
-model.sample("The ", temprature=0.5)  # refused
-model.heads("The ", ablate="none")  # refused
-model.export_model(Path("x"))
-
-config = gpt_cli.configs.show("smoke").config
-training = gpt_cli.train(config, data=["a.txt", Path("b.txt")], out=Path("runs/x"), max_time="5m")
-for report in training:
-    report.score  # refused
-    if isinstance(report, Evaluated):
-        report.score.loss
-training.finish().as_dict()["validation_loss"]
-next(training).as_dict()  # refused
-gpt_cli.train("smoke", out=3)  # refused
-gpt_cli.train("smoke", steps=3)  # refused
-"""
-
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_flag_is_a_field_of_the_request_and_a_keyword_of_the_function(name: str) -> None:
@@ -220,14 +148,6 @@ def test_nothing_is_printed_unless_progress_is_asked_for(here: Path, capfd: pyte
     assert "tokenizing" in capfd.readouterr().err
 
 
-def test_the_package_and_its_requests_load_no_torch() -> None:
-    script = (
-        "import sys, gpt_cli\nassert 'pydantic' not in sys.modules\ngpt_cli.info\n"
-        "sys.exit(sorted({'torch', 'numpy', 'matplotlib'} & set(sys.modules)) or 0)\n"
-    )
-    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
-
-
 def test_a_type_checker_reads_what_each_function_of_an_installed_copy_returns() -> None:
     assert Path(gpt_cli.__file__).with_name("py.typed").exists(), "without it mypy reads no types of a package"
     for name in COMMANDS:
@@ -303,16 +223,12 @@ def test_a_model_in_memory_stands_for_its_run(smoke_run: Path) -> None:
     assert raised.value.hint == 'gpt_cli.load("runs/tiny") loads the run of that name'
 
 
-@pytest.mark.slow
-def test_a_type_checker_knows_every_keyword_and_accepts_the_page(tmp_path: Path) -> None:
-    (tmp_path / "user.py").write_text(USER_CODE)
+@pytest.mark.long  # pyright takes 8 s; `make check` reads typed_calls.py
+def test_a_type_checker_accepts_the_page(tmp_path: Path) -> None:
     page = Path(__file__).parents[1] / "docs" / "python.md"  # the Chinese one has the same code
     (tmp_path / "page.py").write_text("".join(re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)))
     paths = {"extraPaths": [str(Path(gpt_cli.__file__).parents[1])]}
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(paths))
     words = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson"]
     found = json.loads(subprocess.run(words, cwd=tmp_path, capture_output=True, text=True).stdout)
-    refused = set()
-    for said in found["generalDiagnostics"]:
-        refused.add(Path(said["file"]).read_text("utf-8").splitlines()[said["range"]["start"]["line"]])
-    assert refused == {line for line in USER_CODE.splitlines() if line.endswith("# refused")}
+    assert found["generalDiagnostics"] == []

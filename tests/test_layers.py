@@ -7,9 +7,11 @@ import graphlib
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
-from support.package import PACKAGE, trees
+from support.package import PACKAGE, nodes, trees
 
 # each layer may import itself and those after it: the doors, what is built around the core, the core, the ground
 ORDER = [
@@ -58,9 +60,8 @@ def layer_of(module: str) -> str:
     return "common" if parts[0] == "errors" else ".".join(parts[: 2 if parts[0] == "tools" else 1])
 
 
-def imported_layers(tree: ast.Module) -> set[str]:
-    """The layers of gpt_cli that a file names in any import, at its top or inside a function."""
-    names = {name for node in ast.walk(tree) for name in imported_names(node)}
+def imported_layers(names: Iterable[str]) -> set[str]:
+    """The layers of gpt_cli of imported names."""
     return {layer_of(name.removeprefix("gpt_cli.")) for name in names if name.startswith("gpt_cli.")} & set(ORDER)
 
 
@@ -74,20 +75,34 @@ def imported_names(node: ast.AST) -> set[str]:
     return set()
 
 
-def imports_inside_functions(tree: ast.Module) -> list[set[str]]:
+@cache
+def imports() -> dict[str, set[str]]:
+    """What each file imports, at its top or inside a function."""
+    return {path: {name for node in nodes()[path] for name in imported_names(node)} for path in nodes()}
+
+
+@cache
+def calls() -> list[tuple[str, str, ast.Call]]:
+    """Every call of the package: its file, what it calls as the source names it, and the call."""
+    found = ((path, node) for path in nodes() for node in nodes()[path] if isinstance(node, ast.Call))
+    return [(path, ast.unparse(call.func), call) for path, call in found]
+
+
+def imports_inside_functions(of_file: list[ast.AST]) -> list[set[str]]:
     """For each import statement inside a function, what it imports."""
-    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
-    statements = {node for function in functions for node in ast.walk(function) if imported_names(node)}
+    functions = [node for node in of_file if isinstance(node, ast.FunctionDef)]
+    lines = {line for node in functions for line in range(node.lineno, (node.end_lineno or 0) + 1)}
+    statements = (node for node in of_file if isinstance(node, ast.Import | ast.ImportFrom) and node.lineno in lines)
     return [imported_names(node) for node in statements]
 
 
 def test_imports_point_one_way() -> None:
     wrong = []
-    for path, tree in trees().items():
+    for path, names in imports().items():
         layer = layer_of(path.removesuffix(".py").replace("/", "."))
         if layer in ORDER:
             allowed = set(ORDER[ORDER.index(layer) :])
-            wrong += [f"{path} imports {name}" for name in imported_layers(tree) - allowed]
+            wrong += [f"{path} imports {name}" for name in imported_layers(names) - allowed]
     assert wrong == []
 
 
@@ -102,32 +117,28 @@ def test_every_layer_has_its_place_in_the_order() -> None:
 
 def test_no_files_import_each_other_in_a_circle() -> None:
     dotted = (f"gpt_cli.{path.removesuffix('.py').replace('/', '.')}".removesuffix(".__init__") for path in trees())
-    modules = dict(zip(dotted, trees().values(), strict=True))
-    imports = dict[str, set[str]]()
-    for module, tree in modules.items():
-        names = {name for node in ast.walk(tree) for name in imported_names(node)}
-        imports[module] = {name if name in modules else name.rpartition(".")[0] for name in names} & modules.keys()
-    assert "gpt_cli.model.block" in imports["gpt_cli.model.gpt"]  # the graph has its arrows
-    graphlib.TopologicalSorter(imports).prepare()  # raises CycleError, which names the circle
-
-
-def test_the_order_notices_a_wrong_import() -> None:
-    assert imported_layers(ast.parse("def f():\n    from gpt_cli.training.loop import train")) == {"training"}
+    modules = dict(zip(dotted, imports().values(), strict=True))
+    graph = {
+        module: {name if name in modules else name.rpartition(".")[0] for name in names} & modules.keys()
+        for module, names in modules.items()
+    }
+    assert "gpt_cli.model.block" in graph["gpt_cli.model.gpt"]  # the graph has its arrows
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
 
 def test_imports_stand_at_the_top_of_a_file_with_few_exceptions() -> None:
     """A command imports what does its work when it runs."""
     wrong = []
-    for name, tree in trees().items():
-        inside = imports_inside_functions(tree)
+    for name, of_file in nodes().items():
+        inside = imports_inside_functions(of_file)
         if name.startswith("cli/") and name not in {"cli/app.py", "cli/console.py"}:
             inside = [names for names in inside if not all(one.startswith("gpt_cli.") for one in names)]
         if inside and name not in IMPORTS_INSIDE:
             wrong += [f"{name}: {', '.join(names)}" for names in inside]
     assert wrong == []
     for name in IMPORTS_INSIDE:
-        assert imports_inside_functions(trees()[name]), f"{name} needs no exception"
-    assert imports_inside_functions(ast.parse("import a\ndef f():\n    def g(): import b.c")) == [{"b.c"}]
+        assert imports_inside_functions(nodes()[name]), f"{name} needs no exception"
+    assert imports_inside_functions([*ast.walk(ast.parse("import a\ndef f():\n    def g(): import b.c"))]) == [{"b.c"}]
 
 
 def test_no_public_name_is_given_twice() -> None:
@@ -143,27 +154,14 @@ def test_no_public_name_is_given_twice() -> None:
 
 
 def test_only_the_command_line_prints() -> None:
-    printing = [
-        path
-        for path, tree in trees().items()
-        if not path.startswith(("cli/", "__main__.py"))
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "print"
-    ]
+    printing = [path for path, name, _ in calls() if name == "print" and not path.startswith(("cli/", "__main__.py"))]
     assert printing == []
 
 
 def test_nothing_is_pickled_or_executed() -> None:
-    forbidden = {"pickle", "eval", "exec", "torch.load", "torch.save", "yaml.load", "yaml.unsafe_load", "np.load"}
-    found = []
-    for path, tree in trees().items():
-        for node in ast.walk(tree):
-            name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                name = next((a.name for a in node.names if a.name == "pickle"), "")
-            if name in forbidden:
-                found.append(f"{path}: {name}")
-    assert found == []
+    forbidden = {"eval", "exec", "torch.load", "torch.save", "yaml.load", "yaml.unsafe_load", "np.load"}
+    assert [f"{path}: {name}" for path, name, _ in calls() if name in forbidden] == []
+    assert [path for path, names in imports().items() if any(name.startswith("pickle") for name in names)] == []
 
 
 def test_one_module_writes_files() -> None:
@@ -172,20 +170,17 @@ def test_one_module_writes_files() -> None:
         *("write_text", "write_bytes", "savefig", "save_file"),
         *("unlink", "rename", "replace", "mkdir", "rmdir", "touch"),
     }
-    found = []
-    for path, tree in trees().items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in changing:
-                # text.replace(old, new) changes no file, nor does a picture saved to memory, nor a paragraph of help
-                called = ast.unparse(node.func)
-                is_path = called == "os.replace" or (node.func.attr != "replace" and called != "super().write_text")
-                to_memory = node.func.attr == "savefig" and ast.unparse(node.args[0]) in ("buffer", "content", "memory")
-                if is_path and not to_memory:
-                    found.append(f"{path}: {node.func.attr}")
-            opens = isinstance(node, ast.Call) and ast.unparse(node.func) == "open" and len(node.args) > 1
-            if opens and not re.search(r"devnull|'r'|'rb'", ast.unparse(node)):
-                found.append(f"{path}: open")
-    writers = {line.partition(":")[0] for line in found}
+    writers = set[str]()
+    for path, name, call in calls():
+        of_object, _, method = name.rpartition(".")
+        if of_object and method in changing:
+            # text.replace(old, new) changes no file, nor does a picture saved to memory, nor a paragraph of help
+            is_path = name == "os.replace" or (method != "replace" and name != "super().write_text")
+            to_memory = method == "savefig" and ast.unparse(call.args[0]) in ("buffer", "content", "memory")
+            if is_path and not to_memory:
+                writers.add(path)
+        elif name == "open" and len(call.args) > 1 and not re.search(r"devnull|'r'|'rb'", ast.unparse(call)):
+            writers.add(path)
     assert "common/files.py" in writers  # it is noticed where it happens
     assert writers <= {"common/files.py", "checkpoints/lock.py"}
 
@@ -196,11 +191,12 @@ def run_script(script: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_help_loads_neither_torch_nor_other_heavy_packages() -> None:
+def test_help_and_requests_load_neither_torch_nor_other_heavy_packages() -> None:
     run_script(
         "import sys\nfrom gpt_cli.cli.app import main\nfrom gpt_cli.cli.command_table import TABLE\n"
         "heavy = {'torch', 'numpy', 'tiktoken', 'matplotlib', 'safetensors', 'pydantic'}\n"
         "assert main(['--help']) == 0 and not heavy & set(sys.modules)\n"
+        "import gpt_cli\ngpt_cli.info\n"
         "for name in TABLE: assert main([*name.split(), '--help']) == 0\n"
         "heavy = heavy - {'pydantic'} & set(sys.modules)\n"
         "sys.exit(f'loaded {heavy}' if heavy else 0)"
@@ -227,7 +223,7 @@ def test_no_comprehension_hides_a_name_of_its_module() -> None:
         for node in tree.body:
             if isinstance(node, ast.Import | ast.ImportFrom):
                 defined |= {alias.asname or alias.name for alias in node.names}
-        inlined = (n for n in ast.walk(tree) if isinstance(n, ast.ListComp | ast.SetComp | ast.DictComp))
+        inlined = (n for n in nodes()[path] if isinstance(n, ast.ListComp | ast.SetComp | ast.DictComp))
         targets = [name for each in inlined for part in each.generators for name in ast.walk(part.target)]
         named = (target for target in targets if isinstance(target, ast.Name))
         hidden += [f"{path}:{name.lineno}: {name.id}" for name in named if name.id in defined]
