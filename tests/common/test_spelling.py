@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.messages import messages
+from support.messages import QUOTED_OR_TYPED
 
 import gpt_cli
 from gpt_cli.cli.command_table import COMMANDS, function_of
@@ -20,13 +20,11 @@ from gpt_cli.common.spelling import as_flags, as_keywords, described
 from gpt_cli.config.suggest import FUNCTIONS
 from gpt_cli.errors import CheckpointError, GptError, UsageError
 
-# what only a terminal has, whole commands, and what a person gave
-_COMMAND = re.compile(r"\"[^\"]*\"|\b(?:gpt|hf|pip|ocrmypdf|llama-gguf-split) [^;,)]*")
 _OF_A_TERMINAL = re.compile(r"--[a-z]|\bstdin\b|\bstdout\b|\bpipe\b|(the|a|no) terminal")
 
 
 def assert_of_python(text: str) -> None:
-    assert not _OF_A_TERMINAL.search(_COMMAND.sub("", text)), text
+    assert not _OF_A_TERMINAL.search(QUOTED_OR_TYPED.sub("", text)), text
 
 
 @pytest.mark.parametrize(
@@ -70,13 +68,6 @@ def test_descriptions_lose_what_concerns_the_command_line() -> None:
     assert described("The prompt; - reads it from stdin.") == "The prompt."
     assert described("Samples of ‹memorised›. Default: 10.") == "Samples of memorised. Default: 10."
     assert described("On a terminal, one by one. Default: ‹stream›.") == ""
-
-
-def test_messages_outside_the_command_line_name_fields_in_marks() -> None:
-    of_a_terminal = ("cli/", "tools/explain/render.py")  # the latter has the text of a result
-    outside = [message for message in messages() if not message.where.startswith(of_a_terminal)]
-    assert len(outside) > 100
-    assert not [one for one in outside if re.search("--[a-z]", _COMMAND.sub("", one.marked))]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain, product
 
 import pytest
@@ -47,6 +48,8 @@ _PROSE = re.compile("[A-Za-z,;:]+ [A-Za-z]")  # two words
 HEARD = set[str]()
 # what one types is the same in every language: gpt, a command, perhaps its argument, then flags
 _COMMAND = re.compile(r"(gpt( [a-z][a-z-]*){1,2} ([^\s-]\S* )?)?(--[a-z-]+( ('[^']*'|(?!--)\S+))?( |$))+")
+# what a person gave, and whole commands
+QUOTED_OR_TYPED = re.compile(r"\"[^\"]*\"|\b(?:gpt|hf|pip|ocrmypdf|llama-gguf-split) [^;,)]*")
 
 
 @dataclass(frozen=True)
@@ -104,8 +107,10 @@ def listening() -> Iterator[None]:
     HEARD.update(part for text in dict.fromkeys(said) for part in half_said(text, chinese()))
 
 
-def messages() -> Iterator[Message]:
+@cache
+def messages() -> list[Message]:
     """Every text that the source hands to one of these calls, as far as the source alone says."""
+    found: list[Message] = []
     for path, tree in trees().items():
         constants = _assigned(tree)
         for scope in ast.walk(tree):
@@ -116,7 +121,9 @@ def messages() -> Iterator[Message]:
                 for argument in _read_arguments(call):
                     for marked, whole in _texts(argument, known).items():
                         if not _is_value(text := _in_flags(marked)):
-                            yield Message(text, f"{path}:{call.lineno}", frozenset(map(_in_flags, whole)), marked)
+                            where = f"{path}:{call.lineno}"
+                            found.append(Message(text, where, frozenset(map(_in_flags, whole)), marked))
+    return found
 
 
 def _in_flags(text: str) -> str:

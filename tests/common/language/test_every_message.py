@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.messages import help_texts, missing, nouns, places, refusals, skeleton
-from support.package import PACKAGE
+from support.messages import QUOTED_OR_TYPED, help_texts, messages, missing, nouns, places, refusals, skeleton
+from support.package import PACKAGE, trees
 
 from gpt_cli.common.language import chinese
 from gpt_cli.common.spelling import as_flags
@@ -55,18 +57,36 @@ def test_the_headings_of_the_catalogue_name_files_of_the_package() -> None:
     ]
 
 
+def test_messages_outside_the_command_line_name_fields_in_marks() -> None:
+    of_a_terminal = ("cli/", "tools/explain/render.py")  # the latter has the text of a result
+    outside = [message for message in messages() if not message.where.startswith(of_a_terminal)]
+    assert len(outside) > 100
+    assert not [one for one in outside if re.search("--[a-z]", QUOTED_OR_TYPED.sub("", one.marked))]
+
+
+def strings(tree: ast.Module) -> Iterator[str]:
+    """The texts of a file, with `\0` for each value."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "\0" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value if " " in node.value else node.value.replace("_", " ")  # steps have names
+
+
 def test_nothing_in_the_catalogue_is_said_by_nobody() -> None:
     import typer
 
-    sources = [*PACKAGE.rglob("*.py"), PACKAGE / "config/elsewhere.toml", *Path(typer.__file__).parent.rglob("*.py")]
-    # what help joins of several lines, and what a string continues on the next, is one text here
-    said = " ".join(re.sub(r'"\s*\n\s*f?"', "", path.read_text("utf-8")) for path in sources)
-    said = as_flags(re.sub(r"\s+", " ", said)) + "\n".join([*help_texts(), *refusals()])
+    of_help = [ast.parse(path.read_text("utf-8")) for path in Path(typer.__file__).parent.rglob("*.py")]
+    texts = [text for tree in (*trees().values(), *of_help) for text in strings(tree)]
+    texts.append((PACKAGE / "config/elsewhere.toml").read_text("utf-8"))
+    # what help joins of several lines is one text here
+    said = as_flags("\0".join(dict.fromkeys(re.sub(r"\s+", " ", text) for text in texts)))
+    said += "\n".join([*help_texts(), *refusals()])
     foreign = tomllib.loads((FILES[0].parent / "libraries.toml").read_text("utf-8"))
     stale = [
         text
         for text in chinese().pairs.keys() - foreign.keys()
-        if not all(_occurs(re.sub(r"\s+", " ", part), said) for part in skeleton(text).split("{}"))
+        if not all(_occurs(re.sub(r"\s+", " ", part), said) for part in re.split(r"\{\}|\d+", skeleton(text)))
     ]
     assert not stale, "\n".join(stale)
 
@@ -75,12 +95,13 @@ def _occurs(text: str, said: str) -> bool:
     """Whether a text comes from a source that may put it together from a few pieces, of four words on average."""
     if text in said:
         return True
-    words = re.findall(r"\w+|\s+|[^\w\s]+", text)
-    fewest = [0]  # pieces of the first words; marks between them cost nothing
-    starts = list[int]()  # of the pieces that a source has so far
-    for end in range(1, len(words) + 1):
-        pieces = {start: "".join(words[start:end]) for start in [*starts, end - 1]}
-        starts = [start for start, piece in pieces.items() if piece in said]
-        found = (fewest[start] + any(map(str.isalnum, pieces[start])) for start in starts)
-        fewest.append(min(found, default=len(words) + 1))
-    return fewest[-1] <= 1 + (len(re.findall(r"\w+", text)) + 2) // 4
+    piece, num_pieces = "", 0  # marks between pieces cost nothing
+    for word in re.findall(r"\w+|\s+|[^\w\s]+", text):
+        if piece and piece + word in said:
+            piece += word
+            continue
+        piece = word if word[0].isalnum() else ""
+        if piece not in said:
+            return False
+        num_pieces += bool(piece)
+    return num_pieces <= 1 + (len(re.findall(r"\w+", text)) + 2) // 4
