@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,8 +26,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def _shell(folder: Path) -> Iterator[Shell]:
-    """A shell in a folder with a text and two trained runs, as the pages name them."""
+def _shell(folder: Path) -> Shell:
+    """A shell in a folder with what the pages name: a text, a conversation, pairs and sweeps."""
     (folder / "my.txt").write_text(TEXT)
     (folder / "talk.json").write_text(
         next(part for part in blocks(DOCS / "answers.md", "text") if part.startswith("["))
@@ -39,17 +38,23 @@ def _shell(folder: Path) -> Iterator[Shell]:
             sweep = sweep.replace(whole, part)
         (folder / name).write_text(sweep)
     (folder / "pairs.jsonl").write_text(blocks(DOCS / "patching.md", "json")[0])
-    shell = Shell()
-    with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gpt_cli.tools.bench.bench._SIZE", 64)
-        patch.setattr("gpt_cli.tools.interpret.lens.tuned_lens.MOST_STEPS", 5)
-        for command in BEFORE:
-            shell.run(smaller(command))
-        yield shell
+    return Shell()
 
 
 @pytest.fixture
 def shell(_shell: Shell, folder: Path, monkeypatch: pytest.MonkeyPatch, sweeping_here: None) -> Shell:
     """That shell, in its folder."""
     monkeypatch.chdir(folder)
+    monkeypatch.setattr("gpt_cli.tools.bench.bench._SIZE", 64)
+    monkeypatch.setattr("gpt_cli.tools.interpret.lens.tuned_lens.MOST_STEPS", 5)
+    # its import takes seconds, and tests of bench have it
+    monkeypatch.setitem(sys.modules, "transformers", None)
     return _shell
+
+
+@pytest.fixture
+def trained_shell(shell: Shell) -> Shell:
+    """That shell, after the trainings that pages take for granted."""
+    for command in BEFORE:
+        shell.run(smaller(command))
+    return shell

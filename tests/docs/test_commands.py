@@ -28,7 +28,7 @@ def test_pages_have_commands() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_command_of_the_page_runs(page: Path, shell: Shell) -> None:
+def test_every_command_of_the_page_runs(page: Path, trained_shell: Shell) -> None:
     """As typed, with the smoke config in place of larger ones."""
     for command in commands(page):
         if "data fetch" in command:  # which needs a network
@@ -40,15 +40,15 @@ def test_every_command_of_the_page_runs(page: Path, shell: Shell) -> None:
         with pytest.MonkeyPatch.context() as patch:
             # half a minute of checks, which tests/tools/bench does
             patch.setattr("gpt_cli.tools.bench.device_check.checks", lambda cpu, other: checks(cpu, other)[5:6])
-            shell.run(smaller(command))
+            trained_shell.run(smaller(command))
 
 
 @pytest.mark.parametrize("page", ["exit-codes.md", "exit-codes.zh-CN.md"])
-def test_the_examples_of_exit_codes_end_with_them(page: str, shell: Shell) -> None:
+def test_the_examples_of_exit_codes_end_with_them(page: str, trained_shell: Shell) -> None:
     rows = re.findall(r"^\| (\d+) \|.*\| `(gpt [^|]*)` \|$", (DOCS / page).read_text(), re.MULTILINE)
     assert [int(code) for code, _ in rows] == [0, 2, 3, 4, 5, 6]
     for code, command in rows:
-        assert shell.run(command, exits=int(code)).err.count("error: ") == (code != "0")
+        assert trained_shell.run(command, exits=int(code)).err.count("error: ") == (code != "0")
 
 
 def test_every_command_and_flag_is_in_the_pages(run: RunCommand) -> None:

@@ -11,6 +11,7 @@ import pytest
 from support.documents import DOCS, Shell, form, in_both_languages, is_in_order, looking, reads_the_same_text, shown
 
 PAGES = ("lesson.md", "lesson.zh-CN.md")
+QUICKLY = "--max-steps 4 --set train.batch_size=2 --set data.validation_tokens=2048"
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -20,7 +21,7 @@ def test_the_commands_print_what_the_page_shows(page: str, shell: Shell) -> None
     same_text = reads_the_same_text(shell)
     for command, lines in found:
         words = shlex.split(command)[1:]
-        outcome = shell.run(f"{command} --max-steps 4" if words[0] == "train" else command)
+        outcome = shell.run(f"{command} {QUICKLY}" if words[0] == "train" else command)
         # stderr begins before stdout and ends after it
         printed = in_both_languages((outcome.err + outcome.out + outcome.err).splitlines())
         if words[0] == "sample":

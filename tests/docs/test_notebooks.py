@@ -72,7 +72,8 @@ def test_both_notebooks_of_the_lesson_have_the_same_code(make: ModuleType) -> No
 
 @pytest.mark.parametrize("page", LESSON[:1] if SCALE < 1 else LESSON)
 def test_each_cell_runs_offline_and_shows_its_result(page: str, make: ModuleType, tmp_path: Path) -> None:
-    notebook = execute(page, make, tmp_path, **{"progress=True": "progress=True, max_steps=4"})
+    quickly = 'progress=True, max_steps=4, settings={"train.batch_size": 2, "data.validation_tokens": 2048}'
+    notebook = execute(page, make, tmp_path, **{"progress=True": quickly})
     shown = [
         {kind: content for output in cell.outputs for kind, content in output.get("data", {}).items()}
         for cell in notebook.cells

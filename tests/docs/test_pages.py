@@ -20,7 +20,6 @@ from support.documents import (
     DOCS,
     ENGLISH,
     ROOT,
-    Shell,
     anchors,
     blocks,
     commands,
@@ -155,7 +154,8 @@ def test_make_settings_asks_for_the_language_of_each_page() -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
-def test_the_python_of_the_page_runs(page: str, shell: Shell) -> None:
+@pytest.mark.usefixtures("trained_shell")
+def test_the_python_of_the_page_runs(page: str) -> None:
     names: dict[str, Any] = {}
     for block in blocks(ROOT / page, "python"):
         exec(block.replace('train("tiny"', 'train("smoke"'), names)  # the page's own text

@@ -65,9 +65,13 @@ def smaller(command: str) -> str:
         words[words.index("--processes") + 1] = "1"
     if words[1] == "train" and "--resume" in words and "--max-steps" in words:
         words[words.index("--max-steps") + 1] = "6"
-    if {"sums", "--ablate", "--without"} & set(words[2:]) and words[1] in ("eval", "heads"):
+    if words[1] == "compare" or (
+        {"runs/answers", "--ablate", "--without"} & {*words} and words[1] in ("eval", "heads")
+    ):
         words += ["--max-tokens", "1000"]
+    words = ["1000" if word == "4000" else re.sub(r"(?<=^train\.batch_size=)\d+", "4", word) for word in words]
     if words[1] == "train" and "--resume" not in words:
+        words += ["--set", "train.sample_every=null", "--set", "data.validation_tokens=1000"]
         words += ["--max-steps", "4", "--overwrite"]
         if "--max-time" in words:
             words[-3:-1] = []
@@ -76,6 +80,8 @@ def smaller(command: str) -> str:
         if config or chooses:
             words += ["--set", "model.num_heads=4", "--set", "model.num_blocks=4"]
             words += ["--set", "model.d_model=32"] if chooses else []
+        if not config and "train.batch_size=4" not in words:
+            words += ["--set", "train.batch_size=4"]
         if "--out" not in words and config:
             words += ["--out", f"runs/{config}"]
     if words[1] == "bench" and "--check-device" not in words:
