@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support.faults import some_of
 
 from gpt_cli.common.drawing import canvas
 from gpt_cli.common.drawing.canvas import find_fonts, fonts_for, remark_on_missing
@@ -20,7 +19,8 @@ from gpt_cli.common.drawing.canvas import Figure, as_file
 figure = Figure(figsize=(2, 2), dpi=100)
 figure.text(0.5, 0.5, "a")
 sys.stdout.buffer.write(as_file(figure, "png"))
-import matplotlib
+import logging, matplotlib
+assert logging.getLogger("matplotlib").level == 0
 named = os.environ.get("MPLBACKEND")
 print(named, matplotlib.rcParams._get("backend") == named, file=sys.stderr)
 assert "matplotlib.pyplot" not in sys.modules
@@ -31,33 +31,21 @@ def draw(environment: dict[str, str]) -> tuple[bytes, list[str]]:
     clean = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
     done = subprocess.run([sys.executable, "-c", DRAW], capture_output=True, env=clean | environment)
     assert done.returncode == 0, done.stderr
-    return done.stdout, done.stderr.decode().splitlines()[-1].split()
-
-
-@pytest.fixture(scope="module")
-def plain() -> bytes:
-    return draw({})[0]
-
-
-NAMED = ("module://matplotlib_inline.backend_inline", "TkAgg")
+    return done.stdout, done.stderr.decode().splitlines()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("named", some_of(NAMED))
-def test_a_picture_is_the_same_with_any_canvas_in_the_environment(named: str, plain: bytes) -> None:
-    picture, (variable, kept) = draw({"MPLBACKEND": named})
-    assert picture == plain
+def test_a_picture_is_the_same_with_any_canvas_in_the_environment_and_without_a_home_directory() -> None:
+    homeless = dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"), "/dev/null")
+    plain, (said,) = draw(homeless)  # nothing of a cache that may not be written
+    assert said == "None False"
     assert plain.startswith(b"\x89PNG")
-    assert variable == named, "the variable is as it was"
-    assert kept == "True" or named != "TkAgg", "other code in the process draws on the canvas that its user chose"
-
-
-@pytest.mark.slow
-def test_nothing_is_said_where_the_home_directory_may_not_be_written() -> None:
-    script = "import logging, gpt_cli.common.drawing.canvas\nassert logging.getLogger('matplotlib').level == 0"
-    environment = os.environ | {"HOME": "/dev/null", "XDG_CONFIG_HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null"}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
-    assert (done.returncode, done.stderr) == (0, "")
+    for named in ("module://matplotlib_inline.backend_inline", "TkAgg"):
+        picture, (*_, last) = draw({"MPLBACKEND": named})
+        assert picture == plain
+        variable, kept = last.split()
+        assert variable == named, "the variable is as it was"
+        assert kept == "True" or named != "TkAgg", "other code in the process draws on the canvas that its user chose"
 
 
 @pytest.mark.slow

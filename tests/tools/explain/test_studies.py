@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 import gpt_cli
 from gpt_cli.tools.explain import studies
 from gpt_cli.tools.explain.explanation import Explanation
+from gpt_cli.tools.explain.plots import plot
 
 
 def numbers(explanation: Explanation) -> dict[str, np.ndarray]:
@@ -86,3 +88,35 @@ def test_padding_gets_nothing_and_rows_sum_to_one() -> None:
         np.testing.assert_allclose(weights.sum(1), 1)
     # the first and the third word of the second sentence are the same token
     np.testing.assert_allclose(found["sentence_1_head_0"][0], found["sentence_1_head_0"][2])
+
+
+MAKERS = {
+    "scaling": lambda: studies.scaling(None),
+    "mask": studies.mask,
+    "dropout": studies.dropout,
+    "padding": studies.padding,
+}
+
+
+@pytest.mark.parametrize("study", MAKERS)
+def test_a_study_is_drawn_with_its_numbers(study: str) -> None:
+    explanation = MAKERS[study]()
+    svg = plot(study, explanation, "en", kind="svg", notice=print).decode()
+    if study == "scaling":
+        for name in ("entropy", "undivided", "divided"):
+            assert f"<!-- {name} -->" in svg
+        for number in explanation.steps[-1].numbers.flat:
+            assert f"<!-- {number:.3g} -->" in svg
+    else:
+        for step in explanation.steps:
+            for number in step.numbers.flat:
+                assert f"<!-- {number:.2f} -->" in svg or f"<!-- {number:.4f} -->" in svg
+
+
+def test_the_path_of_a_run_is_no_formula_and_has_a_font(copied: Path) -> None:
+    os.rename(copied, "runs/a$\\frac$b模")
+    explanation = studies.scaling(gpt_cli.load("runs/a$\\frac$b模"))
+    assert "a$\\frac$b模" in explanation.steps[1].title
+    said: list[str] = []
+    plot("scaling", explanation, "en", kind="svg", notice=said.append)  # warnings are errors
+    assert all("模" in line for line in said)  # where no font has it

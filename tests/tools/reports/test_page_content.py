@@ -51,14 +51,14 @@ def long(record: RunRecord, num_lines: int) -> RunRecord:
     return replace(record, metrics=metrics, samples=tuple(LoggedSample(step, "x" * 5000) for step in range(1000)))
 
 
-def test_a_run_of_a_million_lines_and_many_samples_or_thirty_runs_make_a_small_page(smoke_run: Path) -> None:
-    record = long(read_record(smoke_run), 1_000_000)
+def test_a_run_of_many_lines_and_samples_or_thirty_runs_make_a_small_page(smoke_run: Path) -> None:
+    record = long(read_record(smoke_run), 100_000)
     page = report_page([record])
     (run,) = content_of(page)["runs"]
     assert len(page) < 5_000_000
     assert len(report_page([long(record, 5000)] * 30)) < 5_000_000
     assert 99 in curves_of(run)["loss"][3]
-    assert curves_of(run)["loss"][0, [0, -1]].tolist() == [1, 1_000_000]
+    assert curves_of(run)["loss"][0, [0, -1]].tolist() == [1, 100_000]
     steps = [sample["step"] for sample in run["samples"]]
     assert (len(steps), steps[0], steps[-1], run["numSamples"]) == (300, 0, 999, 1000)
     assert {len(sample["text"]) for sample in run["samples"]} == {2001}
