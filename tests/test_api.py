@@ -7,8 +7,6 @@ import json
 import pydoc
 import random
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
@@ -221,14 +219,3 @@ def test_a_model_in_memory_stands_for_its_run(smoke_run: Path) -> None:
     with pytest.raises(UsageError, match="path: 3 is not text") as raised:
         load(3)
     assert raised.value.hint == 'gpt_cli.load("runs/tiny") loads the run of that name'
-
-
-@pytest.mark.long  # pyright takes 8 s; `make check` reads typed_calls.py
-def test_a_type_checker_accepts_the_page(tmp_path: Path) -> None:
-    page = Path(__file__).parents[1] / "docs" / "python.md"  # the Chinese one has the same code
-    (tmp_path / "page.py").write_text("".join(re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)))
-    paths = {"extraPaths": [str(Path(gpt_cli.__file__).parents[1])]}
-    (tmp_path / "pyrightconfig.json").write_text(json.dumps(paths))
-    words = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson"]
-    found = json.loads(subprocess.run(words, cwd=tmp_path, capture_output=True, text=True).stdout)
-    assert found["generalDiagnostics"] == []

@@ -185,34 +185,24 @@ def test_one_module_writes_files() -> None:
     assert writers <= {"common/files.py", "checkpoints/lock.py"}
 
 
-def run_script(script: str) -> None:
-    """Fails where a script of Python does, which says what it has loaded."""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
-def test_help_and_requests_load_neither_torch_nor_other_heavy_packages() -> None:
-    run_script(
+def test_help_and_requests_load_no_heavy_package_and_sampling_not_the_compiler_of_torch(smoke_run: Path) -> None:
+    """The compiler takes half of the time until the first token; several harmless calls load it."""
+    script = (
         "import sys\nfrom gpt_cli.cli.app import main\nfrom gpt_cli.cli.command_table import TABLE\n"
         "heavy = {'torch', 'numpy', 'tiktoken', 'matplotlib', 'safetensors', 'pydantic'}\n"
         "assert main(['--help']) == 0 and not heavy & set(sys.modules)\n"
         "import gpt_cli\ngpt_cli.info\n"
         "for name in TABLE: assert main([*name.split(), '--help']) == 0\n"
         "heavy = heavy - {'pydantic'} & set(sys.modules)\n"
-        "sys.exit(f'loaded {heavy}' if heavy else 0)"
-    )
-
-
-def test_neither_sampling_nor_an_optimizer_loads_the_compiler_of_torch(smoke_run: Path) -> None:
-    """It takes more than a second, half of the time until the first token; several harmless calls load it."""
-    run_script(
-        "import sys, torch\nfrom gpt_cli.cli.app import main\n"
-        "from gpt_cli.training.optimizer import AdamW\n"
+        "assert not heavy, f'loaded {heavy}'\n"
         f"assert main(['sample', '--run', {str(smoke_run)!r}, '--prompt', 'The', '--max-new-tokens', '3']) == 0\n"
+        "import torch\nfrom gpt_cli.training.optimizer import AdamW\n"
         "weight = torch.nn.Parameter(torch.ones(2, 2))\nweight.sum().backward()\nAdamW({'w': weight}, 0.1).step(1.0)\n"
         "heavy = {'torch._dynamo', 'torch._inductor'} & set(sys.modules)\n"
         "sys.exit(f'loaded {heavy}' if heavy else 0)"
     )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_no_comprehension_hides_a_name_of_its_module() -> None:
