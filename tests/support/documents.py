@@ -65,9 +65,8 @@ def smaller(command: str) -> str:
         words[words.index("--processes") + 1] = "1"
     if words[1] == "train" and "--resume" in words and "--max-steps" in words:
         words[words.index("--max-steps") + 1] = "6"
-    if words[1] == "compare" or (
-        {"runs/answers", "--ablate", "--without"} & {*words} and words[1] in ("eval", "heads")
-    ):
+    reads_all = {"sums", "--ablate", "--without"} & {*words[2:]} and words[1] in ("eval", "heads")
+    if reads_all or words[1] == "compare":
         words += ["--max-tokens", "1000"]
     words = ["1000" if word == "4000" else re.sub(r"(?<=^train\.batch_size=)\d+", "4", word) for word in words]
     if words[1] == "train" and "--resume" not in words:
