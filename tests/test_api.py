@@ -7,6 +7,7 @@ import json
 import pydoc
 import random
 import re
+import sys
 from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
@@ -191,7 +192,12 @@ def _train(threads: int) -> None:
 
 
 @pytest.mark.parametrize("work", [pytest.param(_bench, marks=pytest.mark.slow), _sample, _train])
-def test_threads_and_random_states_stay_as_they_are(work: Callable[[int], None], copied: Path) -> None:
+def test_threads_and_random_states_stay_as_they_are(
+    work: Callable[[int], None], copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpt_cli.tools.bench.bench._SIZE", 64)
+    monkeypatch.setitem(sys.modules, "transformers", None)  # which bench would import, for seconds
+
     def state() -> str:
         return repr((torch.get_num_threads(), torch.get_rng_state().tolist(), np.random.get_state(), random.getstate()))
 

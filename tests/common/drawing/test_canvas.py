@@ -36,7 +36,7 @@ def draw(environment: dict[str, str]) -> tuple[bytes, list[str]]:
 
 @pytest.mark.slow
 def test_a_picture_is_the_same_with_any_canvas_in_the_environment_and_without_a_home_directory() -> None:
-    homeless = dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"), "/dev/null")
+    homeless: dict[str, str] = dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"), "/dev/null")
     plain, (said,) = draw(homeless)  # nothing of a cache that may not be written
     assert said == "None False"
     assert plain.startswith(b"\x89PNG")
