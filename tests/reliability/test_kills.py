@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from support.faults import (
@@ -28,38 +30,47 @@ import gpt_cli.common.files
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 
-FRESH = ()
-WATCHED = ("inspect.prompt=4 squared", "inspect.every=4")
-# three models of 4 steps
-TAUGHT = ("train.teacher_share=0.33", "train.num_models=3", "train.ema_decay=0.5", "train.keep_checkpoints=1")
-CONTINUED = ("train.keep_checkpoints=1", "train.dtype=bfloat16", "model.positions=rope", *WATCHED)
+KINDS = {
+    "fresh": "",
+    "continued": "train.keep_checkpoints=1 train.dtype=bfloat16 model.positions=rope inspect.prompt=squared inspect.every=4",
+    # three models of 4 steps
+    "taught": "train.teacher_share=0.33 train.num_models=3 train.ema_decay=0.5 train.keep_checkpoints=1",
+}
+
+
+class Prepared(NamedTuple):
+    """The folder in which the command starts, and of the undisturbed run the digest, file operations and seconds."""
+
+    template: Path
+    expected: str
+    num_operations: int
+    seconds: float
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("kills")
+def prepared(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Prepared]:
+    folder = tmp_path_factory.mktemp("kills")
 
+    @cache
+    def prepare(kind: str) -> Prepared:
+        template = new_folder(folder / kind, *KINDS[kind].split())
+        if kind == "continued":
+            servers.gpt(template, *START, fault=Fault(150, "kill"), exits=137)
+        whole = shutil.copytree(template, folder / f"{kind}-whole")
+        ended = servers.gpt(whole, *RESUME, exits=0)
+        return Prepared(template, fingerprint(whole / "run"), int((whole / "operations").read_text()), ended.seconds)
 
-def prepare(servers: Servers, folder: Path, kind: str) -> tuple[Path, str, int]:
-    """The folder in which the command starts, the digest of the undisturbed run, and the number of its file operations."""
-    template, whole = folder / kind, folder / f"{kind}-whole"
-    new_folder(template, *{"fresh": FRESH, "continued": CONTINUED, "taught": TAUGHT}[kind])
-    if kind == "continued":
-        servers.gpt(template, *START, fault=Fault(150, "kill"), exits=137)
-    shutil.copytree(template, whole)
-    servers.gpt(whole, *RESUME, exits=0)
-    return template, fingerprint(whole / "run"), int((whole / "operations").read_text())
+    return prepare
 
 
 @pytest.mark.parametrize(
     ("how", "kind"), [("kill", "fresh"), ("kill", "continued"), ("kill", "taught"), ("torn", "fresh")]
 )
-def test_killed_at_any_file_operation(servers: Servers, folder: Path, tally, how: str, kind: str) -> None:
-    template, expected, num_operations = prepare(servers, folder / how, kind)
+def test_killed_at_any_file_operation(servers: Servers, prepared, tmp_path: Path, tally, how: str, kind: str) -> None:
+    template, expected, num_operations, _ = prepared(kind)
 
     def killed_at(number: int) -> None:
-        case = folder / how / f"{kind}-{number}"
-        shutil.copytree(template, case)
+        case = shutil.copytree(template, tmp_path / str(number))
         servers.gpt(case, *RESUME, fault=Fault(number, how), exits=137)
         RunDirectory(case / "run").newest(pytest.fail)  # no file is ever damaged
         servers.gpt(case, *RESUME, exits=0)
@@ -67,19 +78,17 @@ def test_killed_at_any_file_operation(servers: Servers, folder: Path, tally, how
         assert strays(case / "run") == [], f"operation {number}"
         shutil.rmtree(case)
 
-    numbers = some_of(range(1, num_operations + 1), 3)
+    numbers = some_of(range(1, num_operations + 1), 3, cost=2 if kind == "fresh" else 3)
     in_parallel(killed_at, numbers)
     tally(f"kill -9 at a file operation ({how}, {kind} run) of {num_operations}: same weights in the end", len(numbers))
 
 
-def test_killed_at_any_time(servers: Servers, folder: Path, tally) -> None:
-    template, expected, _ = prepare(servers, folder / "times", "fresh")
-    length = servers.gpt(new_folder(folder / "length"), *START).seconds
+def test_killed_at_any_time(servers: Servers, prepared, tmp_path: Path, tally) -> None:
+    template, expected, _, length = prepared("fresh")
     draw = random.Random(0)
 
     def killed(number: int) -> None:
-        case = folder / f"time-{number}"
-        shutil.copytree(template, case)
+        case = shutil.copytree(template, tmp_path / str(number))
         # twice, the second time while it continues
         for after in times[number]:
             assert servers.gpt(case, *RESUME, signals=[(after, 9)]).code in (0, 137)
@@ -111,16 +120,11 @@ class DieAfter:
 
 
 def test_killed_after_any_byte_of_a_checkpoint(
-    servers: Servers, folder: Path, tally, monkeypatch: pytest.MonkeyPatch
+    servers: Servers, tmp_path: Path, tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The real writer dies in this process, and leaves what a killed process would leave."""
-    case = new_folder(
-        folder / "lengths",
-        "model.d_model=4",
-        "model.num_heads=1",
-        "model.context_length=8",
-        "model.tie_embeddings=true",
-    )
+    small = ("model.d_model=4", "model.num_heads=1", "model.context_length=8", "model.tie_embeddings=true")
+    case = new_folder(tmp_path / "a", *small)
     servers.gpt(case, *START, exits=0)
     directory = RunDirectory(case / "run")
     path = directory.step_file(12)
@@ -128,7 +132,7 @@ def test_killed_after_any_byte_of_a_checkpoint(
     save_checkpoint(path, checkpoint)  # with its tensors in the order in which they were read
     size = path.stat().st_size
     path.unlink()
-    lengths = some_of(range(size), 12)
+    lengths = some_of(range(size), 12, cost=8)
     for length in lengths:
         with monkeypatch.context() as patch:
             patch.setattr(gpt_cli.common.files, "os", Operations(DieAfter(length)))

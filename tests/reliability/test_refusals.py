@@ -24,16 +24,26 @@ REASONS = {
 }
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, servers: Servers) -> tuple[Path, str, int]:
+    """The folder in which the command starts, and of the undisturbed run the digest and the number of file operations."""
+    template = new_folder(
+        tmp_path_factory.mktemp("refusals") / "a", "train.max_steps=8", "train.save_every=3", "model.num_heads=1"
+    )
+    whole = shutil.copytree(template, template.with_name("whole"))
+    servers.gpt(whole, *RESUME, exits=0)
+    return template, fingerprint(whole / "run"), int((whole / "operations").read_text())
+
+
 @pytest.mark.parametrize(
     ("kind", "ever_after"),
     [("ENOSPC", False), ("ENOSPC", True), ("EIO", False), ("EROFS", True)],
     ids=["full-once", "full-for-good", "broken-once", "read-only"],
 )
-def test_refused_at_any_file_operation(tmp_path: Path, servers: Servers, tally, kind: str, ever_after: bool) -> None:
-    template = new_folder(tmp_path / "template", "train.max_steps=8", "train.save_every=3", "model.num_heads=1")
-    whole = shutil.copytree(template, tmp_path / "whole")
-    servers.gpt(whole, *RESUME, exits=0)
-    num_operations, expected = int((whole / "operations").read_text()), fingerprint(whole / "run")
+def test_refused_at_any_file_operation(
+    tmp_path: Path, servers: Servers, whole, tally, kind: str, ever_after: bool
+) -> None:
+    template, expected, num_operations = whole
 
     def refused(number: int) -> bool:
         folder = shutil.copytree(template, tmp_path / str(number))
@@ -58,7 +68,7 @@ def test_refused_at_any_file_operation(tmp_path: Path, servers: Servers, tally, 
         shutil.rmtree(folder)
         return ended.code == 5
 
-    numbers = some_of(range(1, num_operations + 1), 3)
+    numbers = some_of(range(1, num_operations + 1), 3, cost=2)
     found = in_parallel(refused, numbers)
     assert sum(found) > len(found) / 2
     how = f"{kind} at a file operation{' and ever after' * ever_after}"

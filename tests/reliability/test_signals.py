@@ -17,7 +17,7 @@ NAMES = {130: "SIGINT", 143: "SIGTERM", 129: "SIGHUP"}
 
 
 def test_signals_at_any_time(tmp_path: Path, servers: Servers, tally) -> None:
-    template = new_folder(tmp_path / "template", "train.max_steps=40")
+    template = new_folder(tmp_path / "template", "train.max_steps=20")
     whole = shutil.copytree(template, tmp_path / "whole")
     length = servers.gpt(whole, *START).seconds
     expected = fingerprint(whole / "run")

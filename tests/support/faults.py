@@ -29,14 +29,14 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def scaled(count: int, least: int = 2) -> int:
-    """How many of `count` cases run at this scale."""
-    return min(count, max(least, round(count * SCALE)))
+def scaled(count: int, least: int = 2, cost: int = 1) -> int:
+    """How many of `count` cases run at this scale; below the full one, a case of `cost` 2 counts as two."""
+    return min(count, max(least, round(count * SCALE / (cost if SCALE < 1 else 1))))
 
 
-def some_of(items: Sequence[Item], least: int = 2) -> list[Item]:
+def some_of(items: Sequence[Item], least: int = 2, cost: int = 1) -> list[Item]:
     """Evenly spaced items, the first and the last among them; all at full scale."""
-    count = scaled(len(items), least)
+    count = scaled(len(items), least, cost)
     return [items[round(i * (len(items) - 1) / max(1, count - 1))] for i in range(count)]
 
 

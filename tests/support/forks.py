@@ -30,6 +30,7 @@ import torch
 import gpt_cli.cli.app  # noqa: F401 - so that no case spends its time on it
 from gpt_cli.__main__ import run as main
 from gpt_cli.tools.reports import curves_picture
+from gpt_cli.training import evaluate_and_log
 from support.accelerator import Accelerator
 from support.faults import Fault, Operations
 from support.users import become_other
@@ -42,6 +43,7 @@ PRELOADED = (
     "gpt_cli.cli.train_worker",
     "gpt_cli.sampling.sample",
 )
+SAMPLE_NEW_TOKENS = 8
 TIMEOUT = 120.0  # seconds; a case takes less than one
 # what to wait for, seconds or a condition, and then the number of the signal
 Signals = Sequence[tuple[float | Callable[[], bool], int]]
@@ -173,8 +175,9 @@ def serve() -> None:
     """Fork a server for each socket that comes through stdin, until that is closed."""
     for module in PRELOADED:
         importlib.import_module(module)
-    # drawing takes longer than the training; the file is written as ever, and tests/cli/test_report.py draws it
+    # the picture and 64 tokens of a sample take longer than the training; tests/cli/test_report.py draws
     curves_picture.draw_losses = lambda *_: b"\x89PNG\r\n"  # type: ignore[assignment]
+    evaluate_and_log.SAMPLE_NEW_TOKENS = SAMPLE_NEW_TOKENS
     torch.set_num_threads(1)
     os.fsync = lambda _: None  # processes are killed here, and no power is cut
     gc.collect()
