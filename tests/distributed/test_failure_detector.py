@@ -162,7 +162,7 @@ def test_one_of_all_says_who_does_not_answer_and_all_end_though_their_main_threa
 
 def test_a_rank_gives_up_though_nobody_reads_why(tmp_path: Path) -> None:
     with unread_pipe() as unread:
-        assert rank_of_its_own(tmp_path, 0, 1, stderr=unread).wait(timeout=60) == 5
+        assert rank_of_its_own(tmp_path, 0, 0.1, stderr=unread).wait(timeout=60) == 5
 
 
 def test_a_rank_whose_launcher_is_gone_ends_as_after_term(tmp_path: Path) -> None:

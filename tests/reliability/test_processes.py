@@ -147,6 +147,7 @@ def test_the_death_of_a_rank_ends_all_with_what_is_intact(tmp_path: Path, rank: 
     ]
 
 
+@pytest.mark.long
 def test_the_death_of_the_launcher_stops_all_with_a_last_save(tmp_path: Path) -> None:
     with training(tmp_path / "a") as running:
         running.send("launcher", signal.SIGKILL)
@@ -184,6 +185,7 @@ def test_a_training_that_is_suspended_as_a_whole_goes_on(tmp_path: Path) -> None
         assert running.ended()[0] == 143
 
 
+@pytest.mark.long
 def test_what_only_one_process_is_told_is_one_error_and_the_exit_code_of_all(tmp_path: Path) -> None:
     folder = new_folder(tmp_path / "a")
     (first, said), (second, also_said) = ranks_with(folder, ("--out", "run"), ("--out", "run", "--seed", "7"))
