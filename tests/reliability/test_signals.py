@@ -49,11 +49,13 @@ def test_signals_at_any_time(tmp_path: Path, servers: Servers, tally) -> None:
     tally(f"signals at random times, at most {max(latencies):.2f} s until the end: state valid, same weights", count)
 
 
-def test_the_printed_command_resumes_the_run(tmp_path: Path, servers: Servers) -> None:
+def test_the_printed_command_resumes_the_run_although_stdout_is_gone(tmp_path: Path, servers: Servers) -> None:
     folder = new_folder(tmp_path / "a", *ENDLESS)
     directory = RunDirectory(folder / "my run")
     begin = ("train", "--config", "c.yaml", "--out", "my run")
-    ended = servers.gpt(folder, *begin, signals=[(directory.metrics.exists, signal.SIGHUP)], exits=129)
+    # as after closing a terminal, or when Ctrl-C ends the reader of a pipe too
+    gone = {"signals": [(directory.metrics.exists, signal.SIGHUP)], "stdout": "/dev/full"}
+    ended = servers.gpt(folder, *begin, **gone, exits=129)
     line = ended.err.splitlines()[-1]
     assert line.startswith("stopped by SIGHUP; step ")
     assert line.endswith(" is saved. To go on: gpt train --out 'my run' --resume")
@@ -101,11 +103,3 @@ def test_usr1_saves_and_the_training_continues(tmp_path: Path, servers: Servers)
         f"step {first}: saved, as SIGUSR1 requested"
     ]
     assert f"stopped by SIGTERM; step {last} is saved" in ended.err
-
-
-def test_the_exit_code_reports_the_signal_although_stdout_is_gone(tmp_path: Path, servers: Servers) -> None:
-    """As after closing a terminal, or when Ctrl-C ends the reader of a pipe too."""
-    folder = new_folder(tmp_path / "a", *ENDLESS)
-    signals = [(RunDirectory(folder / "run").metrics.exists, signal.SIGHUP)]
-    ended = servers.gpt(folder, *START, signals=signals, stdout="/dev/full", exits=129)
-    assert "To go on: gpt train --out run --resume" in ended.err
