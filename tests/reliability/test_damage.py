@@ -48,7 +48,7 @@ def test_every_truncation_is_noticed(damaged: Path, tally) -> None:
 def test_every_flipped_bit_is_noticed(damaged: Path, tally) -> None:
     content, begin = split(damaged)
     draw = random.Random(0)
-    header = some_of(range(8 * begin), 300)
+    header = some_of(range(8 * begin), 150, cost=8)
     beyond = [draw.randrange(8 * begin, 8 * len(content)) for _ in range(scaled(10_000, 100))]
     read_checkpoint(damaged, everything=True)
     for bit in [*header, *beyond]:

@@ -84,7 +84,7 @@ LOG = (3, "a log of a run has at most 1,073,741,824 bytes")
 
 @pytest.mark.parametrize(
     ("name", "code", "message"),
-    [("config.yaml", 2, "a config has at most 1,000,000 bytes"), ("metrics.jsonl", *LOG), ("samples.txt", *LOG)],
+    [("config.yaml", *CONFIG), ("metrics.jsonl", *LOG), pytest.param("samples.txt", *LOG, marks=pytest.mark.long)],
 )
 def test_as_another_file_of_a_run(name: str, code: int, message: str, copied: Path, run: RunCommand) -> None:
     grow(copied / name)

@@ -86,7 +86,7 @@ def beside(copied: Path, here: Path) -> Path:
     return copied
 
 
-@pytest.mark.parametrize("what", some_of(list(ALTERED), 4))
+@pytest.mark.parametrize("what", some_of(list(ALTERED), 3))
 def test_in_a_checkpoint(what: str, beside: Path, run: RunCommand) -> None:
     name, alter = ALTERED[what]
     change(beside / "checkpoints" / name, alter)
@@ -108,8 +108,8 @@ def test_in_a_checkpoint(what: str, beside: Path, run: RunCommand) -> None:
     ("key", "value"),
     [
         *some_of([("validation_loss", BIG), ("tokens", -BIG), ("tokens_per_second", BIG), ("step", BIG)], 1),
-        *(("seconds", 10**300), ("stopped_by", ["steps"]), ("stopped_by", {"a": 1})),
-        *(("stopped_by", None), ("stopped_by", "x")),
+        *(("seconds", 10**300), ("stopped_by", "x")),
+        *some_of([("stopped_by", ["steps"]), ("stopped_by", {"a": 1}), ("stopped_by", None)], 1),
     ],
     ids=str,
 )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.faults import some_of
 from support.forks import Ended, Servers
 from support.users import hand_over, other_user, who
 
@@ -58,46 +59,26 @@ def require_refused(err: str) -> None:
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "data stats secret.txt",
-        "data stats secret-run",
-        "data stats texts",
-        "data stats texts/**/*.txt",
-        "data stats texts/*/*.txt",
-        "data stats texts/*/sub/**/*.txt",
-        "data stats texts/secret --set data.skip_bad=true",
-        "data stats texts/secret/*.txt --set data.skip_bad=true",
-        "data fetch repeats --out locked",
-        "config check secret.yaml",
-        "config check secret-run/config.yaml",
-        "train --config secret.yaml",
-        "info secret-run",
-        "info runs/secret",
-        "sample --prompt The --run secret-run",
-        "sample --prompt The --run secret-run/checkpoints/best.safetensors",
-        "sample --run runs/smoke --prompt-file secret.txt",
-        "eval --run runs/smoke --data secret.txt",
-        "import secret-run --out run",
-        "import secret-run/sub/x --out run",
-        "report secret-run",
-        "runs secret-run",
-        "sweep secret.yaml",
-        "attn-dump --run runs/smoke --prompt The --out locked/a.png",
-        "explain --study mask --out locked/a.png",
-        "heads --run runs/smoke --prompt The_value --out locked/a.csv",
-        "export --run runs/smoke --out locked/exported",
-        "export --run runs/smoke --format html --out locked/a.html",
-        "report runs/smoke --out locked/report.html",
-        "train --config smoke --data secret.txt --out run",
-        "train --config smoke --data a.txt --out locked/new",
-        "train --config smoke --data a.txt --out locked/run --overwrite",
-        "train --out locked/run --resume --max-steps 30",
-        "runs rm locked/run --yes",
-        "runs rm secret-run/sub/x --yes",
-    ],
-)
+REFUSED = [
+    "data stats secret.txt", "data stats secret-run", "data stats texts", "data stats texts/**/*.txt",
+    "data stats texts/*/*.txt", "data stats texts/*/sub/**/*.txt", "data stats texts/secret --set data.skip_bad=true",
+    "data stats texts/secret/*.txt --set data.skip_bad=true", "data fetch repeats --out locked",
+    "config check secret.yaml", "config check secret-run/config.yaml", "train --config secret.yaml", "info secret-run",
+    "info runs/secret", "sample --prompt The --run secret-run",
+    "sample --prompt The --run secret-run/checkpoints/best.safetensors",
+    "sample --run runs/smoke --prompt-file secret.txt", "eval --run runs/smoke --data secret.txt",
+    "import secret-run --out run", "import secret-run/sub/x --out run", "report secret-run", "runs secret-run",
+    "sweep secret.yaml", "attn-dump --run runs/smoke --prompt The --out locked/a.png",
+    "explain --study mask --out locked/a.png", "heads --run runs/smoke --prompt The_value --out locked/a.csv",
+    "export --run runs/smoke --out locked/exported", "export --run runs/smoke --format html --out locked/a.html",
+    "report runs/smoke --out locked/report.html", "train --config smoke --data secret.txt --out run",
+    "train --config smoke --data a.txt --out locked/new",
+    "train --config smoke --data a.txt --out locked/run --overwrite", "train --out locked/run --resume --max-steps 30",
+    "runs rm locked/run --yes", "runs rm secret-run/sub/x --yes",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", some_of(REFUSED, 18))
 def test_what_may_not_be_read_or_written_is_one_sentence(command: str, shared: Path, ask: Ask, tally) -> None:
     before = RunFiles(shared / "locked/run").files()
     require_refused(ask(command, exits=5).err)
@@ -192,7 +173,7 @@ def test_in_a_directory_for_all_the_files_of_others_stay(shared: Path, ask: Ask)
     assert ask("runs rm all/run --yes", exits=0).err == "warning: all/run stays, empty: permission is denied\n"
 
 
-@pytest.mark.parametrize("closed", ["cache", "cache/gpt-cli"])
+@pytest.mark.parametrize("closed", ["cache", pytest.param("cache/gpt-cli", marks=pytest.mark.long)])
 def test_a_cache_that_may_not_be_written_costs_nothing_but_time(closed: str, shared: Path, ask: Ask) -> None:
     (shared / "cache").mkdir()
     (shared / closed).mkdir(exist_ok=True)

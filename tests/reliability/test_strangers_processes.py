@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.helpers import RunCommand
 
 SAMPLE = ["sample", "--run", "runs/smoke", "--prompt", "The", "--max-new-tokens", "1"]
 
@@ -27,7 +28,9 @@ def limited(megabytes: int, *arguments: str) -> subprocess.CompletedProcess[str]
         (60, "gpt needs 268 MB of address space, and this process may have 63 MB"),
         (130, "gpt needs 268 MB of address space, and this process may have 136 MB"),
         (300, "PyTorch needs 1074 MB of address space, and this process may have 315 MB"),
-        (650, "PyTorch needs 1074 MB of address space, and this process may have 682 MB"),
+        pytest.param(
+            650, "PyTorch needs 1074 MB of address space, and this process may have 682 MB", marks=pytest.mark.long
+        ),
     ],
 )
 def test_too_little_address_space_is_no_bug(megabytes: int, sentence: str, smoke_run: Path) -> None:
@@ -54,14 +57,14 @@ def test_the_address_space_that_the_hint_names_is_enough(smoke_run: Path) -> Non
         ),
     ],
 )
-def test_the_processes_that_gpt_starts_import_nothing_from_the_working_folder(words: str, here: Path) -> None:
+def test_the_processes_that_gpt_starts_import_nothing_from_the_working_folder(
+    words: str, here: Path, run: RunCommand
+) -> None:
     """`python -m` does, and a torch.py in a stranger's folder ran."""
     for name in ("torch", "numpy", "typer", "yaml", "gpt_cli"):
         Path(f"{name}.py").write_text("open('canary', 'w')")
     Path("a.yaml").write_text("base: smoke\nsettings: {data.source: nothing}\ngrid: {train.seed: [1]}\n")
-    done = subprocess.run([sys.executable, "-P", "-m", "gpt_cli", *words.split()], capture_output=True, text=True)
-    assert done.returncode == 3, done.stderr
-    assert "nothing" in done.stderr
+    run(*words.split(), exits=3)
     assert not Path("canary").exists()
 
 
@@ -72,7 +75,7 @@ def test_ctrl_c_while_gpt_starts_shows_no_traceback() -> None:
         "def tell(number, handler):\n    handle(number, handler)\n    os.write(1, b'.')\n"
         "_signal.signal = tell\nsys.exit(main())"
     )
-    for milliseconds in range(0, 100, 10):
+    for milliseconds in range(0, 100, 30):
         command = [sys.executable, "-c", script, "info", "tiny"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             assert process.stdout is not None

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _SCRIPT = """
-import sys
+import itertools, sys
 from gpt_cli.__main__ import run
-code = run(sys.argv[1:])
+codes = {run([*words]) for between, words in itertools.groupby(sys.argv[1:], "&&".__eq__) if not between}
 print(open("/proc/self/status").read(), file=sys.stderr)
-sys.exit(code)
+sys.exit(*codes)
 """
 
 
@@ -36,7 +36,10 @@ class Measured:
 
 
 def measured(*arguments: str | Path) -> Measured:
-    """Run `gpt` in a process of its own. Linux tells the peak; that of getrusage would begin with the tests' own."""
+    """Run `gpt` in a process of its own, or several commands with && between them that end with the same code.
+
+    Linux tells the peak; that of getrusage would begin with the tests' own.
+    """
     command = [sys.executable, "-c", _SCRIPT, *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=environment)
