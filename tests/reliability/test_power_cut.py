@@ -127,7 +127,7 @@ def build(tree: Tree, folder: Path) -> RunDirectory:
 def test_the_power_fails_at_any_moment(recorded: Recorder, tmp_path: Path, servers: Servers, tally) -> None:
     lines = Path("run/metrics.jsonl").read_text().splitlines(keepends=True)
     states = list(recorded.states.values())
-    chosen, ended = some_of(states, 60), 0
+    chosen, ended = some_of(states, 200), 0
     for number, (tree, allowed) in enumerate(chosen):
         directory = build(tree, tmp_path / str(number))
         stored = directory.newest(lambda text: pytest.fail(text))  # no file is ever damaged
