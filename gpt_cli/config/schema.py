@@ -170,7 +170,8 @@ class TrainConfig(Section):
     num_models: Annotated[int, Field(ge=2, le=64), Whole, LEARNING] = Field(
         default=2,
         description="models that a run with teacher_share trains in turn; of more than two, the first teaches all but "
-        "the last, which learns from those and from counts of n-grams",
+        "the last, which learns from those and from counts of n-grams, without dropout and with a tenth of the "
+        "weight decay",
     )
     rank: Annotated[Count | None, LEARNING] = Field(
         default=None,

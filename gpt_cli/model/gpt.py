@@ -15,7 +15,7 @@ from gpt_cli.config import ModelConfig
 from gpt_cli.errors import CheckpointError
 from gpt_cli.model.attention import Kernel, MultiHeadAttention, Stages, document_mask_of, join_heads
 from gpt_cli.model.block import Block, make_norm
-from gpt_cli.model.dropout import DropMasks, Keep, ToDraw
+from gpt_cli.model.dropout import DropMasks, Dropout, Keep, ToDraw
 from gpt_cli.model.forms.grouped_query import GroupedQueryAttention
 from gpt_cli.model.forms.ngrams import NgramEmbedding
 from gpt_cli.model.positions import RopeScaling, RotaryPositions, SinusoidalPositions
@@ -148,6 +148,13 @@ class GPT(nn.Module):
             module, _, parameter = name.rpartition(".")
             self.get_submodule(module).register_parameter(parameter, nn.Parameter(tensor))
         return self
+
+    def turn_off_dropout(self) -> None:
+        """Train from now on without dropout."""
+        self.config = self.config.changed(dropout=0.0)
+        for module in self.modules():
+            if isinstance(module, Dropout):
+                module.p = 0.0
 
     def compile_blocks(self, compiled: bool = True) -> GPT:
         """Compile each block with torch.compile for training; with `compiled` False, undo this; return the model."""

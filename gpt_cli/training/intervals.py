@@ -1,11 +1,16 @@
-"""Decide what to do after a step, and whether the step was the last: pure functions of progress and settings."""
+"""Decide what to do after a step, and when a model or the run ends: pure functions of progress and settings."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from gpt_cli.checkpoints.header import Progress
 from gpt_cli.config import Config, TrainConfig
+
+# times train.weight_decay: of the last of several models, whose targets cannot be learned by heart; it also trains
+# without dropout (note 0066)
+DECAY_OF_LAST = 0.1
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,47 @@ def is_finished(progress: Progress, config: Config) -> bool:
 def ended_by(progress: Progress, settings: TrainConfig) -> str:
     """Return what ended a training: "steps", "time" or "patience"."""
     return _limit_reached(progress, settings) or "patience"
+
+
+def model_ends(progress: Progress, settings: TrainConfig) -> bool:
+    """Return whether the current model has used its part of the steps or the time, so that the next model begins."""
+    steps, seconds, end = settings.max_steps, settings.max_time, _end_of_model(progress, settings)
+    if end == 1.0 or progress.step == progress.model_step:
+        return False
+    return (steps is not None and progress.step >= steps * end) or (
+        seconds is not None and seconds * end <= progress.elapsed < seconds
+    )
+
+
+def settings_of_model(progress: Progress, settings: TrainConfig) -> TrainConfig:
+    """Return the settings with max_steps and max_time of the current model's part, and its weight decay."""
+    if settings.teacher_share is None:
+        return settings
+    steps, seconds, end = settings.max_steps, settings.max_time, _end_of_model(progress, settings)
+    is_last = is_last_of_several(len(progress.teachers), settings)
+    return settings.model_copy(
+        update={
+            "max_steps": None if steps is None else max(1, math.ceil(steps * end) - progress.model_step),
+            "max_time": None if seconds is None else seconds * end - progress.model_elapsed,
+            "weight_decay": settings.weight_decay * (DECAY_OF_LAST if is_last else 1),
+        }
+    )
+
+
+def is_last_of_several(num_before: int, settings: TrainConfig) -> bool:
+    """Return whether the model after `num_before` others is the last of more than two, which learns from the others."""
+    return 1 < num_before == settings.num_teachers
+
+
+def _end_of_model(progress: Progress, settings: TrainConfig) -> float:
+    """Return the share of the run after which the current model ends.
+
+    After the first model, all train equally long, but the last of more than two trains twice as long.
+    """
+    share, number, num_models = settings.teacher_share, len(progress.teachers), settings.num_models
+    if share is None or number >= num_models - 1:
+        return 1.0
+    return round(share + (1 - share) * number / num_models, 9)  # 0.2 + 0.8 / 2 is above 0.6
 
 
 def _limit_reached(progress: Progress, settings: TrainConfig) -> str | None:

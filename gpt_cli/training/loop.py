@@ -18,16 +18,17 @@ from gpt_cli.distributed.collectives import ALONE, Ranks
 from gpt_cli.errors import DivergedError, EnvironmentFailure
 from gpt_cli.evaluation.nll import Observations, Score
 from gpt_cli.training.advice.rates import one_digit, rate_of
+from gpt_cli.training.cuda_graphs import record_step
 from gpt_cli.training.evaluate_and_log import Pace, observe
 from gpt_cli.training.events import Finished, TrainingEvent, drawing
 from gpt_cli.training.interrupts import StopRequested, Watch
-from gpt_cli.training.intervals import ended_by, is_finished, step_actions
+from gpt_cli.training.intervals import ended_by, is_finished, model_ends, step_actions
 from gpt_cli.training.memory_checks import fitting_device
 from gpt_cli.training.request import Plan
 from gpt_cli.training.run import Run
 from gpt_cli.training.setup import setup
 from gpt_cli.training.step import Diverged, take_step
-from gpt_cli.training.teachers import model_ends, teach
+from gpt_cli.training.teachers import teach
 from gpt_cli.training.validation import evaluation_batch_size, validation_score
 
 BAR_SECONDS = 2.0  # work that takes less shows no bar beside that of the steps
@@ -127,6 +128,8 @@ def _begin_next_model(run: Run, watch: Watch, host: Host) -> None:
         run.finish_writing()
     teach(run.state, (*run.progress.teachers, run.progress.step), run.directory, host, watch)
     run.state.begin_next_model()
+    if run.state.whole_step is not None:
+        record_step(run.state, host.warn)
 
 
 @contextlib.contextmanager

@@ -98,12 +98,6 @@ class Optimizer:
         included = [] if self.layout.low_rank is None else self.layout.low_rank.changing()
         return [*(parameter.detach() for parameter in self.layout.owned.values()), *of_adamw, *of_muon, *included]
 
-    def restart(self) -> None:
-        """Set the optimizer state to zero, to train new weights."""
-        num_weights = len(self.layout.owned)  # which come first
-        for tensor in self.changing()[num_weights:]:
-            tensor.zero_()
-
     def zero_grad(self) -> None:
         """Set the gradients of all parameters to None."""
         for parameter in self.layout.parameters.values():

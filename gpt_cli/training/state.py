@@ -13,7 +13,7 @@ from torch import Tensor
 from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.checkpoints.header import Progress
 from gpt_cli.common.rng import stream_key
-from gpt_cli.config import Config
+from gpt_cli.config import Config, TrainConfig
 from gpt_cli.distributed.collectives import ALONE, Ranks
 from gpt_cli.model import GPT
 from gpt_cli.model.costs import CostEstimate, estimate
@@ -21,6 +21,7 @@ from gpt_cli.text.sft_examples import Examples
 from gpt_cli.text.token_files import Ids
 from gpt_cli.training.batches import Batches, PackedBatches, batches_of
 from gpt_cli.training.data_parallel import Replicated
+from gpt_cli.training.intervals import is_last_of_several, settings_of_model
 from gpt_cli.training.lora import num_trained, trained_parameters
 from gpt_cli.training.optimizer import Optimizer, undivided
 from gpt_cli.training.resume import environment
@@ -97,7 +98,7 @@ class TrainingState:
         layout = Replicated(trained, ranks, undivided(trained, config.train), low_rank)
         if config.train.compile == "on":
             model.compile_blocks()
-        optimizer = Optimizer(layout, config.train)
+        optimizer = _new_optimizer(model, layout, progress, config.train)
         return cls(config, model.train(), optimizer, batches_of(ids, config, device), progress, layout, average)
 
     @property
@@ -142,15 +143,15 @@ class TrainingState:
         return sum(parameter.numel() for parameter in self.layout.parameters.values())
 
     def begin_next_model(self) -> None:
-        """Give the model new random weights, reset the optimizer, and record the old model as a teacher."""
+        """Give the model new random weights and a new optimizer, and record the old model as a teacher."""
         teachers = (*self.progress.teachers, self.progress.step)
         new = _new_model(self.config, self.model.vocab_size, len(teachers))
         with torch.no_grad():
             for parameter, initial in zip(self.model.parameters(), new.parameters(), strict=True):
                 parameter.copy_(initial)
-        self.optimizer.restart()
         elapsed = self.progress.elapsed
         self.progress = replace(self.progress, teachers=teachers, model_elapsed=elapsed, smoothed_loss=None)
+        self.optimizer = _new_optimizer(self.model, self.layout, self.progress, self.config.train)
 
     def compile_blocks(self, compiled: bool) -> None:
         """Compile the blocks, or go back to uncompiled ones if not `compiled`; set `train.compile` to match."""
@@ -183,6 +184,13 @@ def training_costs(config: Config, vocab_size: int, num_ranks: int = 1) -> CostE
         num_ranks=num_ranks,
         averages=settings.ema_decay is not None,
     )
+
+
+def _new_optimizer(model: GPT, layout: Replicated, progress: Progress, settings: TrainConfig) -> Optimizer:
+    """Return an optimizer for the run's current model, whose dropout is turned off if it is the last of several."""
+    if is_last_of_several(len(progress.teachers), settings):
+        model.turn_off_dropout()
+    return Optimizer(layout, settings_of_model(progress, settings))
 
 
 def _new_model(config: Config, vocab_size: int, *number: int) -> GPT:

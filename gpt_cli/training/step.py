@@ -17,9 +17,9 @@ from gpt_cli.common.machine.devices import autocast, product_dtype, to_device
 from gpt_cli.distributed.collectives import tree_sum
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.model.dropout import DropMasks, drop_keys, key_halves
+from gpt_cli.training.intervals import settings_of_model
 from gpt_cli.training.lr_schedule import lr_multiplier
 from gpt_cli.training.state import Outcome, TrainingState
-from gpt_cli.training.teachers import settings_of_model
 from gpt_cli.training.validation import cross_entropy
 
 

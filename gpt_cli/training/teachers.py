@@ -8,14 +8,12 @@ from a teacher's probabilities, and some from n-gram counts of the text (`Taught
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
-from gpt_cli.checkpoints.header import Progress
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.common.host import Host, both
 from gpt_cli.common.machine.devices import autocast
@@ -25,43 +23,10 @@ from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.model import GPT
 from gpt_cli.text.token_files import windows
 from gpt_cli.training.batches import Batches
+from gpt_cli.training.intervals import is_last_of_several
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.taught_targets import CERTAIN, FROM_TAIL, MOST_LIKELY, NUMBERS
 from gpt_cli.training.validation import evaluation_batch_size
-
-
-def model_ends(progress: Progress, settings: TrainConfig) -> bool:
-    """Return whether the current model has used its part of the steps or the time, so that the next model begins."""
-    steps, seconds, end = settings.max_steps, settings.max_time, _end_of_model(progress, settings)
-    if end == 1.0 or progress.step == progress.model_step:
-        return False
-    return (steps is not None and progress.step >= steps * end) or (
-        seconds is not None and seconds * end <= progress.elapsed < seconds
-    )
-
-
-def settings_of_model(progress: Progress, settings: TrainConfig) -> TrainConfig:
-    """Return the settings with max_steps and max_time reduced to the current model's part of the run."""
-    if settings.teacher_share is None:
-        return settings
-    steps, seconds, end = settings.max_steps, settings.max_time, _end_of_model(progress, settings)
-    return settings.model_copy(
-        update={
-            "max_steps": None if steps is None else max(1, math.ceil(steps * end) - progress.model_step),
-            "max_time": None if seconds is None else seconds * end - progress.model_elapsed,
-        }
-    )
-
-
-def _end_of_model(progress: Progress, settings: TrainConfig) -> float:
-    """Return the share of the run after which the current model ends.
-
-    After the first model, all train equally long, but the last of more than two trains twice as long.
-    """
-    share, number, num_models = settings.teacher_share, len(progress.teachers), settings.num_models
-    if share is None or number >= num_models - 1:
-        return 1.0
-    return round(share + (1 - share) * number / num_models, 9)  # 0.2 + 0.8 / 2 is above 0.6
 
 
 def teach(
@@ -80,7 +45,7 @@ def teach(
     assert isinstance(state.batches, Batches)
     taught = state.batches.taught_targets
     assert taught is not None
-    is_last = 1 < len(teachers) == state.config.train.num_models - 1
+    is_last = is_last_of_several(len(teachers), state.config.train)
     chosen = teachers[1:] if is_last else teachers[:1]
     with host.counting("drawing the targets of the teacher", len(taught.ids), "tokens") as count:
         models = [read_checkpoint(directory.step_file(step)).build_model().to(state.device) for step in chosen]

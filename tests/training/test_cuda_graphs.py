@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support.accelerator import Accelerator, on_cpu
-from support.helpers import RunCommand, small_config
+from support.helpers import CORPUS_TEXT, RunCommand, small_config
 from support.simulated_graph import give_graphs
 from torch import Tensor, nn
 
@@ -273,6 +273,20 @@ def test_a_whole_training_ends_the_same_with_repeated_steps(
             ours, others = (load_file(Path(folder) / file) for folder in ("on", name))
             assert all(torch.equal(ours[key].nan_to_num(), others[key].nan_to_num()) for key in ours), (name, file)
         assert (Path(name) / "samples.txt").read_text() == Path("on/samples.txt").read_text()
+
+
+def test_each_of_several_models_has_a_graph_of_its_own(accelerator: Accelerator, here: Path, run: RunCommand) -> None:
+    """The last one has another weight decay, and no dropout, than a graph of the others would repeat."""
+    graphs = give_graphs(accelerator)
+    Path("text.txt").write_text(CORPUS_TEXT[:600])
+    words = ["train.teacher_share=0.25", "train.num_models=3", "train.weight_decay=1", "model.dropout=0.2"]
+    words += ["model.num_blocks=1", "model.context_length=16", "train.sample_every=null", "data.source=text.txt"]
+    flags = [flag for word in words for flag in ("--set", word)]
+    for name, more in (("on", []), ("off", ["--set", "train.graph=off"])):
+        run("train", "--config", "smoke", "--device", "sim", "--max-steps", "8", "--out", name, *flags, *more, exits=0)
+    assert [graph.num_replays for graph in graphs][-5:] == [2 + 2, 2 + 2, 2 + 4, 57, 57]  # at last a sample, twice
+    ours, others = (load_file(f"{name}/checkpoints/step-00000008.safetensors") for name in ("on", "off"))
+    assert all(torch.equal(ours[key].nan_to_num(), others[key].nan_to_num()) for key in ours)
 
 
 def test_the_benchmark_of_gpus_times_graphs(accelerator: Accelerator) -> None:

@@ -22,15 +22,17 @@ from gpt_cli.common.host import Host
 from gpt_cli.config import TrainConfig
 from gpt_cli.errors import UsageError
 from gpt_cli.model import GPT
+from gpt_cli.model.dropout import Dropout
 from gpt_cli.text.token_files import TokensOnDisk
 from gpt_cli.tools.reports.run_record import read_record
 from gpt_cli.training import teachers
 from gpt_cli.training.batches import Batches, batches_of
 from gpt_cli.training.events import Stepped
+from gpt_cli.training.intervals import model_ends, settings_of_model
 from gpt_cli.training.loop import train
 from gpt_cli.training.lr_schedule import lr_multiplier
 from gpt_cli.training.taught_targets import BYTES_PER_TOKEN, CERTAIN, TaughtTargets
-from gpt_cli.training.teachers import mean_probabilities, model_ends, settings_of_model
+from gpt_cli.training.teachers import mean_probabilities
 
 START = Progress.at_the_start(1000, "", {})
 NO_SAMPLES = "train.sample_every=null"
@@ -60,7 +62,9 @@ def test_after_the_first_model_all_train_equally_long_and_the_last_twice_as_long
         if model_ends(progress, by_step):
             ends.append(step)
             progress = replace(progress, teachers=(*progress.teachers, step))
-        assert progress.model_step + (settings_of_model(progress, by_step).max_steps or 0) in (10, 20, 30, 50)
+        of_model = settings_of_model(progress, by_step)
+        assert progress.model_step + (of_model.max_steps or 0) in (10, 20, 30, 50)
+        assert of_model.weight_decay == pytest.approx(0.01 if step >= 30 else 0.1)  # what is drawn anew is not memorised
     assert ends == [10, 20, 30]
 
 
@@ -188,10 +192,13 @@ def test_the_first_model_teaches_all_but_the_last_which_learns_from_those(tmp_pa
     assert isinstance(run.state.batches, Batches)
     taught = run.state.batches.taught_targets
     assert taught is not None
-    tables = dict[int, tuple[np.ndarray | None, bool]]()
+    tables, dropouts = dict[int, tuple[np.ndarray | None, bool]](), dict[int, set[float]]()
     for _ in train(run):
         tables[run.progress.step] = taught.cumulative, taught.is_last
+        dropouts[run.progress.step] = {part.p for part in run.state.model.modules() if isinstance(part, Dropout)}
     assert run.progress.teachers == (2, 4, 6)
+    assert dropouts[6] == {config.model.dropout} != {0.0} == dropouts[10]
+    assert run.state.optimizer.adamw.weight_decay == pytest.approx(config.train.weight_decay / 10)
     assert list(run.directory.steps())[:3] == [2, 4, 6]
     lines = map(json.loads, run.directory.metrics.read_text().splitlines())
     assert [(line["step"], line["model"]) for line in lines] == [(2, 1), (4, 2), (6, 3), (8, 4), (10, 4)]
