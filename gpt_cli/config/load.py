@@ -103,7 +103,7 @@ def without_retired(content: Any, *, whole: bool = False) -> Any:
     """Return a config with today's keys instead of retired ones; `whole` says that gpt wrote it, with every key.
 
     If max_time is set, stop_at null becomes max_steps null; a `whole` config of an early version may lack stop_at,
-    which means null. num_teachers 0 or 1 becomes a teacher_share. stop_at, max_expansion and parallel are dropped.
+    which means null. stop_at, max_expansion and parallel are dropped.
     """
     if not isinstance(content, Mapping):
         return content
@@ -116,9 +116,6 @@ def without_retired(content: Any, *, whole: bool = False) -> Any:
     data.pop("max_expansion", None)
     train.pop("stop_at", None)
     train.pop("parallel", None)
-    if (teachers := str(train.get("num_teachers"))) in ("0", "1"):  # of a third of the steps
-        train["teacher_share"] = None if teachers == "0" else 1 / 3
-        del train["num_teachers"]
     return sections
 
 

@@ -314,9 +314,6 @@ def test_retired_keys_load_with_what_they_meant(tmp_path: Path) -> None:
     for parallel in ("auto", "replicate", "shard"):  # which decided where weights were, not what they became
         file.write_text(both.replace("  log_every:", f"  parallel: {parallel}\n  log_every:"))
         assert read_run_config(file) == read_config(str(file)) == Config().changed(train={"max_time": 60.0})
-    for num_teachers, share in ((0, None), (1, 1 / 3)):
-        file.write_text(re.sub("teacher_share: .*\n", f"num_teachers: {num_teachers}\n", both))
-        assert read_run_config(file).train.teacher_share == share
 
 
 def test_a_run_has_an_end() -> None:
