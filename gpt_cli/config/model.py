@@ -97,8 +97,7 @@ class ModelConfig(Section):
         default="pre", description="pre normalises the input of each residual branch, post the sum after it"
     )
     parallel_branches: Switch = Field(
-        default=False,
-        description="whether attention and feed-forward both read the input of the block, as in GPT-NeoX",
+        default=False, description="whether attention and feed-forward both read the input of the block, as in GPT-NeoX"
     )
     activation: Literal["gelu", "gelu_tanh", "relu", "relu2", "swiglu", "geglu"] = Field(
         default="gelu",

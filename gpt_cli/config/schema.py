@@ -146,8 +146,7 @@ class TrainConfig(Section):
         default=0.02, gt=0, le=100, description="peak learning rate of Muon"
     )
     warmup_steps: Annotated[int, Field(ge=0, le=2**31 - 1), Whole, LEARNING] = Field(
-        default=100,
-        description="steps in which the learning rate rises linearly, at most half of the run",
+        default=100, description="steps in which the learning rate rises linearly, at most half of the run"
     )
     schedule: Annotated[Literal["linear", "cosine", "stable"], LEARNING] = Field(
         default="linear",

@@ -148,12 +148,7 @@ def resolve(config: Config, notice: Notify, *sources: Config | None) -> Config:
 
 
 def _state(
-    start: Start,
-    config: Config,
-    text: EncodedText,
-    initial_weights: InitialWeights | None,
-    host: Host,
-    ranks: Ranks,
+    start: Start, config: Config, text: EncodedText, initial_weights: InitialWeights | None, host: Host, ranks: Ranks
 ) -> TrainingState:
     """Return the state to train from, after all ranks have agreed on config, step, text and tokenizer."""
     if isinstance(text.ids, Examples):  # what the settings meant for this text is stored with the run

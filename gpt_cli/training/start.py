@@ -27,14 +27,7 @@ from gpt_cli.training.auto_config.rules import Choice
 from gpt_cli.training.events import Finished
 from gpt_cli.training.init_from import Initial
 from gpt_cli.training.request import AutoRun, FineTuning, NewRun, Plan, Resume, require_run
-from gpt_cli.training.resume import (
-    config_to_resume,
-    ended_before,
-    is_best_of_run,
-    is_missing,
-    other_text,
-    text_problem,
-)
+from gpt_cli.training.resume import config_to_resume, ended_before, is_best_of_run, is_missing, other_text, text_problem
 
 _FEWEST_NAMES, _LONGEST_NAME = 20, 40  # lines of a list, and characters of a line
 

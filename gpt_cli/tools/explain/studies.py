@@ -112,10 +112,7 @@ def mask() -> Explanation:
     other[-1] = x[0]
     changed = torch.stack([(a - b)[:-1].abs().amax(-1) for a, b in zip(forms(other), (before, zeroed), strict=False)])
     sums = torch.stack([before.sum(-1), zeroed.sum(-1)])
-    rows = [
-        Note("before_softmax", "masked before softmax"),
-        Note("not_renormalised", "masked after, not renormalised"),
-    ]
+    rows = [Note("before_softmax", "masked before softmax"), Note("not_renormalised", "masked after, not renormalised")]
     said = f"Masking before softmax and renormalising after it differ by at most {difference:.1e}."
     same = Note("mask_same", said, {"difference": difference})
     said = (

@@ -28,10 +28,7 @@ _FEW = 2**18  # this many numbers of two bytes still make a file below a megabyt
 
 
 def encode_dump(
-    dump: AttentionDump,
-    ending: str,
-    notice: Notify = ignored,
-    count: Callable[[int], object] = lambda _: None,
+    dump: AttentionDump, ending: str, notice: Notify = ignored, count: Callable[[int], object] = lambda _: None
 ) -> Iterator[bytes]:
     """Encode `dump` as a file of the format `ending`, such as .csv: yield JSON and CSV in pieces, others in one piece.
 

@@ -82,11 +82,7 @@ class TokensRequest(Request):
         description="byte, or a published vocabulary such as gpt2 or cl100k_base, instead of that of a run.",
     )
 
-    exclusive = (
-        ("text", "prompt", "prompt_file"),
-        ("prompt", "prompt_file"),
-        ("tokenizer", "run", "checkpoint"),
-    )
+    exclusive = (("text", "prompt", "prompt_file"), ("prompt", "prompt_file"), ("tokenizer", "run", "checkpoint"))
 
 
 class ToInspect(NamedTuple):
@@ -263,8 +259,7 @@ class ReadingRequest(PromptRequest):
     """Base class of requests for a report on a model that reads a prompt or a text."""
 
     data: Annotated[NamedPaths, Flag("SOURCE", offers="texts")] = Field(
-        default=EMPTY,
-        description="The text that the model reads. Repeatable. Default: the validation text of the run.",
+        default=EMPTY, description="The text that the model reads. Repeatable. Default: the validation text of the run."
     )
     max_tokens: MaxTokens = None
     run: WhichRun = NONE
@@ -273,11 +268,7 @@ class ReadingRequest(PromptRequest):
     truncate: Truncate = False
     device: Device = None
     threads: Threads = None
-    exclusive = (
-        *PromptRequest.exclusive,
-        ("prompt", "data", "max_tokens"),
-        ("prompt_file", "data", "max_tokens"),
-    )
+    exclusive = (*PromptRequest.exclusive, ("prompt", "data", "max_tokens"), ("prompt_file", "data", "max_tokens"))
 
     @property
     def film(self) -> str:

@@ -101,8 +101,7 @@ _FILM = _scripts("film", "words film")
 _GRID_OF_LENS, _GRID_OF_PATCHES = _scripts("grids", "words grid lens"), _scripts("grids", "words grid patch")
 
 ATTENTION = PageParts(
-    "attention",
-    (*_VIEWS, *_SCATTER, *_GRID_OF_LENS, *_FILM, *_scripts("attention", "words packed packed_writes page")),
+    "attention", (*_VIEWS, *_SCATTER, *_GRID_OF_LENS, *_FILM, *_scripts("attention", "words packed packed_writes page"))
 )
 HANDOUT = PageParts("handout", _scripts("handout", "words page"))
 HEADS = PageParts("heads", ("attention_views/words.js", *_SCATTER, *_FILM, *_scripts("heads", "words page")))

@@ -59,8 +59,7 @@ class HeadsRequest(ReadingRequest):
         "Default: a table in the terminal.",
     )
     dtype: Literal["auto", "float32", "bfloat16"] | None = Field(
-        default=None,
-        description="For ‹ablate›: auto, float32 or bfloat16. Default: auto. Scores are in float32.",
+        default=None, description="For ‹ablate›: auto, float32 or bfloat16. Default: auto. Scores are in float32."
     )
 
     def misfits(self) -> Iterator[Misfit]:

@@ -45,10 +45,7 @@ HEADINGS = {
 }
 _BY_STEP = {"previous_token": "previous", "duplicate_token": "duplicate", "first_token": "first token"}
 _UNITS = {"entropy": "nats", "mean_distance": "tokens"}
-_TITLES = {
-    ("layer", "head"): "loss change without it (nats)",
-    ("layer",): "loss change without the layer (nats)",
-}
+_TITLES = {("layer", "head"): "loss change without it (nats)", ("layer",): "loss change without the layer (nats)"}
 _NUM_NAMED = 3  # heads of a panel by step that have a colour and a name
 _LEAST = 0.1  # the share that a head must reach for that
 _STROKES = ("-", "--", ":")  # more heads than colours have other strokes

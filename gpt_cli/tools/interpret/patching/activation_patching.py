@@ -204,12 +204,7 @@ def _later(recorded: Activations, x: Tensor, *, only_last: bool) -> Tensor:
 
 
 def estimated(
-    model: GPT,
-    clean: Recorded,
-    task: Task,
-    layers: Sequence[int],
-    chosen: Sequence[Unit],
-    positions: Positions,
+    model: GPT, clean: Recorded, task: Task, layers: Sequence[int], chosen: Sequence[Unit], positions: Positions
 ) -> Tensor:
     """Estimate the changes that `exact` measures, [layers, units, positions], as (clean - corrupt) · gradient.
 
