@@ -103,6 +103,7 @@ time.sleep(60 * (part == "training"))
 """
 
 
+@pytest.mark.long
 def test_cuda_reports_what_fails_and_tries_it_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "COMMAND", (sys.executable, "-S", "-c", ANSWERING))
     monkeypatch.setitem(cuda.PARTS, "training", replace(cuda.PARTS["training"], seconds=2))

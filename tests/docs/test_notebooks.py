@@ -13,7 +13,6 @@ import nbclient
 import nbformat
 import pytest
 from support.documents import DOCS
-from support.faults import SCALE
 
 LESSON, CIRCUIT = ("lesson.md", "lesson.zh-CN.md"), ("circuit.md", "circuit.zh-CN.md")
 
@@ -70,7 +69,8 @@ def test_both_notebooks_of_the_lesson_have_the_same_code(make: ModuleType) -> No
     assert code == [source.replace(', language="zh"', "") for source in chinese]
 
 
-@pytest.mark.parametrize("page", LESSON[:1] if SCALE < 1 else LESSON)
+@pytest.mark.long
+@pytest.mark.parametrize("page", LESSON)
 def test_each_cell_runs_offline_and_shows_its_result(page: str, make: ModuleType, tmp_path: Path) -> None:
     quickly = 'progress=True, max_steps=4, settings={"train.batch_size": 2, "data.validation_tokens": 2048}'
     notebook = execute(page, make, tmp_path, **{"progress=True": quickly})

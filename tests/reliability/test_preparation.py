@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from support.faults import (
     RESUME,
-    SCALE,
     START,
     Fault,
     KilledError,
@@ -136,12 +135,10 @@ print(num_ids)
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells how large a process is")
 def test_a_text_ten_times_as_large_as_the_memory_is_prepared(here: Path) -> None:
-    """At full scale with the sizes of the program, else with all of them smaller."""
-    full = SCALE >= 1
-    limit = 400 * 10**6 + 15 * 10**6 * len(os.sched_getaffinity(0)) if full else 18 * 10**6
-    block = 2**20 if full else 2**15
+    limit = 400 * 10**6 + 15 * 10**6 * len(os.sched_getaffinity(0))
     (here / "texts").mkdir()
     paragraph = "今天天气很好，The weather is fine today.🙂\n"
     # one document as large as the limit, and links to it, which count as files of their own
@@ -149,6 +146,6 @@ def test_a_text_ten_times_as_large_as_the_memory_is_prepared(here: Path) -> None
     for number in range(1, 10):
         os.link("texts/0.txt", f"texts/{number}.txt")
     environment = os.environ | {"XDG_CACHE_HOME": str(here / "cache"), "MALLOC_ARENA_MAX": "1"}
-    command = [sys.executable, "-c", _LIMITED, str(limit), str(block)]
+    command = [sys.executable, "-c", _LIMITED, str(limit), str(2**20)]
     ended = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert ended.returncode == 0, ended.stderr
