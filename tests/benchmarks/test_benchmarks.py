@@ -68,6 +68,7 @@ def test_auto_goes_on_where_it_was_stopped(bench: Bench, monkeypatch: pytest.Mon
     assert bench(command)[-1] == "| a | 3 | 3.000 | 1.500 of 1 | 4.000 | 1.500 | not run | 0.0% |"
 
 
+@pytest.mark.long
 def test_auto_trains_so_many_steps(bench: Bench) -> None:
     sizes = {"d_model": 16, "num_heads": 2, "num_blocks": 1, "context_length": 16}
     config = validate({"model": sizes, "tokenizer": {"kind": "char"}}, "x")

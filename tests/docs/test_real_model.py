@@ -45,6 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_every_command_of_the_page_runs_on_random_models(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     english, chinese = (commands(DOCS / page) for page in ("real-model.md", "real-model.zh-CN.md"))
