@@ -151,6 +151,7 @@ class TrainingState:
                 parameter.copy_(initial)
         elapsed = self.progress.elapsed
         self.progress = replace(self.progress, teachers=teachers, model_elapsed=elapsed, smoothed_loss=None)
+        del self.optimizer  # whose memory the next one takes
         self.optimizer = _new_optimizer(self.model, self.layout, self.progress, self.config.train)
 
     def compile_blocks(self, compiled: bool) -> None:
