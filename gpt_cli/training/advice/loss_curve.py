@@ -191,7 +191,8 @@ class Curve:
             f"the validation loss has turned: {best.validation_loss:.3f} at step {best.step:,}, {above:.3f} worse now, "
             "while the training loss falls; Ctrl-C keeps the best weights"
         )
-        flags = [] if self._config.train.patience else ["‹train.patience=3›"]
+        settings = self._config.train
+        flags = [] if settings.patience or settings.num_teachers else ["‹train.patience=3›"]
         yield Advice("turned", sentence, " or ".join([*flags, *self._against_memory()]) or MORE_TEXT, degree=above)
 
     def _plateau(self) -> Iterator[Advice]:
@@ -269,6 +270,6 @@ class Curve:
         return min(self._evaluations, key=lambda point: point.validation_loss)
 
     def _against_memory(self) -> list[str]:
-        """Return a list with a flag that raises dropout against memorising; [] if dropout is above 0.2 already."""
-        dropout = self._config.model.dropout
-        return [f"‹model.dropout={dropout + 0.1:g}›"] if dropout <= 0.2 else []
+        """Return a list with a flag that raises dropout; [] if it is above 0.2, or if the last model has none."""
+        dropout, is_used = self._config.model.dropout, self._config.train.num_teachers < 2
+        return [f"‹model.dropout={dropout + 0.1:g}›"] if dropout <= 0.2 and is_used else []

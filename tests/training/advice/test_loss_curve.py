@@ -128,6 +128,8 @@ def test_a_run_that_continues_hears_nothing_twice() -> None:
         (["train.patience=20"], "--set model.dropout=0.2"),
         (["model.dropout=0"], "--set train.patience=3 or --set model.dropout=0.1"),
         (["model.dropout=0.4"], "--set train.patience=3"),
+        (["train.teacher_share=0.1"], "--set model.dropout=0.2"),  # patience would end the first model
+        (["train.teacher_share=0.1", "train.num_models=3"], as_flags(MORE_TEXT)),  # the last trains without dropout
     ],
 )
 def test_the_flags_against_learning_by_heart_are_those_that_are_left(settings: list[str], flags: str) -> None:
