@@ -217,7 +217,8 @@ def _spaced(ids: Ids, target: ToEvaluate, request: EvaluateRequest) -> tuple[Seq
     """Return parts of the ids, about --max-tokens in all, and one array: the first id, then each part's predicted ids.
 
     Runs with one tokenizer read the same parts, each as long as the longest window of all runs; with --stride, which
-    advances within a part, the only part is the beginning. Without --max-tokens, or if tokenizers differ, it is all.
+    advances within a part, the only part is the beginning of the text. Without --max-tokens, or if tokenizers differ,
+    the only part is the whole text.
     """
     if request.max_tokens is None or not target.one_tokenizer:
         return [ids], ids

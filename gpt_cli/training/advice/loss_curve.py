@@ -270,6 +270,6 @@ class Curve:
         return min(self._evaluations, key=lambda point: point.validation_loss)
 
     def _against_memory(self) -> list[str]:
-        """Return a list with a flag that raises dropout; [] if it is above 0.2, or if the last model has none."""
+        """Return a list with a flag that raises dropout; [] if it is above 0.2, or if several models train."""
         dropout, is_used = self._config.model.dropout, self._config.train.num_teachers < 2
         return [f"‹model.dropout={dropout + 0.1:g}›"] if dropout <= 0.2 and is_used else []
