@@ -158,7 +158,7 @@ def compute_gradient(state: TrainingState, sent: StepInputs, watch: Callable[[],
     micro_batches, dtype = state.layout.micro_batches(num_micro_batches), state.config.train.dtype
     # weights are cast for all micro-batches once; a cast that torch 2.10 makes without gradients would have none later
     with autocast(state.device, dtype, enabled=False), contextlib.ExitStack() as stack:
-        if len(micro_batches) > 1:
+        if len(micro_batches) > 1 and state.shares_matrices:
             stack.enter_context(state.model.shared_matrices(None if dtype == "float32" else product_dtype(dtype)))
         _add_up(state, sent, losses, micro_batches, watch)
     state.layout.sum_gradients()

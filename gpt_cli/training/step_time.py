@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
 from gpt_cli.common.host import Host, Notify
@@ -56,6 +57,7 @@ def _seconds_if_soon_over(state: TrainingState, warn: Notify) -> float | None:
     messages: list[str] = []
     if is_over(_MOST_BY_GRAPH * COMPILE_FROM_SECONDS):
         choose_kernels(state, messages.append)
+        seconds = _choose_sharing(state)
         seconds = record_step(state, messages.append) or seconds
         if is_over(COMPILE_FROM_SECONDS):
             for message in messages:
@@ -72,7 +74,7 @@ def _time_step(state: TrainingState, warn: Notify, *, must_compile: bool) -> flo
             # torch's compiler would have float32 computed with fewer bits
             warnings.filterwarnings("ignore", "TensorFloat32")
             choose_kernels(state, warn)  # before blocks are compiled
-            return time_step(state)
+            return _choose_sharing(state)
     except Exception as error:
         if state.config.train.compile == "off" or not type(error).__module__.startswith("torch._"):
             raise
@@ -82,4 +84,19 @@ def _time_step(state: TrainingState, warn: Notify, *, must_compile: bool) -> flo
     warn(f"{sentence}; training without{', not bit-exact from here on' if state.progress.step else ''}")
     state.compile_blocks(False)
     choose_kernels(state, warn)
-    return time_step(state)
+    return _choose_sharing(state)
+
+
+def _choose_sharing(state: TrainingState) -> float:
+    """Return the seconds of a step, whose micro-batches share casts of weights if that takes less time, same bits.
+
+    Only an accelerator tries both; processors were measured (note 0070).
+    """
+    if state.reads_at_once or state.config.train.num_micro_batches == 1:
+        return time_step(state)
+    seconds = {True: math.inf, False: math.inf}
+    for shares in (True, False, False, True):
+        state.shares_matrices = shares
+        seconds[shares] = min(seconds[shares], time_step(state))
+    state.shares_matrices = seconds[True] <= seconds[False]
+    return min(seconds.values())
