@@ -41,19 +41,17 @@ _SLOW_FOLDERS = frozenset({"reliability", "loggers", "pages", "docs", "distribut
 # the files that take longest begin, so that no process is left with one at the end
 _LONGEST = (
     "docs/test_commands.py",
-    "cli/test_train.py",
     "distributed/test_equal.py",
-    "tools/pages/model/test_writing.py",
-    "training/test_cuda_graphs.py",
     "reliability/test_kills.py",
-    "tools/bench/test_device_check.py",
-    "tools/interpret/patching/test_activation_patching.py",
+    "reliability/test_strangers_audited.py",
+    "devices/test_training.py",
+    "cli/test_train.py",
+    "training/test_cuda_graphs.py",
+    "tools/pages/model/test_writing.py",
+    "cli/test_signals.py",
+    "reliability/test_strangers_memory.py",
+    "training/test_init_from.py",
     "tools/pages/model/test_engine.py",
-    "tools/loggers/test_processes.py",
-    "cli/test_completion.py",
-    "docs/test_forms.py",
-    "training/test_loop.py",
-    "docs/test_notebooks.py",
     "cli/test_sweep.py",
 )
 _COUNTS = pytest.StashKey[dict[str, int]]()
