@@ -167,6 +167,8 @@ def test_still_more_time_buys_several_models_of_characters_that_teach_the_last()
     assert (
         "8 models, the first of which trains for 2% of the run and teaches the next 6, which teach" in eight.reasons[3]
     )
+    assert eight.reasons[3].endswith("hence dropout 0.1 and weight decay 1 for all models but the last")
+    assert two.reasons[3].endswith("hence dropout 0.1 and weight decay 1")
     assert {choice.config.train.ema_decay for choice in (two, four, eight)} == {0.98}
     assert eight.config.train.warmup_steps == two.config.train.warmup_steps == 18
     assert chosen(text, 600, train={"num_models": 5}).num_steps == 810
