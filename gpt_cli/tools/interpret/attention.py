@@ -219,8 +219,8 @@ def with_heads(
 ) -> AttentionDump:
     """Return `dump` with layer predictions, head scores and, if a page can hold them, the tokens that heads promote.
 
-    `count` receives numbers of tokens: first those that `score_heads` counts, then, after each head, the dump's number
-    of tokens. Raises CheckpointError if the model computes numbers that are not finite.
+    `count` receives the number of tokens done since its last call: first while `score_heads` runs, then, for each head
+    whose promoted tokens are found, len(dump.tokens). Raises CheckpointError if the model computes NaN or inf.
     """
     chosen: dict[str, Any] = {"layers": dump.layers, "heads": dump.heads}
     ids, end_of_text = np.array(dump.token_ids), tokenizer.end_of_text

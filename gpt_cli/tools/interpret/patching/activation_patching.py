@@ -62,7 +62,7 @@ def measure_patches(
 ) -> PatchMeasurement:
     """Measure the metric on both prompts of each task, and its change by each patch; CheckpointError for NaN or inf.
 
-    A patch replaces a unit in `chosen` of a layer in `target`, or the edge in `target`, at one of `positions`.
+    At one of `positions`, a patch replaces `target.edge`, if set, or else a `chosen` unit of one of `target.layers`.
     """
     model, metrics, changes, estimates = loaded.model, list[list[float]](), list[np.ndarray](), list[np.ndarray]()
     for task in tasks:

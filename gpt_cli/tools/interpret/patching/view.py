@@ -201,9 +201,9 @@ def shares_by_unit(finding: Finding, kind: str) -> Figure:
 
 
 def best_place(finding: Finding, kind: str) -> str:
-    """Return the name of a part's layer or head with the largest absolute share, and the share; a dash if all are NaN.
+    """Return the layer or head of `kind` with the largest |share|, and the share: "L0 H1 0.85"; "-" if all are NaN.
 
-    For the residual stream, return the first layer that recovers half, if any, as the last layer always recovers all.
+    For the residual stream, return the first layer that recovers half, or "-" if none does: the last recovers all.
     """
     shares = shares_by_unit(finding, kind)
     best = farthest(shares, 1)
