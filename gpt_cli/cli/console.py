@@ -56,10 +56,10 @@ def prepare_streams() -> None:
 
 
 class Patient:
-    """Wrapper of a text stream that waits for a slow reader, such as a pager; after `hurry`, at most a second a write.
+    """Wrapper of a text stream whose writes wait for a slow reader, such as a pager.
 
-    After a write has timed out, later writes do not wait. If the reader is gone or the disk is full, text is lost
-    without an error.
+    After `hurry`, each write waits at most one second; once a write has timed out, later writes do not wait. If the
+    reader is gone or the disk is full, text is lost without an error.
     """
 
     def __init__(self, stream: TextIO):

@@ -123,10 +123,10 @@ def _blocks_of(
 
 
 def text_field_of(sample: Sequence[Record], text_field: str, remarks: Remarks) -> str:
-    """Return the name of the text field: `text_field` or, if that is the default and missing, the only long field.
+    """Return the text field's name: `text_field`, or the only long field if `text_field` is the default and missing.
 
-    A field of lists of lines counts only if it is the longest field. If no field is the text, raises DataError that
-    lists the fields with text, the longest first.
+    A long field whose values are lists of lines is ignored unless it is the longest. If no field can be the text,
+    raises DataError, which lists the fields that contain text, the longest first.
     """
     if not sample or any(isinstance(_field(record, text_field), str) for record in sample):
         return text_field

@@ -18,12 +18,12 @@ _SHARED = ("words.js", "shell.js")
 
 @dataclass(frozen=True)
 class PageParts:
-    """Files that a kind of page adds to the frame `shell.html`: `header.html`, `main.html` of `folder`, and `scripts`.
+    """Files that a kind of page adds to the frame `shell.html`; all paths are below `pages/`.
 
-    Scripts are paths below `pages/`, in order; the `page.css` of each script's folder is added too. A `words.js` adds
-    the page's texts, such as `title`, in two languages to the constant WORDS. The last script calls `start` with a
-    function that shows the page's content. A marker such as {{attention_views/map.html}} in `main.html` includes that
-    file. The files of `worker`, also below `pages/`, are joined to one script, whose text is the constant WORKER.
+    `folder` contains `header.html` and `main.html`, in which a marker such as {{attention_views/map.html}} includes
+    that file. `scripts` run in order, and each script's folder adds its `page.css`. Scripts named `words.js` add texts,
+    such as `title`, in two languages to the JavaScript constant WORDS. The last script calls `start` with a function
+    that shows the page's content. The files in `worker` are joined to one script, whose text is the constant WORKER.
     """
 
     folder: str
