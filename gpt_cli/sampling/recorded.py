@@ -15,6 +15,7 @@ from gpt_cli.sampling.kv_cache import Cache, DecodeStep
 from gpt_cli.sampling.next_token import CpuDraws, Draw, draw_next, to_draws
 
 TRIAL_TOKENS = 8  # a trial takes about as long as so many tokens
+_OTHER_NUMBERS = "because it gives other numbers"
 # nats between log probabilities of sums in other orders
 _TOLERANCE = {torch.bfloat16: 0.1, torch.float32: 1e-3, torch.float64: 1e-9}
 
@@ -50,11 +51,12 @@ class RecordedDraws:
     """Sampler that draws tokens on the GPU: a CUDA graph runs the model on the last tokens and draws the next ones.
 
     The CPU launches each step before it reads the tokens of the previous step, so the GPU never waits. A step with a
-    full sequence (`Decoder.is_full`) runs without the graph; if a cache grows, the graph is recorded again.
+    full sequence (`Decoder.is_full`) runs without the graph; if a cache grows, the graph is recorded again. A graph
+    is used once it gives the numbers of a later step than its own, in less time; otherwise no step uses one any more.
     """
 
     @torch.inference_mode()
-    def __init__(self, cpu_draws: CpuDraws, num_tokens: int):
+    def __init__(self, cpu_draws: CpuDraws, num_tokens: int, refuse: Notify):
         self._decoder = decoder = cpu_draws.decoder
         self._parameters, self._where, self._device = cpu_draws.parameters, cpu_draws.where, decoder.device
         self._step = 0  # counted from here
@@ -72,6 +74,7 @@ class RecordedDraws:
         self._drawn = torch.zeros(4, num_rows, dtype=torch.float64, device=self._device)
         self._last_position = decoder.end + num_tokens if decoder.positions is None else len(decoder.positions) - 1
         self._graph: Graph | None = None
+        self._records, self._is_proven, self._refuse = True, False, refuse
         self._rotations: Tensor | None = None
         if decoder.rotary is not None:
             rotations = decoder.rotary.at(torch.arange(self._last_position + 1)).to(decoder.plain_dtype)
@@ -89,17 +92,10 @@ class RecordedDraws:
         before = self._numbers.clone(), self._seen.clone()
         if error := self._record():
             raise error
-        assert self._graph is not None
-        computed, seconds = self._drawn.clone(), 0.0
-        for _ in range(2):  # the first replay takes longer
-            self._numbers.copy_(before[0])
-            self._seen.copy_(before[1])
-            synchronize(self._device)
-            started = time.perf_counter()
-            self._graph.replay()
-            synchronize(self._device)
-            seconds = time.perf_counter() - started
-        return (self._drawn.cpu(), seconds) if torch.equal(self._drawn, computed) else None
+        self._numbers.copy_(before[0])
+        self._seen.copy_(before[1])
+        agrees, seconds, _ = self._try()
+        return (self._drawn.cpu(), seconds) if agrees else None
 
     @torch.inference_mode()
     def begin(self, tokens: Sequence[int]) -> None:
@@ -138,12 +134,52 @@ class RecordedDraws:
     def _launch(self) -> None:
         self._decoder.make_room()
         self._refresh()
-        if self._graph is not None and self._num_slots == self._slots_by_reach():
+        if not self._records:
+            self._compute()
+        elif self._graph is None or self._num_slots != self._slots_by_reach():
+            if error := self._record():
+                self._stop_recording(recording_failure(error))
+        elif self._is_proven:
             self._graph.replay()
         else:
-            self._record()  # if that fails, the next step tries again
+            self._prove()
         self._decoder.end += 1
         self._copy_to_host()
+
+    def _prove(self) -> None:
+        """Compute one step, and decide whether later steps use the graph."""
+        try:
+            agrees, seconds, plain_seconds = self._try()
+        except RuntimeError as error:  # if memory is too small for a second copy of the caches
+            self._stop_recording(recording_failure(error))
+            self._compute()
+            return
+        self._is_proven = agrees and seconds < plain_seconds
+        if not self._is_proven:
+            self._stop_recording(None if agrees else _OTHER_NUMBERS)
+
+    def _try(self) -> tuple[bool, float, float]:
+        """Compute one step by two replays, then without; return whether both agree, and the seconds of both."""
+        assert self._graph is not None
+        changing = [self._numbers, self._seen, *(layer.cache.slots for layer in self._decoder.layers)]
+        before = [tensor.clone() for tensor in changing]
+        results, seconds = list[Tensor](), list[float]()
+        for compute in (self._graph.replay, self._graph.replay, self._compute):  # the first replay takes longer
+            for tensor, old in zip(changing, before, strict=True):
+                tensor.copy_(old)
+            synchronize(self._device)
+            started = time.perf_counter()
+            compute()
+            synchronize(self._device)
+            seconds.append(time.perf_counter() - started)
+            results.append(torch.cat((self._drawn.flatten(), self._numbers.double())))
+        return torch.equal(results[1], results[2]), seconds[1], seconds[2]
+
+    def _stop_recording(self, reason: str | None) -> None:
+        """Compute all later steps without a graph; `reason` is None if a graph is merely slower."""
+        self._graph, self._records = None, False
+        if reason is not None:
+            self._refuse(reason)
 
     def _copy_to_host(self) -> None:
         """Start to copy the drawn tokens to the host; an event marks the end of the copy, for which `_read` waits."""
@@ -164,7 +200,7 @@ class RecordedDraws:
 
     def _record(self) -> RuntimeError | None:
         """Compute one step, then record the same work as a graph for later steps; return the error if that fails."""
-        self._graph = None  # frees memory that the new one may take
+        self._graph, self._is_proven = None, False  # which frees memory that the new one may take
         with beside(self._device):
             self._compute()
             try:
@@ -209,10 +245,14 @@ def recorded_draws(cpu_draws: CpuDraws, num_tokens: int, warn: Notify) -> tuple[
     RecordedDraws, for up to `num_tokens` tokens, is better if it is faster and draws the same. If it fails or draws
     other tokens, `warn` receives the reason.
     """
-    recorded, outcome, device = None, None, cpu_draws.decoder.device
-    reason = "because it gives other numbers"
+    recorded, outcome, reason = None, None, _OTHER_NUMBERS
+
+    def refuse(reason: str) -> None:
+        device = cpu_draws.decoder.device
+        warn(f"{device} cannot repeat a recorded token, {reason}; computing each token anew, with the same result")
+
     try:
-        recorded = RecordedDraws(cpu_draws, num_tokens)
+        recorded = RecordedDraws(cpu_draws, num_tokens, refuse)
         outcome = recorded.trial(cpu_draws.tokens)
     except RuntimeError as error:
         reason = recording_failure(error)
@@ -220,7 +260,7 @@ def recorded_draws(cpu_draws: CpuDraws, num_tokens: int, warn: Notify) -> tuple[
     expected = cpu_draws.next()
     seconds = time.perf_counter() - started
     if recorded is None or outcome is None or not _agree(outcome[0], expected, _TOLERANCE[cpu_draws.decoder.dtype]):
-        warn(f"{device} cannot repeat a recorded token, {reason}; computing each token anew, with the same result")
+        refuse(reason)
         return cpu_draws, expected
     if outcome[1] >= seconds:
         return cpu_draws, expected

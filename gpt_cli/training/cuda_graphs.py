@@ -13,7 +13,15 @@ import torch
 from torch import Tensor
 
 from gpt_cli.common.host import Notify
-from gpt_cli.common.machine.devices import Graph, beside, new_graph, recording_failure, supports, to_device
+from gpt_cli.common.machine.devices import (
+    Graph,
+    beside,
+    new_graph,
+    recording_failure,
+    supports,
+    synchronize,
+    to_device,
+)
 from gpt_cli.model.dropout import drop_keys, key_halves
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import StepInputs, clipped_gradient
@@ -33,7 +41,7 @@ class WholeStep:
     def __init__(self, state: TrainingState):
         # a reference in both directions would keep the memory of a training that is over until the collector comes
         self.state: TrainingState = weakref.proxy(state)
-        self.seconds = 0.0  # of a step, once it is recorded
+        self.seconds = 0.0  # of a replayed step, if a graph is used
         self._graph: Graph | None = None
         self._recorded = torch.empty(0)  # where the graph leaves loss and norm
         parts = self._parts(state.progress.step, 1.0)
@@ -72,10 +80,10 @@ class WholeStep:
         return loss_and_norm
 
     def record(self) -> str | None:
-        """Record a CUDA graph that all later calls replay; return None, or the reason why no graph can be used.
+        """Record a CUDA graph for later calls to replay; return None, or the reason why no graph can be used.
 
         The graph is used only if its replay of a step at another learning rate gives the numbers of that step without
-        a graph. The training state is restored.
+        a graph, and takes no longer. The training state is restored.
         """
         step, changing = self.state.progress.step, self.state.optimizer.changing()
         before: list[Tensor] = []
@@ -86,7 +94,11 @@ class WholeStep:
 
         def take(number: int) -> _Taken:
             restore()
+            synchronize(self.state.device)
+            started = time.perf_counter()
             outcome = self(step + number, 1.0 - number / 2)
+            synchronize(self.state.device)
+            self.seconds = time.perf_counter() - started
             bits = torch.stack([tensor.view(torch.int32).sum() for tensor in changing])
             changes = [torch.linalg.vector_norm(tensor - old) for tensor, old in zip(changing, before, strict=True)]
             return _Taken(torch.cat((outcome.view(torch.int32), bits)), torch.cat((outcome, torch.stack(changes))))
@@ -97,6 +109,7 @@ class WholeStep:
             # autograd keeps the stream of a step, so the first steps run where the recorded one does
             with beside(self.state.device):
                 _, expected, again = take(0), take(1), take(1)  # the first one warms up
+                plain_seconds = self.seconds
                 restore()
                 self._send(step, 1.0)
                 graph, recording = new_graph(self.state.device)
@@ -106,9 +119,9 @@ class WholeStep:
             if not take(1).repeats(expected, again):
                 self._graph = None
                 return "because it gives other numbers"
-            started = time.perf_counter()
-            self(step + 1, 0.5).tolist()
-            self.seconds = time.perf_counter() - started
+            take(1)  # the first replay takes longer
+            if self.seconds > plain_seconds:
+                self._graph, self.seconds = None, 0.0
         except RuntimeError as error:
             self._graph = None
             return recording_failure(error)
@@ -148,4 +161,4 @@ def record_step(state: TrainingState, warn: Notify) -> float | None:
     if reason := step.record():
         warn(f"{state.device} cannot repeat a recorded step, {reason}; computing each step anew, with the same result")
         return None
-    return step.seconds
+    return step.seconds or None

@@ -10,13 +10,22 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from gpt_cli.common.host import Notify
-from gpt_cli.common.machine.devices import autocast, free_memory, product_dtype, supports, synchronize
+from gpt_cli.common.machine.devices import (
+    autocast,
+    beside,
+    free_memory,
+    new_graph,
+    product_dtype,
+    supports,
+    synchronize,
+)
 from gpt_cli.model.attention import Kernel, attend, causal_bias
-from gpt_cli.model.dropout import ToDraw
+from gpt_cli.model.dropout import ToDraw, drop_keys, key_halves
 from gpt_cli.training.batches import PackedBatches
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.validation import cross_entropy
@@ -76,9 +85,10 @@ def _choose(
 
     Without `possible`, no trial runs. `form` (triton or compiled) is the function's name in the record and in warnings.
     """
-    begins, progress = not state.progress.step, state.progress
-    used, chosen = not begins and part in progress.environment, None
-    if possible and (begins or used) and state.ranks.size == 1 and supports(state.device, "graphs"):
+    progress, graphs = state.progress, supports(state.device, "graphs")
+    begins = not progress.step and state.config.train.graph != "off"  # a trial times what a graph would replay
+    used, chosen = bool(progress.step) and part in progress.environment, None
+    if possible and (begins or used) and state.ranks.size == 1 and graphs:
         with contextlib.suppress(Exception):  # whatever Triton, the compiler or the driver raise
             candidate, agrees, plain_seconds, seconds = trial()
             if agrees and (used or plain_seconds >= _FASTER * seconds):
@@ -103,7 +113,8 @@ def compare_with_plain(
     drawn = (torch.randn(B, T, H, K, generator=generator).to(device, product_dtype(dtype)) for _ in range(4))
     *inputs, gradient = (each.transpose(1, 2) for each in drawn)  # the layout of projections
     first = torch.ones((), dtype=torch.int32, device=device)
-    masks = ToDraw(torch.arange(6, dtype=torch.int32).view(3, 2).to(device), first, rate)
+    keys = key_halves(torch.from_numpy(drop_keys(0, 0, 1).view(np.int64)))[0].to(device)
+    masks = ToDraw(keys, first, rate)
 
     def plain(queries: Tensor, keys: Tensor, values: Tensor, masks: ToDraw, scale: float) -> Tensor:
         keep = masks.keep("weights", (B, H, T, T), device).flatten(0, 1)  # [B * H, T, T]
@@ -119,22 +130,32 @@ def _compare(
 ) -> tuple[bool, float, float]:
     """Run both functions in `ways` on `inputs`, forward and backward from the output's `gradient`, and compare them.
 
-    Returns whether outputs and gradients agree, then the seconds of both.
+    Returns whether outputs and gradients agree, then the seconds of both as graphs, such as training steps replay.
     """
     device = gradient.device
 
-    def run(way: Callable[..., Tensor]) -> tuple[float, list[Tensor]]:
+    def run(way: Callable[..., Tensor]) -> list[Tensor]:
         leaves = [each.clone().requires_grad_() for each in inputs]
-        synchronize(device)
-        started = time.perf_counter()
         with autocast(device, dtype):
             out = way(*leaves)
-        gradients = torch.autograd.grad(out, leaves, gradient.to(out.dtype))
-        synchronize(device)
-        return time.perf_counter() - started, [out.detach(), *gradients]
+        return [out.detach(), *torch.autograd.grad(out, leaves, gradient.to(out.dtype))]
 
-    (_, expected), (_, results) = (run(way) for way in ways)  # which compiles
+    def seconds_of(way: Callable[..., Tensor]) -> float:
+        with beside(device):
+            run(way)
+            graph, recording = new_graph(device)
+            with recording:
+                run(way)
+        seconds = []
+        for _ in range(4):  # the first replay takes longer
+            started = time.perf_counter()
+            graph.replay()
+            synchronize(device)
+            seconds.append(time.perf_counter() - started)
+        return min(seconds)
+
+    expected, results = (run(way) for way in ways)  # which compiles
     tolerance, pairs = _TOLERANCE[product_dtype(dtype)], zip(results, expected, strict=True)
     agrees = all(bool((one - other).abs().max() <= tolerance * other.abs().max()) for one, other in pairs)
-    plain_seconds, seconds = (min(run(way)[0] for _ in range(3)) for way in ways)
+    plain_seconds, seconds = (seconds_of(way) for way in ways)
     return agrees, plain_seconds, seconds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Mapping
 from typing import Literal
 
 import torch
@@ -13,7 +14,7 @@ from gpt_cli.checkpoints.checkpoint import Checkpoint
 from gpt_cli.checkpoints.header import Figure, Progress, Step
 from gpt_cli.checkpoints.run_list import read_outcome
 from gpt_cli.checkpoints.run_paths import RunFiles
-from gpt_cli.common.machine.devices import processor
+from gpt_cli.common.machine.devices import device_name, processor
 from gpt_cli.common.units import twice_as_long
 from gpt_cli.config import Config
 from gpt_cli.config.field_types import FREE
@@ -119,14 +120,26 @@ def environment(config: Config) -> dict[str, str]:
     """Return the software and machine properties that two runs must share to give bit-identical results."""
     # versions before the tree added micro-batches in their order, which for up to three is the same
     sums = {"sums": "tree"} if config.train.num_micro_batches > 3 and config.train.num_micro_batches % 2 == 0 else {}
-    return sums | {
-        "torch": torch.__version__,
-        "threads": str(torch.get_num_threads()),
-        "processor": processor(),
-        "instructions": torch.backends.cpu.get_cpu_capability(),
-        "device": config.train.device,
-        "dtype": config.train.dtype,
-    }
+    device = torch.device(config.train.device)
+    return (
+        sums
+        | ({} if device.type == "cpu" else {"accelerator": device_name(device)})
+        | {
+            "torch": torch.__version__,
+            "threads": str(torch.get_num_threads()),
+            "processor": processor(),
+            "instructions": torch.backends.cpu.get_cpu_capability(),
+            "device": config.train.device,
+            "dtype": config.train.dtype,
+        }
+    )
+
+
+def resumed_environment(before: Mapping[str, str], config: Config) -> dict[str, str]:
+    """Return the `environment` of a resumed run, with the kernels chosen `before` if the accelerator is the same."""
+    now = environment(config)
+    same = before.get("accelerator") == now.get("accelerator")
+    return now | {name: before[name] for name in ("attention", "loss") if same and name in before}
 
 
 def environment_changes(continued: Checkpoint, config: Config) -> list[str]:
@@ -134,8 +147,9 @@ def environment_changes(continued: Checkpoint, config: Config) -> list[str]:
     # a version without a compiler stored auto, and compiled nothing
     compiled, compiles = (settings.compile == "on" for settings in (continued.config.train, config.train))
     micro_batch_size = continued.config.train.micro_batch_size
-    then = {**continued.progress.environment, "micro_batch_size": micro_batch_size, "compiled": compiled}
     now = {**environment(config), "micro_batch_size": config.train.micro_batch_size, "compiled": compiles}
+    unnamed = {"accelerator": now.get("accelerator")}  # in versions that stored an accelerator's kind alone
+    then = {**unnamed, **continued.progress.environment, "micro_batch_size": micro_batch_size, "compiled": compiled}
     return [f"{name} {then.get(name)} -> {value}" for name, value in now.items() if then.get(name) != value]
 
 

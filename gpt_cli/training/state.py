@@ -24,7 +24,7 @@ from gpt_cli.training.data_parallel import Replicated
 from gpt_cli.training.intervals import is_last_of_several, settings_of_model
 from gpt_cli.training.lora import num_trained, trained_parameters
 from gpt_cli.training.optimizer import Optimizer, undivided
-from gpt_cli.training.resume import environment
+from gpt_cli.training.resume import environment, resumed_environment
 from gpt_cli.training.validation import cross_entropy
 
 
@@ -81,8 +81,7 @@ class TrainingState:
         before = checkpoint.progress
         # versions without a clock spent at least the seconds of their steps
         elapsed = max(before.elapsed, before.seconds)
-        kernels = {name: before.environment[name] for name in ("attention", "loss") if name in before.environment}
-        progress = replace(before, environment=environment(config) | kernels, elapsed=elapsed)
+        progress = replace(before, environment=resumed_environment(before.environment, config), elapsed=elapsed)
         state = cls._of(config, ids, checkpoint.build_model(), progress, ranks)
         num_steps = before.step - before.model_step
         state.optimizer.load_state_dict(checkpoint.optimizer_state, num_steps, checkpoint.where)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 
-from gpt_cli.common.host import Host, Notify
+import torch
+from torch import Tensor
+
+from gpt_cli.common.host import Host, Notify, ignored
 from gpt_cli.common.machine.failures import is_lack_of_device_memory
 from gpt_cli.errors import EnvironmentFailure, shown
 from gpt_cli.training.cuda_graphs import record_step
 from gpt_cli.training.kernel_trials import choose_kernels
 from gpt_cli.training.state import TrainingState
-from gpt_cli.training.step import time_step
+from gpt_cli.training.step import compute_gradient, send, time_step
 
 # shorter trainings would not gain what compiling takes (note 0004)
 COMPILE_FROM_SECONDS = 60.0
+_KERNELS_FROM_SECONDS = 5.0  # Triton compiles for 4 s, once for a machine, and kernels save at most half (note 0069)
+_SAME = 1e-3  # share by which losses and norms may differ where a backward pass adds in no fixed order
 _MOST_BY_GRAPH = 20.0  # times as fast as steps that Python starts; up to 11 times were measured (note 0005)
 
 
@@ -56,9 +60,12 @@ def _seconds_if_soon_over(state: TrainingState, warn: Notify) -> float | None:
         return None
     messages: list[str] = []
     if is_over(_MOST_BY_GRAPH * COMPILE_FROM_SECONDS):
-        choose_kernels(state, messages.append)
-        seconds = _choose_sharing(state)
         seconds = record_step(state, messages.append) or seconds
+        if not is_over(_KERNELS_FROM_SECONDS):
+            messages.clear()
+            choose_kernels(state, messages.append)
+            seconds = _choose_sharing(state)
+            seconds = record_step(state, messages.append) or seconds
         if is_over(COMPILE_FROM_SECONDS):
             for message in messages:
                 warn(message)
@@ -88,15 +95,21 @@ def _time_step(state: TrainingState, warn: Notify, *, must_compile: bool) -> flo
 
 
 def _choose_sharing(state: TrainingState) -> float:
-    """Return the seconds of a step, whose micro-batches share casts of weights if that takes less time, same bits.
+    """Return the seconds of a step whose micro-batches share casts of weights, unless an accelerator shows otherwise.
 
-    Only an accelerator tries both; processors were measured (note 0070).
+    There, sharing must give the same gradients in less time; on processors it was measured (note 0070).
     """
     if state.reads_at_once or state.config.train.num_micro_batches == 1:
         return time_step(state)
-    seconds = {True: math.inf, False: math.inf}
-    for shares in (True, False, False, True):
+    seconds, gradients = list[float](), list[Tensor]()
+    for shares in (False, True):
         state.shares_matrices = shares
-        seconds[shares] = min(seconds[shares], time_step(state))
-    state.shares_matrices = seconds[True] <= seconds[False]
-    return min(seconds.values())
+        seconds.append(record_step(state, ignored) or time_step(state))
+        try:
+            losses = compute_gradient(state, send(state, state.progress.step))
+            gradients.append(torch.cat((losses, state.layout.gradient_norms())))
+        finally:
+            state.optimizer.zero_grad()
+    apart, shared = gradients
+    state.shares_matrices = seconds[1] < seconds[0] and torch.allclose(shared, apart, rtol=_SAME, atol=0.0)
+    return min(seconds)

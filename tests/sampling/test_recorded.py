@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from gpt_cli.model import GPT
 from gpt_cli.sampling import kv_cache
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import generate
+from gpt_cli.sampling.kv_cache import DecodeStep
 from gpt_cli.sampling.next_token import Draw, SamplingParameters
 from gpt_cli.sampling.recorded import TRIAL_TOKENS, RecordedStep
 
@@ -110,10 +112,14 @@ def test_caches_that_grow_are_recorded_again(graphs: list[SimulatedGraph], monke
     assert len(graphs) == 4
 
 
+REFUSAL = "sim:0 cannot repeat a recorded token, {}; computing each token anew, with the same result"
+
+
 def test_where_a_larger_cache_cannot_be_recorded_tokens_are_computed(
     graphs: list[SimulatedGraph], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kv_cache, "_NEW_SLOTS", 4)
+    """The caches grow twice more after that, and nothing is recorded again."""
+    monkeypatch.setattr(kv_cache, "_NEW_SLOTS", 1)
 
     def new_graph(device: torch.device) -> Any:
         if len(graphs) == 3:
@@ -121,9 +127,54 @@ def test_where_a_larger_cache_cannot_be_recorded_tokens_are_computed(
         return devices.new_graph(device)
 
     monkeypatch.setattr("gpt_cli.sampling.recorded.new_graph", new_graph)
+    model, warnings = model_of(positions="rope"), list[str]()
+    assert tokens(drawn(model, "sim", warn=warnings.append)) == tokens(drawn(model, "cpu"))
+    assert len(graphs) == 3
+    assert warnings == [REFUSAL.format('"out of memory"')]
+
+
+@pytest.mark.parametrize("spoilt", [1, 2], ids=["the first graph", "the graph of a larger cache"])
+def test_a_graph_that_freezes_its_step_is_not_used(
+    spoilt: int, graphs: list[SimulatedGraph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It repeats the step that it recorded, so only the next one can show that its slot is frozen."""
+    monkeypatch.setattr(kv_cache, "_NEW_SLOTS", 4)
+    recordings = [0]
+
+    def new_graph(device: torch.device) -> Any:
+        recordings[0] += 1
+        freezes[0] = recordings[0] == spoilt
+        return devices.new_graph(device)
+
+    freezes, last_slots = [False], list[Tensor]()
+
+    def compute(self: Decoder, x: Tensor, step: DecodeStep) -> Tensor:
+        if isinstance(step, RecordedStep):
+            if freezes[0]:
+                step, freezes[0] = replace(step, slot=last_slots[-1]), False
+            else:
+                last_slots.append(step.slot.clone())
+        return plain_compute(self, x, step)
+
+    plain_compute = Decoder.compute
+    monkeypatch.setattr(Decoder, "compute", compute)
+    monkeypatch.setattr("gpt_cli.sampling.recorded.new_graph", new_graph)
+    model, warnings = model_of(positions="rope"), list[str]()
+    assert tokens(drawn(model, "sim", warn=warnings.append)) == tokens(drawn(model, "cpu"))
+    assert warnings == [REFUSAL.format("because it gives other numbers")]
+    assert recordings == [spoilt]
+
+
+def test_a_graph_of_a_larger_cache_that_is_slower_is_not_used(
+    graphs: list[SimulatedGraph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kv_cache, "_NEW_SLOTS", 4)
+    clock = iter(number**2 if len(graphs) < 3 else 10**9 + number**0.5 for number in range(10**6))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
     model = model_of(positions="rope")
     assert tokens(drawn(model, "sim")) == tokens(drawn(model, "cpu"))
-    assert len(graphs) == 3
+    assert len(graphs) == 3  # the first tries what the device can do
+    assert graphs[-1].num_replays == 2
 
 
 def test_uniform_numbers_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +240,7 @@ def test_a_token_that_cannot_be_repeated_is_computed_each_time(spoil: Callable[[
     decoder, warnings = Decoder(model_of().to("sim")), list[str]()
     spoil(decoder)
     assert len(list(generate(decoder, [[1, 2]], PENALISING, max_new_tokens=20, warn=warnings.append))) == 20
-    assert warnings == [f"sim:0 cannot repeat a recorded token, {why}; computing each token anew, with the same result"]
+    assert warnings == [REFUSAL.format(why)]
 
 
 def test_a_failed_trial_changes_no_token(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from gpt_cli.training import cuda_graphs
 from support.accelerator import Accelerator
 from support.accelerator.tensors import SimTensor
 
@@ -23,6 +26,7 @@ class SimulatedGraph:
     """
 
     accelerator: Accelerator
+    seconds = 0.0  # of all replays so far
 
     def __init__(self) -> None:
         self.num_replays = 0
@@ -63,6 +67,7 @@ class SimulatedGraph:
 
     def replay(self) -> None:
         """Compute everything again; results arrive where they were while it was recorded."""
+        started = time.monotonic()
         self.num_replays += 1
         with torch.no_grad():
             for op, args, kwargs, out in self._work:
@@ -71,6 +76,7 @@ class SimulatedGraph:
                     # a view, or what was changed in place, has the new numbers already
                     if isinstance(old, Tensor) and old.data_ptr() != new.data_ptr():
                         old.copy_(new)
+        SimulatedGraph.seconds += time.monotonic() - started
 
 
 class _Beside:
@@ -105,13 +111,17 @@ def _refuse(*_: object) -> None:
 
 
 def give_graphs(accelerator: Accelerator) -> list[SimulatedGraph]:
-    """Let the simulated devices have graphs, until the test ends; returns those that are made from now on."""
+    """Let the simulated devices have graphs, until the test ends; returns those that are made from now on.
+
+    For the trial of a training step, replays take no time: a busy machine would find some of them slower.
+    """
     made: list[SimulatedGraph] = []
 
     def make() -> SimulatedGraph:
         made.append(SimulatedGraph())
         return made[-1]
 
+    cuda_graphs.time = SimpleNamespace(perf_counter=lambda: time.perf_counter() - SimulatedGraph.seconds)  # type: ignore[assignment]
     SimulatedGraph.accelerator = accelerator
     torch.accelerator.Graph = make  # type: ignore[misc, assignment]
     torch.Stream = _Beside  # type: ignore[misc, assignment]

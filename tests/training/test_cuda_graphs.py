@@ -7,6 +7,7 @@ import itertools
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 from support.accelerator import Accelerator, on_cpu
 from support.helpers import CORPUS_TEXT, RunCommand, small_config
-from support.simulated_graph import give_graphs
+from support.simulated_graph import SimulatedGraph, give_graphs
 from torch import Tensor, nn
 
 from benchmarks.cuda_parts import PARTS, Scale
@@ -213,6 +214,23 @@ def test_a_step_with_other_bits_each_time_is_repeated_as_nearly_as_it_is_compute
     assert [line.split(", ")[1].split(";")[0] for line in warnings] == (
         ["because it gives other numbers"] if rate_is_recorded else []
     )
+
+
+def test_a_slower_graph_is_not_used(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its replays take a second each; without it, no step does."""
+    graphs, state, replay = give_graphs(accelerator), state_on("sim"), SimulatedGraph.replay
+    seconds = [0.0]
+
+    def slow(graph: SimulatedGraph) -> None:
+        seconds[0] += 1
+        replay(graph)
+
+    monkeypatch.setattr(SimulatedGraph, "replay", slow)
+    monkeypatch.setattr("gpt_cli.training.cuda_graphs.time", SimpleNamespace(perf_counter=lambda: seconds[0]))
+    assert record_step(state, pytest.fail) is None
+    replays = graphs[-1].num_replays
+    take_step(state)
+    assert graphs[-1].num_replays == replays == 2
 
 
 @pytest.mark.parametrize("share", [0.5, 1.01], ids=["a copy of the weights", "a step"])

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ import torch
 from support.accelerator import Accelerator, on_cpu
 from support.attention import by_products
 from support.helpers import CORPUS_TEXT, small_config
-from support.simulated_graph import give_graphs
+from support.simulated_graph import SimulatedGraph, give_graphs
 from torch import Tensor
 
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
@@ -45,14 +46,25 @@ class Twin:
         return by_products(queries, keys, values, masks, scale) * self.scale_of_output
 
 
+def of_half_a_key(queries: Tensor, keys: Tensor, values: Tensor, masks: ToDraw, scale: float) -> Tensor:
+    """A kernel that draws masks from the upper half of each key alone."""
+    assert isinstance(masks.keys, Tensor)
+    upper = masks.keys * torch.tensor([0, 1], dtype=torch.int32, device=masks.keys.device)
+    return by_products(queries, keys, values, masks._replace(keys=upper), scale)
+
+
 def broken(*_: object, **__: object) -> Tensor:
     raise OSError("no compiler")  # whatever Triton raises
 
 
 @pytest.fixture
 def install(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Make a kernel the one that Triton would give, and `loss` the compiled one; by the clock, each plain form takes 1 s."""
+    """Make a kernel the one that Triton would give, and `loss` the compiled one; by the clock, each plain form takes 1 s.
+
+    A graph takes as long as what it has recorded.
+    """
     give_graphs(accelerator)
+    recordings: list[SimulatedGraph] = []
 
     def install(
         kernel: Callable[..., Tensor],
@@ -61,14 +73,31 @@ def install(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> Callab
         loss: Callable[..., Tensor] = cross_entropy,
         loss_seconds: float = 1.0,
     ) -> None:
-        now = [0.0]
+        now, more = [0.0], dict[SimulatedGraph, float]()
+        enter, leave, replay = SimulatedGraph.__enter__, SimulatedGraph.__exit__, SimulatedGraph.replay
+
+        def entered(graph: SimulatedGraph) -> None:
+            recordings.append(graph)
+            enter(graph)
+
+        def left(graph: SimulatedGraph, *error: Any) -> None:
+            recordings.remove(graph)
+            leave(graph, *error)
+
+        def replayed(graph: SimulatedGraph) -> None:
+            now[0] += more.get(graph, 0.0)
+            replay(graph)
+
+        for name, way in (("__enter__", entered), ("__exit__", left), ("replay", replayed)):
+            monkeypatch.setattr(SimulatedGraph, name, way)
 
         def compiled(function: Callable[..., Tensor], **_: bool) -> Callable[..., Tensor]:
             return timed(loss, loss_seconds) if function is cross_entropy else timed(function, compiled_seconds)
 
         def timed(function: Callable[..., Tensor], seconds: float) -> Callable[..., Tensor]:
             def call(*arguments: object, **named: object) -> Tensor:
-                now[0] += seconds - 1
+                if recordings:
+                    more[recordings[-1]] = seconds - 1
                 return function(*arguments, **named)
 
             return call
@@ -122,8 +151,14 @@ def test_a_faster_kernel_that_agrees_trains_to_the_same_weights(install: Callabl
 
 @pytest.mark.parametrize(
     ("kernel", "seconds"),
-    [(Twin(), 0.9), (Twin(1.01), 0.1), (broken, 0.1), (lambda *_: torch.full((), torch.nan), 0.1)],
-    ids=["hardly faster", "wrong", "fails", "not a number"],
+    [
+        (Twin(), 0.9),
+        (Twin(1.01), 0.1),
+        (of_half_a_key, 0.1),
+        (broken, 0.1),
+        (lambda *_: torch.full((), torch.nan), 0.1),
+    ],
+    ids=["hardly faster", "wrong", "another mask", "fails", "not a number"],
 )
 def test_a_slow_or_wrong_kernel_is_not_used(
     install: Callable[..., None], kernel: Callable[..., Tensor], seconds: float
@@ -138,12 +173,15 @@ def test_a_slow_or_wrong_kernel_is_not_used(
 @pytest.mark.parametrize(
     "settings",
     [
+        ["train.graph=off"],
         ["model.dropout=0"],
         ["model.attention=latent", "model.latent_size=4", "model.positions=rope", "model.rotary_size=4"],
     ],
-    ids=["no dropout", "keys wider than values"],
+    ids=["steps that no graph replays", "no dropout", "keys wider than values"],
 )
-def test_a_model_for_which_the_kernel_is_not_made_tries_none(install: Callable[..., None], settings: list[str]) -> None:
+def test_a_training_for_which_the_kernel_is_not_made_tries_none(
+    install: Callable[..., None], settings: list[str]
+) -> None:
     twin = Twin()
     install(twin, 0.1)
     choose_kernels(state_on("sim", *settings), pytest.fail)
@@ -169,6 +207,19 @@ def test_a_step_that_is_only_timed_waits_for_no_kernel(install: Callable[..., No
     install(twin, 0.1)
     record_step(state_on("sim"), pytest.fail)
     assert twin.num_calls == 0
+
+
+@pytest.mark.parametrize(("steps", "tried"), [(4, False), (6, True)])
+def test_a_training_of_less_than_five_seconds_compiles_no_kernel(
+    install: Callable[..., None], steps: int, tried: bool
+) -> None:
+    """A step takes a second."""
+    twin = Twin()
+    install(twin, 0.1)
+    state = state_on("sim", "train.compile=auto", f"train.max_steps={steps}")
+    time_steps(state, Host(warn=pytest.fail), may_compile=True, must_compile=False)
+    assert kernels(state) == [tried, tried]
+    assert bool(twin.num_calls) == tried
 
 
 def test_blocks_with_a_window_stay_plain(install: Callable[..., None]) -> None:

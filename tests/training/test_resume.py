@@ -13,7 +13,13 @@ from gpt_cli.common.machine.devices import processor
 from gpt_cli.config import Config
 from gpt_cli.config.settings_reference import setting_schemas
 from gpt_cli.errors import CheckpointError
-from gpt_cli.training.resume import FREE_KEYS, config_to_resume, environment_changes, other_text
+from gpt_cli.training.resume import (
+    FREE_KEYS,
+    config_to_resume,
+    environment_changes,
+    other_text,
+    resumed_environment,
+)
 
 RUN = RunFiles(Path("runs/mine"))
 # what makes a run another one, beside all of the model and the tokenizer
@@ -75,6 +81,20 @@ def test_what_makes_a_continued_run_inexact_is_named(tmp_path: Path) -> None:
         f"processor another -> {processor()}",
         "micro_batch_size None -> 2",
     ]
+
+
+def test_another_gpu_is_named_and_repeats_no_choice_of_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpt_cli.training.resume.device_name", lambda device: "H200")
+    stored, config = start(tmp_path, small_config()).checkpoint(with_optimizer=True), small_config("train.device=cuda")
+
+    def resumed(**accelerator: str) -> tuple[list[str], str | None]:
+        before = {**stored.progress.environment, "device": "cuda", "attention": "triton"} | accelerator
+        then = replace(stored, progress=replace(stored.progress, environment=before))
+        return environment_changes(then, config), resumed_environment(before, config).get("attention")
+
+    assert resumed(accelerator="H200") == ([], "triton")
+    assert resumed(accelerator="H100") == (["accelerator H100 -> H200"], None)
+    assert resumed() == ([], None)  # of a version that did not store the name
 
 
 def test_compiling_may_change_on_resume_and_is_reported(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,48 +13,47 @@ from support.simulated_graph import give_graphs
 
 from gpt_cli.common.host import Host
 from gpt_cli.model import GPT
+from gpt_cli.training import step_time
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step_time import time_steps
 
 
 @pytest.mark.parametrize(
-    ("device", "micro_batch", "seconds", "shared_at_all", "shares"),
+    ("device", "micro_batch", "seconds", "more", "shares"),
     [
-        ("sim", 2, -0.5, True, True),
-        ("sim", 2, 0.5, True, False),
-        ("sim", 8, 0.5, False, True),
-        ("cpu", 2, 0.5, True, True),
+        ("sim", 2, 0.9, 0.0, True),
+        ("sim", 2, 1.1, 0.0, False),
+        ("sim", 2, 0.9, 0.01, False),
+        ("sim", 8, 1.1, 0.0, True),
+        ("cpu", 2, 1.1, 0.0, True),
     ],
-    ids=["faster", "slower", "one micro-batch", "a processor"],
+    ids=["faster", "slower", "wrong", "one micro-batch", "a processor"],
 )
-def test_micro_batches_share_weights_unless_an_accelerator_is_slower_by_it(
+def test_micro_batches_share_weights_unless_an_accelerator_shows_that_it_is_slower_or_wrong(
     accelerator: Accelerator,
     monkeypatch: pytest.MonkeyPatch,
     device: str,
     micro_batch: int,
     seconds: float,
-    shared_at_all: bool,
+    more: float,
     shares: bool,
 ) -> None:
-    """By the clock, a gradient takes 1 s without sharing, and `seconds` more with it."""
+    """By the clock, a step takes 1 s without sharing, and `seconds` with it; sharing adds `more` to weights."""
     give_graphs(accelerator)
-    now, shared, num_shared = [0.0], GPT.shared_matrices, [0]
+    shared = GPT.shared_matrices
 
     @contextmanager
-    def timed(model: GPT, *dtype: object) -> Iterator[None]:
-        now[0] += seconds
-        num_shared[0] += 1
+    def scaled(model: GPT, *dtype: object) -> Iterator[None]:
         with shared(model):
+            for block in model.blocks:
+                assert block.attention.shared_weights is not None
+                weight, bias = block.attention.shared_weights
+                block.attention.shared_weights = weight + more, bias
             yield
 
-    def read() -> float:
-        now[0] += 1
-        return now[0]
-
-    monkeypatch.setattr(time, "perf_counter", read)
-    monkeypatch.setattr(GPT, "shared_matrices", timed)
+    monkeypatch.setattr(GPT, "shared_matrices", scaled)
+    monkeypatch.setattr(step_time, "record_step", lambda state, _: seconds if state.shares_matrices else 1.0)
     config = small_config("train.batch_size=8", f"train.micro_batch_size={micro_batch}", "train.compile=off")
     state = TrainingState.at_the_start(config.changed(train={"device": device}), np.arange(2000) % 257, 257)
     time_steps(state, Host(warn=pytest.fail), may_compile=False, must_compile=False)
     assert state.shares_matrices == shares
-    assert bool(num_shared[0]) == shared_at_all

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,6 +16,7 @@ from torch.nn.utils import clip_grad
 from torch.utils._foreach_utils import _group_tensors_by_device_and_dtype
 
 from gpt_cli.common.machine.devices import supports
+from gpt_cli.training import cuda_graphs
 from support.accelerator import autocasting
 from support.accelerator.computing import Computing, Lacking
 from support.accelerator.copies import Copies
@@ -74,6 +76,7 @@ class Accelerator:
             for name, function in replaced.items():
                 setattr(torch.accelerator, name, function)
             torch.Stream, torch.Event = stream, event  # type: ignore[misc]
+            cuda_graphs.time = time
             torch._C._set_deterministic_algorithms(False)
 
     @property
