@@ -103,7 +103,8 @@ class Samples(Result):
 def sample(request: SampleRequest, target: ToSample, host: Host) -> Samples:
     """Sample continuations, as many at once as memory allows; raise the errors of `Sampler` and its methods."""
     num_samples, num_tokens = len(target.prompts) * request.num_samples, request.max_new_tokens
-    about = f"{num_samples:,} samples of {num_tokens:,} tokens"  # which are kept until the last one is drawn
+    # all are kept until the last one is drawn
+    about = f"{counted(num_samples, 'sample')} of {counted(num_tokens, 'token')}"
     _require_memory("max_new_tokens", num_tokens, _TOKEN_BYTES * num_samples, about)
     sampler = Sampler(request, target.model, host, len(target.prompts))
     prompts = sampler.accept_all(request, target)
@@ -224,7 +225,7 @@ class Sampler:
         tokenizer, several = self.loaded.tokenizer, request.num_samples
         num_tokens = max(len(prompt.ids) for prompt in prompts) + request.max_new_tokens
         if self._decoder.device.type == "cpu":
-            about = f"{len(prompts) * several:,} sequences of {num_tokens:,} tokens"
+            about = f"{counted(len(prompts) * several, 'sequence')} of {counted(num_tokens, 'token')}"
             of_row = cache_bytes(self._decoder.config, num_tokens, self._decoder.plain_dtype.itemsize)
             _require_memory("num_samples", several, of_row * len(prompts), about)
         rows = [

@@ -104,16 +104,17 @@ class Message:
         if not text.startswith(first) or not text.endswith(last):
             return None
         at, end = len(first), len(text) - len(last)
-        values: dict[str, str] = {}
-        for name, literal in zip(self.names, middle, strict=False):
+        values: list[str] = []  # of which several may be an {s}
+        for literal in middle:
             start = text.find(literal, at, end) if at <= end else -1
             if start < 0:
                 return None
-            values[name], at = text[at:start], start + len(literal)
+            values.append(text[at:start])
+            at = start + len(literal)
         if at > end:
             return None
-        values[self.names[-1]] = text[at:end]
-        return values if all(map(_fits, self.names, self.kinds, values.values())) else None
+        values.append(text[at:end])
+        return dict(zip(self.names, values, strict=True)) if all(map(_fits, self.names, self.kinds, values)) else None
 
 
 def _fits(name: str, kind: str, value: str) -> bool:

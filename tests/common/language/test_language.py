@@ -55,6 +55,7 @@ SMALL = Catalogue(
         "{number!n} head{s}": "{number} 个注意力头",
         "ask for {what!t}": "要求 {what}",
         "use one of {names!l}": "请用 {names}",
+        "{heads!n} head{s} on {rows!n} row{s}": "{rows} 行上的 {heads} 个注意力头",
     }
 )
 
@@ -69,6 +70,9 @@ SMALL = Catalogue(
         ("3 of 40 tokens", "40 个词元中的 3 个"),
         ("1 head", "1 个注意力头"),
         ("12 heads", "12 个注意力头"),
+        ("1 head on 3 rows", "3 行上的 1 个注意力头"),
+        ("12 heads on 1 row", "1 行上的 12 个注意力头"),
+        ("12 heads on 1 rowing boat", "12 heads on 1 rowing boat"),
         ("ask for 12 heads", "要求 12 个注意力头"),
         ("ask for 1,200 heads, no such run, 3.5", "要求 1,200 个注意力头，没有这个训练，3.5"),
         ("ask for 1,200 heads, 3 heads", "要求 1,200 个注意力头、3 个注意力头"),

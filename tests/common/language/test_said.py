@@ -68,6 +68,10 @@ wrote a.html: 31 steps, 2 layers, 1 head, 24 tokens
 已写入 a.html：31 步、2 层、1 个头、24 个 token
 8 heads on 40 tokens take about 3.0 GB of memory, and 1.0 GB are free
 8 个头、40 个 token 约需 3.0 GB 内存，现在只有 1.0 GB 空闲
+8 sequences of 5 tokens take about 3.0 GB of memory, and 1.0 GB are free
+8 个序列 × 5 个 token 约需 3.0 GB 内存，现在只有 1.0 GB 空闲
+1 sample of 1 token take about 3.0 GB of memory, and 1.0 GB are free
+1 份样本 × 1 个 token 约需 3.0 GB 内存，现在只有 1.0 GB 空闲
 --data and --prompt cannot be combined; leave one of them out
 --data 与 --prompt 不能同时用，请去掉其中一个
 """.strip().splitlines()
@@ -116,6 +120,18 @@ def test_after_chinese_words_a_colon_is_chinese(error: GptError, line: str, monk
 def test_no_chinese_text_has_an_english_colon() -> None:
     said = "\n".join(chinese().pairs.values()).replace("格式是 位置: 编号", "")  # which is how labels are written
     assert not re.search(r"[\u4e00-\u9fff]: ", said)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mean norm of the residual stream",
+        "4 rows of a table that nobody knows",
+        "runs/a: 18,000 parameters, 4 blocks of 4 heads",
+    ],
+)
+def test_a_text_that_the_catalogue_lacks_stays_as_it_is_though_it_counts_something_of_something(text: str) -> None:
+    assert chinese().say(text) == text
 
 
 @pytest.mark.parametrize("part", _PARTS.values())
