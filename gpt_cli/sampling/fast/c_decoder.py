@@ -20,10 +20,11 @@ _ACTIVATIONS = {"gelu": 0, "gelu_tanh": 1, "relu": 2, "relu2": 3, "swiglu": 4, "
 
 
 def can_compile(model: GPT) -> bool:
-    """Return whether C code can decode a model: on a CPU, with a C compiler, float32 norms and no latent attention."""
+    """Return whether C code can decode a model: on a CPU, with a C compiler, float32 norms, known forms, no latents."""
     forms = {type(block.attention) for block in model.blocks}
     return (
         forms <= {MultiHeadAttention, GroupedQueryAttention}
+        and model.config.activation in _ACTIVATIONS
         and model.token_embedding.weight.device.type == "cpu"
         and all(parameter.dtype == torch.float32 for parameter in model.final_norm.parameters())
         and library() is not None

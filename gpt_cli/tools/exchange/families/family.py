@@ -134,8 +134,9 @@ class Family(ABC):
         if own_size and "head_size" in self.has:
             own_size = self.whole_heads and model.d_model % model.num_heads != 0
         turns_part = model.positions == "rope" and model.rotated_size < model.value_size
+        activations = [*self.activations.values()]
         features = {
-            "activation": (model.gated, "gelu"),
+            "activation": (model.activation not in activations, activations[0]),
             "parallel_branches": (model.parallel_branches, "false"),
             "qk_norm": (model.qk_norm, "false"),
             "rotary_size": (turns_part, "null"),

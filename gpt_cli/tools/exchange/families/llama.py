@@ -18,7 +18,7 @@ class Llama(Family):
     model_type, class_name = "llama", "LlamaForCausalLM"
     prefix, embedding = "model.", "model.embed_tokens.weight"
     dropout_key, epsilon_key = "attention_dropout", "rms_norm_eps"
-    has = frozenset({"activation", "attention", "head_size", "bias", "qkv_bias"})
+    has = frozenset({"attention", "head_size", "bias", "qkv_bias"})
     whole_heads = True
     blocks, final_norm = "layers", "norm"
     activations: Mapping[str, str] = {"swish": "swiglu", "silu": "swiglu", "gelu": "geglu"}  # of two the usual is last
@@ -99,7 +99,7 @@ class Mistral(Llama):
     """Converter for Mistral (Jiang et al. 2023): Llama without biases, with the same attention window in all blocks."""
 
     model_type, class_name = "mistral", "MistralForCausalLM"
-    has = frozenset({"activation", "attention", "head_size"})
+    has = frozenset({"attention", "head_size"})
     windows, whole_heads = "same", False
     num_key_value_heads = 8
     sliding_window: int | None = 4096
@@ -156,7 +156,7 @@ class Qwen2(Mistral):
     """Converter for Qwen2 (Yang et al. 2024): biases only in q, k and v; some blocks may have attention windows."""
 
     model_type, class_name = "qwen2", "Qwen2ForCausalLM"
-    has = frozenset({"activation", "attention", "head_size", "qkv_bias"})
+    has = frozenset({"attention", "head_size", "qkv_bias"})
     windows, always_qkv = "any", True
     num_key_value_heads = 32
 
@@ -190,7 +190,7 @@ class Qwen3(Qwen2):
     """Converter for Qwen3 (Yang et al. 2025): RMSNorm of each head's queries and keys; head_dim is 128 by default."""
 
     model_type, class_name = "qwen3", "Qwen3ForCausalLM"
-    has = frozenset({"activation", "attention", "head_size", "qk_norm", "qkv_bias"})
+    has = frozenset({"attention", "head_size", "qk_norm", "qkv_bias"})
     head_dim, always_qkv = 128, False
 
     def biased(self, fields: ConfigFields) -> tuple[bool, bool]:
