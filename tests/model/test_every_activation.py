@@ -26,8 +26,9 @@ ACTIVATIONS: tuple[str, ...] = get_args(ModelConfig.model_fields["activation"].a
 UNHEARD_OF = "unheard_of"
 C_CODE = PACKAGE / "sampling/fast/token.c"
 LAYERS = PACKAGE / "tools/pages/model/engine/layers.js"
-# where llama.cpp has no such model, an export says so
-NOT_IN_LLAMA_CPP = {"relu", "geglu"}
+# for which an export says that there is no such model
+NOT_IN_TRANSFORMERS = set[str]()
+NOT_IN_LLAMA_CPP = NOT_IN_TRANSFORMERS | {"relu", "geglu"}
 
 
 def listed(pattern: str, text: str) -> str:
@@ -37,13 +38,10 @@ def listed(pattern: str, text: str) -> str:
 
 TABLES: Mapping[str, Collection[str]] = {
     "_ACTIVATIONS of sampling/fast/c_decoder.py": c_decoder._ACTIVATIONS,
-    "activations of the families in tools/exchange/families/": {
-        ours for family in FAMILIES.values() for ours in family.activations.values()
-    },
-    "activations of tools/exchange/gguf/architectures.py, and NOT_IN_LLAMA_CPP here": {
-        ours for one in ARCHITECTURES.values() for ours in one.activations
-    }
-    | NOT_IN_LLAMA_CPP,
+    "activations of tools/exchange/families/, or to NOT_IN_TRANSFORMERS here": NOT_IN_TRANSFORMERS
+    | {ours for family in FAMILIES.values() for ours in family.activations.values()},
+    "activations of tools/exchange/gguf/architectures.py, or to NOT_IN_LLAMA_CPP here": NOT_IN_LLAMA_CPP
+    | {ours for one in ARCHITECTURES.values() for ours in one.activations},
     "ACTIVATIONS of tools/pages/model/engine/layers.js": re.findall(
         r"^  (\w+)[:,]", listed(r"^const ACTIVATIONS = \{$(.*?)^\};$", LAYERS.read_text("utf-8")), re.MULTILINE
     ),
