@@ -212,8 +212,8 @@ class ModelConfig(Section):
             sentence = "parallel branches read one input, each behind its norm, so norm_position must be pre"
             yield Misfit(("parallel_branches", "norm_position"), sentence)
         if self.rope_scaling is not None and self.rope_low_frequency >= self.rope_high_frequency:
-            wrong = f"rope_low_frequency {self.rope_low_frequency:g} is not below"
-            sentence = f"{wrong} rope_high_frequency {self.rope_high_frequency:g}"
+            slow = f"rope_low_frequency {self.rope_low_frequency:g} is not below"
+            sentence = f"{slow} rope_high_frequency {self.rope_high_frequency:g}"
             yield Misfit(("rope_low_frequency", "rope_high_frequency"), sentence)
         if self.num_heads % self.key_value_heads:
             wrong = f"num_key_value_heads {self.num_key_value_heads} does not divide num_heads {self.num_heads}"

@@ -1,4 +1,4 @@
-"""Declare every setting: name, type, default, range, unit and meaning; model.py declares those of the model."""
+"""Declare all settings but the model's (model.py). A Field's description is its help; settings.toml has its Chinese."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class DataConfig(Section):
 
     def misfits(self) -> Iterator[Misfit]:
         if self.template is not None and self.template not in NAMED_TEMPLATES and self.template.count(PROMPT) != 1:
-            wrong = f"it contains {PROMPT} once, or is {' or '.join(NAMED_TEMPLATES)}"
+            wrong = f"it contains {PROMPT} once, or is one of {', '.join(NAMED_TEMPLATES)}"
             yield Misfit(("template",), wrong, f"‹data.template={PROMPT}\\n›")
         keys = ("source", "validation_source")
         values = [getattr(self, key) for key in keys]
@@ -281,8 +281,8 @@ class TrainConfig(Section):
             wrong = "the first evaluations of a new model are worse than the last of its teacher"
             yield Misfit(("teacher_share", "patience"), wrong, "‹train.patience=null›")
         if self.micro_batch_size and self.batch_size % self.micro_batch_size:
-            wrong = f"micro_batch_size {self.micro_batch_size} does not divide batch_size {self.batch_size}"
-            yield Misfit(("micro_batch_size", "batch_size"), f"{wrong}, as {divisors(self.batch_size)} would")
+            sizes = f"micro_batch_size {self.micro_batch_size} does not divide batch_size {self.batch_size}"
+            yield Misfit(("micro_batch_size", "batch_size"), f"{sizes}, as {divisors(self.batch_size)} would")
 
     def key_uses(self) -> Iterable[tuple[str, bool, str]]:
         return [

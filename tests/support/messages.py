@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, product
+from typing import TypeVar
 
 import pytest
 import typer._click.core as click
@@ -36,11 +37,13 @@ READ: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
     "say": ((0,), ()),
     "BadParameter": ((0,), ()),
     "error": ((0,), ("hint",)),
+    "Misfit": ((1, 2), ("sentence", "hint")),
     "Advice": ((1, 2), ("sentence", "flags")),
     "Note": ((1,), ()),
     "Step": ((), ("title",)),
     "Explanation": ((0,), ()),
 }
+Node = TypeVar("Node", bound=ast.AST)
 _ERROR = ((1,), ("sentence", "hint"))
 _VALUE = "{}"
 _PROSE = re.compile("[A-Za-z,;:]+ [A-Za-z]")  # two words
@@ -109,7 +112,7 @@ def listening() -> Iterator[None]:
 
 @cache
 def messages() -> list[Message]:
-    """Every text that the source hands to one of these calls, as far as the source alone says."""
+    """Every text that the source hands to one of these calls, or yields as a legend, as far as the source alone says."""
     found: list[Message] = []
     for path, tree in trees().items():
         constants = _assigned(tree)
@@ -117,12 +120,12 @@ def messages() -> list[Message]:
             if not isinstance(scope, ast.FunctionDef | ast.Module):
                 continue
             known = constants | _assigned(scope)
-            for call in _calls(scope):
-                for argument in _read_arguments(call):
-                    for marked, whole in _texts(argument, known).items():
-                        if not _is_value(text := _in_flags(marked)):
-                            where = f"{path}:{call.lineno}"
-                            found.append(Message(text, where, frozenset(map(_in_flags, whole)), marked))
+            lines = _yields(scope) if getattr(scope, "name", "") == "legend" else ()  # of a View
+            for argument in chain(lines, *map(_read_arguments, _of_scope(scope, ast.Call))):
+                for marked, whole in _texts(argument, known).items():
+                    if not _is_value(text := _in_flags(marked)):
+                        where = f"{path}:{argument.lineno}"
+                        found.append(Message(text, where, frozenset(map(_in_flags, whole)), marked))
     return found
 
 
@@ -168,13 +171,17 @@ def _is_value(text: str) -> bool:
     return not num_words or (num_words <= 2 and text.count(_VALUE) > 1)
 
 
-def _calls(scope: ast.AST) -> Iterator[ast.Call]:
-    """The calls of a function or module, without those of the functions in it."""
+def _of_scope(scope: ast.AST, kind: type[Node]) -> Iterator[Node]:
+    """The nodes of a kind, such as calls, of a function or module, without those of the functions in it."""
     for node in ast.iter_child_nodes(scope):
-        if isinstance(node, ast.Call):
+        if isinstance(node, kind):
             yield node
         if not isinstance(node, ast.FunctionDef):
-            yield from _calls(node)
+            yield from _of_scope(node, kind)
+
+
+def _yields(scope: ast.AST) -> Iterator[ast.expr]:
+    yield from (node.value for node in _of_scope(scope, ast.Yield) if node.value)
 
 
 def _read_arguments(call: ast.Call) -> Iterator[ast.expr]:

@@ -23,6 +23,8 @@ def test_the_catalogue_lacks_nothing() -> None:
     """`make zh` prints the same lines. What commands say beyond them, the end of a test run reports."""
     assert {"corpus", "memory"} <= set(places())
     assert {"blocks", "tokens"} <= set(nouns())
+    of_a_config, of_a_view = "low-rank changes need the optimizer adamw", "±: standard error"
+    assert {of_a_config, of_a_view} <= {message.text for message in messages()}
     assert not (lines := list(missing())), "fill these in, in gpt_cli/common/language/zh/:\n" + "\n".join(lines)
 
 
@@ -58,7 +60,8 @@ def test_the_headings_of_the_catalogue_name_files_of_the_package() -> None:
 
 
 def test_messages_outside_the_command_line_name_fields_in_marks() -> None:
-    of_a_terminal = ("cli/", "tools/explain/render.py")  # the latter has the text of a result
+    results = ("tools/explain/render.py", *(f"tools/interpret/{name}/view.py" for name in ("compare", "heads")))
+    of_a_terminal = ("cli/", *results)  # whose text is that of a terminal too
     outside = [message for message in messages() if not message.where.startswith(of_a_terminal)]
     assert len(outside) > 100
     assert not [one for one in outside if re.search("--[a-z]", QUOTED_OR_TYPED.sub("", one.marked))]
