@@ -97,7 +97,7 @@ bench: .venv/installed  ## time training (also by two processes), sampling, atte
 	.venv/bin/python -m benchmarks.corpus
 	.venv/bin/python -m benchmarks.refusals
 
-bench-cuda: .venv/installed  ## measure everything on a GPU in less than eight minutes: DEVICE, DATA (the file of tinyshakespeare), OUT (the figures)
+bench-cuda: .venv/installed  ## measure everything on a GPU in seven minutes: DEVICE, DATA (the file of tinyshakespeare), OUT (the figures)
 	.venv/bin/python -m benchmarks.cuda --device $(DEVICE) --data $(DATA) --out $(OUT)
 
 data: .venv/installed  ## fetch the corpora of the catalogue into data/

@@ -24,11 +24,12 @@ from torch import Tensor, nn
 
 from benchmarks.cuda_commands import differences, prepare
 from benchmarks.shakespeare import PlainGPT, plain_optimizer
-from gpt_cli.common.host import NOBODY
+from gpt_cli.common.host import NOBODY, ignored
 from gpt_cli.common.machine.devices import autocast, choose_dtype, num_accelerators, synchronize
 from gpt_cli.config import Config
 from gpt_cli.config.load import read_config
 from gpt_cli.sampling.decoder import Decoder
+from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import CpuDraws, SamplingParameters, Uniforms
 from gpt_cli.text.load import read_corpus
 from gpt_cli.tools.bench import bench
@@ -174,6 +175,7 @@ def memory(scale: Scale) -> Iterator[Figure]:
         if _peak_memory(scale.device) is not None:
             torch.accelerator.reset_peak_memory_stats(scale.device)
         state = endless_state(config)
+        choose_kernels(state, ignored)
         take_step(state)
         take_step(state)
         read_outcomes(state)
@@ -185,7 +187,7 @@ def memory(scale: Scale) -> Iterator[Figure]:
 
 def decoding(scale: Scale) -> Iterator[Figure]:
     """The default model with random weights, after a prompt of 8 tokens."""
-    num_tokens = 4 if scale.small else 400
+    num_tokens = 12 if scale.small else 400
     variants = sampling_variants(scale.config("small"), scale.device, num_tokens)
     ours = [each for each in variants if each.name.startswith("gpt sample") and each.dtype != "int8"]
     names = [f"{each.name}, {each.dtype}" for each in ours]
@@ -196,12 +198,17 @@ def decoding(scale: Scale) -> Iterator[Figure]:
     ):
         yield Figure(name, each.num_tokens / median, "tokens/s")
 
+    decoder, num_tokens, num_samples = cast("partial[None]", ours[-1].run).args
+    steps = generate(decoder, [PROMPT], SamplingParameters(), max_new_tokens=num_tokens, num_samples=num_samples)
+    recorded = [[draw.token if draw else None for draw in step] for step in steps]
+    equal = recorded == _draw_anew(decoder, num_tokens, num_samples)
+    yield Figure(f"  tokens of both, {names[-1]}", "equal" if equal else "differ")
 
-def _draw_anew(decoder: Decoder, num_tokens: int, num_samples: int) -> None:
-    """Sample as `sample_once`, without a graph."""
+
+def _draw_anew(decoder: Decoder, num_tokens: int, num_samples: int) -> list[list[int]]:
+    """Sample as `sample_once`, without a graph; return the ids of each step."""
     draws = CpuDraws(decoder, [PROMPT] * num_samples, SamplingParameters(), Uniforms(0, num_samples, 1), "bench")
-    for _ in range(num_tokens):
-        draws.next()
+    return [[draw.token for draw in draws.next()] for _ in range(num_tokens)]
 
 
 def shakespeare(scale: Scale) -> Iterator[Figure]:
@@ -215,15 +222,35 @@ def shakespeare(scale: Scale) -> Iterator[Figure]:
             *words,
         )
         whole = time.perf_counter() - started
-    started = time.perf_counter()
-    subprocess.run([sys.executable, "-c", "import torch"], check=True)
-    imported = time.perf_counter() - started
+        started = time.perf_counter()
+        words += ["--out", f"{folder}/none", "--device", scale.device, "--dry-run"]
+        scale.gpt("train", "--config", config, "--data", scale.data, *words)
+        start = time.perf_counter() - started - (imported := _import_seconds())
     yield Figure("whole process", whole, "s")
     yield Figure("training steps", found["seconds"], "s")
     yield Figure("import of torch", imported, "s")
-    yield Figure("all else: text, first step, evaluation, files, picture", whole - found["seconds"] - imported, "s")
+    yield Figure("start without it, by a dry run: text, model, first step", start, "s")
+    yield Figure("all else: evaluations, files, picture", whole - found["seconds"] - imported - start, "s")
     yield Figure("validation loss", found["validation_loss"], "nats/character")
     yield Figure(f"below {TARGET}", "yes" if found["validation_loss"] <= TARGET else "no")
+
+
+def _import_seconds() -> float:
+    started = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import torch"], check=True)
+    return time.perf_counter() - started
+
+
+def choice(scale: Scale) -> Iterator[Figure]:
+    """`gpt train --data` without a config, for a minute: how long it looks at text and device, and what comes of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        seconds, shared = ("3s" if scale.small else "1m"), ("--data", scale.data, "--device", scale.device)
+        started = time.perf_counter()
+        scale.gpt("train", *shared, "--max-time", seconds, "--out", f"{folder}/none", "--dry-run")
+        whole = time.perf_counter() - started
+        found = scale.gpt("train", *shared, "--max-time", seconds, "--out", f"{folder}/run")
+    yield Figure("dry run without the import of torch", whole - _import_seconds(), "s")
+    yield Figure(f"after {seconds}", found["bits_per_byte"], "bits/byte")
 
 
 def runs(scale: Scale) -> Iterator[Figure]:
@@ -355,6 +382,7 @@ PARTS = {
     "roof": Part("what the device can do at most", 40, roof),
     "memory": Part("most memory in training the default model", 40, memory),
     "shakespeare": Part(f"gpt learns Shakespeare by characters to {TARGET}", 60, shakespeare),
+    "choice": Part("gpt chooses the settings", 100, choice),
     "training": Part("training the default model", 150, training),
     "attention": Part("attention with dropout", 70, attention),
     "decoding": Part("sampling from the default model", 60, decoding),
