@@ -45,9 +45,8 @@ from gpt_cli.text.conversations import Conversation, Turn, conversations_of_file
 
 
 class ToLoad(NamedTuple):
-    """A model to load: its run, the header of its checkpoint, and the heads to switch off."""
+    """A model to load: the header of its checkpoint, and the heads to switch off."""
 
-    run: Path  # or one checkpoint file
     header: Header
     without: tuple[tuple[int, int], ...]  # heads to switch off: layer, head
 
@@ -175,10 +174,7 @@ class SampleRequest(Request):
     def find_model(self, host: Host) -> ToLoad:
         """Return the model to load; raise CheckpointError for a bad header, UsageError for heads the model lacks."""
         header = find_header(self.run, self.checkpoint, host)
-        off = parse_heads(",".join(self.without), header.config.model) if self.without else ()
-        # the newest run may be another one by the time when the model is loaded
-        run = header.run.path if self.run is None else self.run
-        return ToLoad(run, header, off)
+        return ToLoad(header, parse_heads(",".join(self.without), header.config.model) if self.without else ())
 
 
 class EvaluateRequest(Request):

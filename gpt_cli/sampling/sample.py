@@ -129,7 +129,7 @@ class Sampler:
             wrong = f"{request.quantize} works on processors only, not on {where}"
             raise UsageError("‹quantize›", wrong, hint="‹device=cpu›")
         self._host = host
-        self.loaded = load_for(host, model.run, request.checkpoint, as_stored=True)
+        self.loaded = load_for(host, request.run, request.checkpoint, model.header, as_stored=True)
         if model.without:
             remove_heads(self.loaded.model, model.without)
             host.notice(f"heads switched off: {', '.join(head_names(model.without))}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from support.helpers import RunCommand
 
 import gpt_cli
 from gpt_cli.checkpoints import verify
+from gpt_cli.checkpoints.select import newest_run
 from gpt_cli.common.host import Host
 from gpt_cli.sampling.request import SampleRequest
+from gpt_cli.sampling.sample import Sampler
 
 
 @pytest.mark.parametrize("prompts", ["one", "two"])
@@ -68,8 +71,12 @@ def test_the_model_in_memory_counts_and_stays_as_it_is(smoke_run: Path) -> None:
     assert sample.log_probabilities[0] == pytest.approx(-math.log(512))
 
 
-def test_the_run_is_found_once(smoke_run: Path) -> None:
-    assert SampleRequest(prompt="The").find(Host()).model.run == smoke_run
+def test_the_run_is_found_once(copied: Path) -> None:
+    request = SampleRequest(prompt="The")
+    target = request.find(Host())
+    newer = shutil.copytree(copied, copied.with_name("newer"))
+    assert newest_run() == newer
+    assert Sampler(request, target.model, Host()).loaded.path.is_relative_to(copied)
 
 
 def test_a_refused_prompt_gets_no_line_about_a_seed(run: RunCommand) -> None:
