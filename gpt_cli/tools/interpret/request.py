@@ -90,10 +90,10 @@ class ToInspect(NamedTuple):
 
     layers: tuple[int, ...]
     heads: tuple[int, ...]
-    prompt: str | None  # None: a text, or the snapshots that a run has kept
-    source: str  # the field of the prompt, or stdin
-    text: DataConfig | None  # how the run reads text, and without `data` what it was trained on; None of the others
     header: Header
+    prompt: str | None = None  # None: a text, or the snapshots that a run has kept
+    source: str = ""  # the field of the prompt, or stdin
+    text: DataConfig | None = None  # how the run reads text, and without `data` what it was trained on; of a text alone
 
 
 def chosen_heads(header: Header, layers: str | None, heads: str | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -245,8 +245,8 @@ class AttentionRequest(PromptRequest):
         header = find_header(self.run, self.checkpoint, host)
         chosen = chosen_heads(header, self.layers, self.heads)
         if self.over_training and not self.prompted:
-            return ToInspect(*chosen, None, "", None, header)
-        return ToInspect(*chosen, *read_prompt(self.prompt, self.prompt_file, header, host.stdin), None, header)
+            return ToInspect(*chosen, header)
+        return ToInspect(*chosen, header, *read_prompt(self.prompt, self.prompt_file, header, host.stdin))
 
 
 def require_report(out: Path, page: str | None = None) -> None:
@@ -283,11 +283,18 @@ class ReadingRequest(PromptRequest):
             hint = f"‹prompt={readable_prompt(find_header(self.run, self.checkpoint, host))}›"
             raise UsageError(flag, f"{flag} needs ‹prompt› or ‹prompt_file›", hint=hint)
 
-    def reading(self, host: Host, heads: str | None = None) -> ToInspect:
-        """Return layers, heads, and prompt or text to inspect; UsageError for layers or heads that the model lacks."""
+    def reading(self, host: Host, heads: str | None = None, *, by_step: bool = False) -> ToInspect:
+        """Return layers, heads, and prompt or text to inspect; UsageError for layers or heads that the model lacks.
+
+        With `by_step`, the model is that of the run's newest step; CheckpointError for a run without steps.
+        """
+        if self.truncate:
+            self.require_prompt("‹truncate›", host)
         header = find_header(self.run, self.checkpoint, host)
+        if by_step:
+            header = find_header(step_files(header.run)[-1], None, host)
         chosen = chosen_heads(header, self.layers, heads)
         if self.prompted:
-            return ToInspect(*chosen, *read_prompt(self.prompt, self.prompt_file, header, host.stdin), None, header)
+            return ToInspect(*chosen, header, *read_prompt(self.prompt, self.prompt_file, header, host.stdin))
         config = trusted_config(header) if self.data else config_with_text(header)
-        return ToInspect(*chosen, None, "", config.data, header)
+        return ToInspect(*chosen, header, text=config.data)

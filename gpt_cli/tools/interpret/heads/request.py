@@ -14,7 +14,7 @@ from gpt_cli.common.host import Host
 from gpt_cli.config.field_types import Misfit, Switch, Whole
 from gpt_cli.config.request import NONE, Flag, MaybePath
 from gpt_cli.errors import UsageError
-from gpt_cli.tools.interpret.request import Heads, ReadingRequest, ToInspect, chosen_heads, require_report, step_files
+from gpt_cli.tools.interpret.request import Heads, ReadingRequest, ToInspect, chosen_heads, require_report
 
 
 class HeadsRequest(ReadingRequest):
@@ -84,18 +84,13 @@ class HeadsRequest(ReadingRequest):
         """
         if self.query is not None:
             self.require_prompt("‹query›", host)
-        if self.truncate:
-            self.require_prompt("‹truncate›", host)
         if self.out is not None:
             require_report(self.out, self.film if self.over_training and not self.passages else None)
             tokens = {"‹query›": self.query is not None, "‹passages›": self.passages, "‹circuits›": self.circuits}
             if self.out.suffix.lower() in PICTURES and (flags := [flag for flag, is_set in tokens.items() if is_set]):
                 wrong, hint = "a picture shows no tokens; use .json, .csv or .html", "‹out=heads.html›"
                 raise UsageError(flags[0], wrong, hint=hint)
-        if self.over_training and self.passages:
-            newest = step_files(find_header(self.run, None, host).run)[-1]
-            return self.model_copy(update={"run": newest}).reading(host, self.heads)
-        if self.over_training and not self.prompted:
+        if self.over_training and not self.passages and not self.prompted:
             header = find_header(self.run, None, host)
-            return ToInspect(*chosen_heads(header, self.layers, self.heads), None, "", None, header)
-        return self.reading(host, self.heads)
+            return ToInspect(*chosen_heads(header, self.layers, self.heads), header)
+        return self.reading(host, self.heads, by_step=self.over_training and self.passages is not None)

@@ -41,12 +41,10 @@ class LensRequest(ReadingRequest):
 
     def find(self, host: Host) -> ToInspect:
         """Return layers and prompt or text to read; UsageError for wrong layers or `out`, or `tuned` with one block."""
-        if self.truncate:
-            self.require_prompt("‹truncate›", host)
         if self.out is not None:
             page = self.film if self.prompted else "‹out=lens.png›"
             require_report(self.out, page if self.over_training else None)
-        target = (self.model_copy(update={"checkpoint": "last"}) if self.over_training else self).reading(host)
+        target = self.reading(host, by_step=self.over_training)
         if self.tuned and target.header.config.model.num_blocks == 1:
             wrong = "this model has one block, whose stream the output layer reads, so there is no map to train"
             raise UsageError("‹tuned›", wrong, hint="leave out ‹tuned›")

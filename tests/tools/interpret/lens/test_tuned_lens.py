@@ -194,3 +194,6 @@ def test_over_training_has_what_each_checkpoint_has(run: RunCommand, copied: Pat
     shutil.copy(copied / "checkpoints" / "best.safetensors", "alone.safetensors")
     run("lens", "--run", "alone.safetensors", "--over-training", "--prompt", "a", exits=4)
     run(*words, "--over-training", "--tuned", exits=2)
+    for path in (copied / "checkpoints").glob("step-*"):
+        path.unlink()
+    assert "this run has no checkpoints of steps" in run(*words, "--over-training", exits=4).err
