@@ -198,10 +198,14 @@ class View(ABC):
 
     def origin(self, finding: Finding) -> Origin:
         """Return the caption of the picture: run or checkpoint, step, and text or prompt."""
-        about = finding.about
-        step = finding.stacked[-1].about["step"] if finding.stacked else about["step"]
-        text = ", ".join(source_names(about["text"] if "text" in about else about["prompt"]))
-        return Origin(about["run"] if finding.stacked else about["checkpoint"], step, text)
+        about, read = finding.about, self.read(finding)
+        if finding.stacked:
+            return Origin(about["run"], finding.stacked[-1].about["step"], read)
+        return Origin(about["checkpoint"], about["step"], read)
+
+    def read(self, finding: Finding) -> str:
+        """Return what the model read, as pictures and legends name it: a prompt, or the sources of a text."""
+        return ", ".join(source_names(finding.about.get("text", finding.about.get("prompt"))))
 
     def page(self, report: dict[str, Any]) -> bytes | None:
         """Return an HTML page of `report`, the object that `--json` prints, or None if this view has no page."""

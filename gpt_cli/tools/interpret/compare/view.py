@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from gpt_cli.common.language import say
 from gpt_cli.common.tables import Rows
 from gpt_cli.common.units import with_error
 from gpt_cli.errors import visible
-from gpt_cli.text.sources import source_names
 from gpt_cli.tools.interpret.figure import Figure, cell, curve, heat_map, matrix, names_along
 from gpt_cli.tools.interpret.finding import Finding, View
 
@@ -27,14 +26,14 @@ _POINT = {"fmt": "o", "color": COLOURS[0], "markersize": 4}
 def comparison_figures(comparison: Row) -> tuple[Figure, ...]:
     """Turn `comparison`, a finding's lists, into figures: losses, changes of heads [layer, head] and of weights."""
     difference, apart, ends = comparison["difference"], comparison["divergence"], {"run": ("first", "second")}
-    loss, loss_error, bits = (
-        _numbers([one[key] for one in comparison["runs"]]) for key in ("loss", "loss_error", "bits_per_byte")
-    )
-    value, error = _numbers(difference["value"]), _numbers(difference["error"])
+    keys = "loss", "loss_error", "bits_per_byte"  # None is NaN
+    loss, loss_error, bits = (np.array([one[key] for one in comparison["runs"]], float) for key in keys)
+    value, error = (np.array(difference[key], float) for key in ("value", "error"))
     figures = [Figure("loss", ends, loss, loss_error, "nats/token"), Figure("bits_per_byte", ends, bits)]
     figures.append(Figure("difference", {}, value, error, difference["unit"]))
     if apart is not None:
-        figures.append(Figure("divergence", {}, _numbers(apart["mean"]), _numbers(apart["error"]), "nats/token"))
+        mean, error = (np.array(apart[key], float) for key in ("mean", "error"))
+        figures.append(Figure("divergence", {}, mean, error, "nats/token"))
     if comparison["heads"]:
         figures += [Figure.of_rows(comparison["heads"], name, "layer", "head", scale="share") for name in CHANGES]
     if blocks := [row for row in comparison["weights"] if row["layer"] is not None]:
@@ -42,10 +41,6 @@ def comparison_figures(comparison: Row) -> tuple[Figure, ...]:
     if others := [row for row in comparison["weights"] if row["layer"] is None]:
         figures.append(Figure.of_rows(others, "other_weight_change", "part", key="change"))
     return (*figures,)
-
-
-def _numbers(numbers: Any) -> np.ndarray:
-    return np.array(numbers, dtype=float)  # None is NaN
 
 
 class CompareView(View):
@@ -90,7 +85,7 @@ class CompareView(View):
 
     def legend(self, finding: Finding) -> Iterator[str]:
         """Yield lines that name the text that both models read, and explain the columns."""
-        yield f"both models read {visible(', '.join(source_names(finding.about['text'])))}; ±: standard error"
+        yield f"both models read {visible(self.read(finding))}; ±: standard error"
         if heads := finding.lists["heads"]:
             yield "attention: total variation distance of its rows (0 to 1); writes, weights: ||b - a|| / ||a||"
             if len(heads) > MAX_HEADS:
@@ -141,7 +136,7 @@ class CompareView(View):
         """Return the caption of the picture: both runs with their steps, and the text."""
         first, second = finding.lists["runs"]
         of_first = say(f"{first['run']}, step {first['step']:,}")
-        return Origin(f"{of_first}; {second['run']}", second["step"], ", ".join(source_names(finding.about["text"])))
+        return Origin(f"{of_first}; {second['run']}", second["step"], self.read(finding))
 
 
 COMPARE = CompareView()

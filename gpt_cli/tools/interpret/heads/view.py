@@ -26,7 +26,6 @@ from gpt_cli.common.drawing.panels import Curves, Panel, PlotLine
 from gpt_cli.common.drawing.token_labels import COLOURS, label_of, quoted
 from gpt_cli.common.tables import Rows, filled
 from gpt_cli.errors import counted
-from gpt_cli.text.sources import source_names
 from gpt_cli.tools.interpret.figure import Figure, cell, cell_at, farthest, heat_map, named_curves
 from gpt_cli.tools.interpret.finding import Finding, View, steps_shown, table_by_step
 from gpt_cli.tools.interpret.heads.writers import BRACKETS, heads_page, of_directions, of_pairs, of_passages, shown_peak
@@ -191,7 +190,7 @@ class HeadsView(View):
                 yield "computed from checkpoints; the loss is that of this prompt"
             yield from steps_shown(finding, "checkpoint" if self.losses is None else "snapshot")
             return
-        source = "the prompt" if self.of_prompt else ", ".join(source_names(about["text"]))
+        source = "the prompt" if self.of_prompt else self.read(finding)
         run = run_name(Path(about["checkpoint"]))
         yield f"{run}, step {about['step']:,}: {counted(about['tokens'], 'token')} of {source}"
         yield "entr: entropy (nats), dist: mean distance (tokens). Shares of the attention:"

@@ -12,7 +12,7 @@ import numpy as np
 from gpt_cli.attention_maps.head_metrics import Row, head_label
 from gpt_cli.checkpoints.run_paths import run_name
 from gpt_cli.common.drawing.panels import Curves, Panel
-from gpt_cli.common.drawing.token_labels import Origin, label_of, quoted
+from gpt_cli.common.drawing.token_labels import label_of, quoted
 from gpt_cli.common.language import say
 from gpt_cli.common.tables import Rows
 from gpt_cli.errors import counted
@@ -138,13 +138,10 @@ class PatchView(View):
                 best = of_heads.at(place=farthest(of_heads, _HEADS))
                 yield heat_map(best, "output of the strongest heads", columns, shares.ends)
 
-    def origin(self, finding: Finding) -> Origin:
-        """Return the caption of the picture: run or checkpoint, step, and prompts or file of pairs."""
+    def read(self, finding: Finding) -> str:
+        """Return both prompts, or the file of pairs."""
         about = finding.about
-        text = about["pairs"]["file"] if "pairs" in about else f"{about['clean']} / {about['corrupt']}"
-        if finding.stacked:
-            return Origin(about["run"], finding.coords["step"][-1], text)
-        return Origin(about["checkpoint"], about["step"], text)
+        return about["pairs"]["file"] if "pairs" in about else f"{about['clean']} / {about['corrupt']}"
 
     def page(self, report: dict[str, Any]) -> bytes | None:
         """Return an HTML page with the maps of the picture; None for an edge."""
