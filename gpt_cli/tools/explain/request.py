@@ -13,10 +13,10 @@ from gpt_cli.checkpoints.select import find_header
 from gpt_cli.common.drawing.file_types import PICTURES, ending_of
 from gpt_cli.common.host import Host
 from gpt_cli.config.field_types import Misfit, Whole
-from gpt_cli.config.request import NONE, Digits, Flag, MaybePath, Prompt, PromptFile, Request, WhichCheckpoint, WhichRun
+from gpt_cli.config.request import NONE, Digits, Flag, MaybePath, WhichCheckpoint, WhichRun
 from gpt_cli.errors import UsageError, shown
 from gpt_cli.sampling.prompts import read_prompt
-from gpt_cli.tools.interpret.request import Truncate, out_of_range
+from gpt_cli.tools.interpret.request import PromptRequest, Truncate, out_of_range
 
 Index = Annotated[int, Field(ge=0), Whole] | None
 
@@ -24,15 +24,13 @@ Index = Annotated[int, Field(ge=0), Whole] | None
 _OF_HEAD, _OF_MODEL = ("prompt", "prompt_file", "layer", "head", "query", "truncate"), ("run", "checkpoint")
 
 
-class ExplainRequest(Request):
+class ExplainRequest(PromptRequest):
     """Work through one head, step by step.
 
     Every step has its formula, its shape and its numbers. With ‹example› it works a published example, with ‹study›
     a study of one idea; neither needs a prompt.
     """
 
-    prompt: Prompt = Field(default=None, kw_only=False)
-    prompt_file: PromptFile = NONE
     run: WhichRun = NONE
     checkpoint: WhichCheckpoint = NONE
     layer: Index = Field(default=None, description="The head's layer, from 0. Default: 0.")
@@ -59,7 +57,7 @@ class ExplainRequest(Request):
         default=None, description="en or zh. Default: the language of help and errors."
     )
 
-    exclusive = (("prompt", "prompt_file"), ("out", "form"), ("example", "study", *_OF_HEAD, *_OF_MODEL))
+    exclusive = (*PromptRequest.exclusive, ("out", "form"), ("example", "study", *_OF_HEAD, *_OF_MODEL))
 
     def misfits(self) -> Iterator[Misfit]:
         """Yield an error (`Misfit`) for flags that exclude each other or have no effect on an example or a study."""
