@@ -170,8 +170,7 @@ class Sampler:
         if target.conversations is None:
             return self.accept(target.prompts, target.source, seed)
         self.tell(seed)
-        conversations = [one.turns for one in target.conversations]
-        return [self.ask(turns, request.max_new_tokens, target.source) for turns in conversations]
+        return [self.ask(one.turns, request.max_new_tokens, target.source) for one in target.conversations]
 
     def tell(self, seed: int | None) -> None:
         """Notify the user of checkpoint and seed (unless `seed` is None), and if the model has learned no answers."""
