@@ -26,7 +26,7 @@ _LONGEST = 30  # characters of a value there
 def evaluated_tokens(records: Sequence[RunRecord]) -> int | None:
     """Return how many validation tokens each evaluation in training reads; None if it reads all, or if runs differ."""
     read = {tuple(record.curve("validation_tokens")[1][-1:]) for record in records}
-    whole = {(record.outcome.get("validation_tokens"),) for record in records}
+    whole = {(record.overview.outcome.get("validation_tokens"),) for record in records}
     return int(*read.pop()) if len(read) == 1 and read not in ({()}, whole) else None
 
 

@@ -55,11 +55,6 @@ class RunRecord(Figures):
         return self.overview.state
 
     @property
-    def outcome(self) -> Mapping[str, Any]:
-        """The recorded outcome of the training; empty for a run that has not ended."""
-        return self.overview.outcome
-
-    @property
     def config(self) -> Mapping[str, Any]:
         """The resolved settings of the run, section.key -> value; empty if the config cannot be read."""
         return {} if self.overview.config is None else dotted_keys(self.overview.config.model_dump(mode="json"))
@@ -105,7 +100,7 @@ class RunRecord(Figures):
         `validation_loss_error` is the standard error of a closing loss. `tokens_per_second` is the rate of the whole
         training, or, until a training has ended, the median of the lines.
         """
-        ended, speeds = self.outcome, self.curve("tokens_per_second")[1]
+        ended, speeds = self.overview.outcome, self.curve("tokens_per_second")[1]
         tokens = _number(ended.get("tokens"), self._last("tokens"))
         median = float(np.median(speeds)) if len(speeds) else None
         return {

@@ -85,7 +85,7 @@ def test_figures_of_a_finished_run_are_those_of_its_closing_evaluation(smoke_run
     record = read_record(smoke_run)
     figures = record.final_figures()
     for name in ("tokens", "seconds", "loss", "validation_loss", "bits_per_byte", "tokens_per_second", "parameters"):
-        assert figures[name] == record.outcome[name]
+        assert figures[name] == record.overview.outcome[name]
     assert (figures["steps"], figures["best_validation_loss"]) == (20, record.metrics["validation_loss"][3])
 
 
@@ -126,7 +126,7 @@ def test_means_are_those_of_runs_that_differ_in_their_seed_alone() -> None:
 
 def test_a_report_has_means_where_runs_are_repeated(smoke_run: Path) -> None:
     record = read_record(smoke_run)
-    loss = record.outcome["validation_loss"]
+    loss = record.overview.outcome["validation_loss"]
     runs = [record, changed(record, train={"seed": 5})]
     others = [changed(record, train={"seed": seed, "learning_rate": 0.5}) for seed in (1337, 5)]
     assert [tuple(mean) for mean in means_of_records(runs)] == [

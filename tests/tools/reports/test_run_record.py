@@ -25,7 +25,7 @@ def test_a_finished_run_has_everything(smoke_run: Path) -> None:
     assert [sample.step for sample in found.samples] == [10, 20]
     assert found.samples[0].text in (smoke_run / "samples.txt").read_text()
     assert found.config["model.d_model"] == 32
-    assert found.outcome == json.loads((smoke_run / "outcome.json").read_text())
+    assert found.overview.outcome == json.loads((smoke_run / "outcome.json").read_text())
     assert (found.environment["device"], found.environment["dtype"]) == ("cpu", "float32")
     assert found.environment["version"].startswith("gpt-cli ")
     assert found.corpus["vocab_size"] == 512

@@ -106,7 +106,7 @@ def test_runs_of_different_tokenizers_are_compared_by_bits_per_byte(show: ShowPa
 def test_runs_of_several_seeds_have_a_mean(show: ShowPage, record: RunRecord) -> None:
     again = replace(changed(record, train={"seed": 7}), name="again")
     cells = show(report_page([record, again])).page.locator("#means th, #means td").all_inner_texts()
-    loss = f"{record.outcome['validation_loss']:.4f}"
+    loss = f"{record.overview.outcome['validation_loss']:.4f}"
     assert cells == ["seeds", "mean validation loss ± standard error over seeds", "2", f"{loss} ± 0.0000"]
 
 
