@@ -140,7 +140,7 @@ def write_handout(out: Path, model: ModelPage, dump: AttentionDump, film: Film |
     title, prompt, origin = (model.content[key] for key in ("title", "prompt", "origin"))
     pages = {"model": build_page(MODEL, *model), "attention": attention_page(dump, title)}
     if film:
-        pages["film"] = film.page
+        pages["film"] = film.as_page().encode()
     about = {"title": title, "prompt": label_of(prompt, limit=80), "origin": origin, "pages": list(pages)}
     first = build_page(HANDOUT, {"handout": about})
     write_export(out, {"index.html": [first], **{f"{name}.html": [page] for name, page in pages.items()}}, PAGES)

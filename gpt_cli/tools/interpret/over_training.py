@@ -61,14 +61,9 @@ class Film(Result):
         numbers = (("step", self.steps), ("layer", self.layers), ("head", self.heads), ("token", self.tokens))
         return ", ".join(counted(len(items), noun) for noun, items in numbers)
 
-    @property
-    def page(self) -> bytes:
-        """The page as HTML in UTF-8, of at most 32 MB."""
-        return build_page(ATTENTION, self.content)
-
     def as_page(self) -> str:
-        """Return the page as a string of HTML."""
-        return self.page.decode()
+        """Return the page as HTML, of at most 32 MB."""
+        return build_page(ATTENTION, self.content).decode()
 
 
 def film(request: AttentionRequest, target: ToInspect, host: Host) -> Film:
@@ -77,7 +72,7 @@ def film(request: AttentionRequest, target: ToInspect, host: Host) -> Film:
     with steps_of(target, request.device, host) as steps, host.working(writing):
         made = replace(make_film(steps, request.layers, request.heads), out=request.out and str(request.out))
         if request.out:
-            write_durably(request.out, [made.page])
+            write_durably(request.out, [made.as_page().encode()])
     tell_omissions(made, host.notice)
     if request.out:
         host.notice(f"wrote {visible(request.out)}: {made.as_text()}")

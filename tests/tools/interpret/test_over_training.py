@@ -23,7 +23,7 @@ PATCH = ("patch", "--clean", "The value of", "--corrupt", "The name of", "--answ
 def test_each_frame_holds_the_weights_and_scores_of_its_snapshot(tmp_path: Path) -> None:
     snapshots = snapshots_of(4, 2, 3, TOKENS)
     film = make_film(keep(snapshots, tmp_path))
-    content = content_of(film.page)
+    content = content_of(film.as_page().encode())
     assert content["frames"]["steps"] == list(film.steps) == [1, 10, 20, 30]
     assert content["frames"]["losses"] == [snapshot.loss for snapshot in snapshots]
     frames = np.cumsum(unpacked(content["weights"], "u1").reshape(4, 2, 3, 10), axis=0, dtype=np.uint8)
@@ -39,7 +39,7 @@ def test_layers_and_heads_are_chosen_as_for_a_dump(tmp_path: Path) -> None:
     snapshots = snapshots_of(2, 3, 3, TOKENS)
     film = make_film(keep(snapshots, tmp_path), "1-2", "0,2")
     assert (film.layers, film.heads) == ((1, 2), (0, 2))
-    first = unpacked(content_of(film.page)["weights"], "u1").reshape(2, 2, 2, 10)[0]
+    first = unpacked(content_of(film.as_page().encode())["weights"], "u1").reshape(2, 2, 2, 10)[0]
     expected = snapshots[0].weights[1:, ::2][..., *np.tril_indices(4)]
     np.testing.assert_allclose((first / 255) ** 2, expected, atol=1 / 255)
 
@@ -48,7 +48,7 @@ def test_curves_come_from_the_metrics_and_are_thinned_to_what_a_page_shows(tmp_p
     run = keep(snapshots_of(2, 1, 1, TOKENS), tmp_path)
     lines = [json.dumps({"step": step, "loss": 3.0}) for step in range(1, 4001)]
     run.metrics.write_text("\n".join([*lines, '{"step": 10, "validation_loss": 3.5}', '{"step": 20, "val']))
-    curves = content_of(make_film(run).page)["frames"]["curves"]
+    curves = content_of(make_film(run).as_page().encode())["frames"]["curves"]
     assert curves["validation_loss"] == [[10, 3.5]]
     assert curves["loss"][:2] == [[1, 3.0], [3, 3.0]]
     assert len(curves["loss"]) == 2000

@@ -28,7 +28,7 @@ def film_of(folder: Path, unit: float = 1.0) -> Path:
     ]
     run.metrics.write_text("".join(json.dumps(line) + "\n" for line in losses))
     path = folder / "film.html"
-    path.write_bytes(make_film(run).page)
+    path.write_bytes(make_film(run).as_page().encode())
     return path
 
 

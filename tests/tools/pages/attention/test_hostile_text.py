@@ -26,7 +26,7 @@ def every_text_written() -> Writes:
 
 def test_no_text_of_a_film_does_anything(show: ShowPage, tmp_path: Path) -> None:
     run = keep(snapshots_of(2, 1, 2, PAYLOADS), tmp_path / "<img src=x onerror=fired(1)>")
-    page = show(make_film(run).page).page
+    page = show(make_film(run).as_page().encode()).page
     page.press("#frame", "Home")
     page.click("#language")
     assert page.locator("h1, #film, #origin").locator("script, img, svg svg, iframe").count() == 0

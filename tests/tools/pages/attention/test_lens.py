@@ -100,11 +100,13 @@ def test_a_film_of_checkpoints_has_the_lens_of_each_step(show: ShowPage, tmp_pat
     frames = [replace(each, lens=positions(0.05 * n)) for n, each in enumerate(snapshots_of(3, 2, 2, TOKENS))]
     losses = {"loss": [], "validation_loss": []}
     steps = Steps("run", frames[-1], 3, lambda every: iter(frames[::-1][::every][::-1]), losses)
-    opened = show(make_film(steps).page)
+    opened = show(make_film(steps).as_page().encode())
     assert "with probability 0.6000." in told(opened.page)[0]
     opened.page.fill("#frame", "0")
     assert "with probability 0.5000." in told(opened.page)[0]
-    assert b'"lens": null' in make_film(keep(snapshots_of(2, 1, 1, TOKENS), tmp_path / "run")).page, "kept snapshots"
+    assert '"lens": null' in make_film(keep(snapshots_of(2, 1, 1, TOKENS), tmp_path / "run")).as_page(), (
+        "kept snapshots"
+    )
 
 
 def test_gpt_lens_writes_a_page_of_its_own(show: ShowPage) -> None:
