@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from json import dumps
 from typing import Any, NamedTuple
@@ -72,27 +72,24 @@ class Samples(Result):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the object that `gpt sample --json` prints."""
-        head, tail = self._around()
-        return {**head, "samples": [*map(self._as_dict, self.samples)], **tail}
+        about: dict[str, Any] = {"checkpoint": self.checkpoint, "step": self.step, "seed": self.seed}
+        off = {"without": self.without} if self.without else {}
+        prompt = {"prompt": self.prompts[0]} if len(self.prompts) == 1 else {}
+        return {**about, "samples": [*map(self._as_dict, self.samples)], **off, **prompt}
 
     def as_json(self) -> Iterator[str]:
         """Yield the JSON text that `gpt sample --json` prints, in pieces of one sample each."""
-        head, tail = (inert_json(dumps(part, ensure_ascii=False)) for part in self._around())
-        yield f'{head[:-1]}, "samples": ['
+        around = inert_json(dumps(replace(self, samples=[]).as_dict(), ensure_ascii=False))
+        head, tail = around.split('"samples": []')  # which no text contains, as its quotes are escaped
+        yield f'{head}"samples": ['
         for number, sample in enumerate(self.samples):
             content = dumps(self._as_dict(sample), ensure_ascii=False, allow_nan=False)
             yield f"{', ' if number else ''}{inert_json(content)}"
-        yield f"], {tail[1:]}" if len(tail) > 2 else "]}"
+        yield f"]{tail}"
 
     def as_text(self, width: int = WIDTH) -> str:
         """Return the continuations alone, with a line of --- between them."""
         return "\n---\n".join(sample.text for sample in self.samples)
-
-    def _around(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the JSON fields before and after the list of samples; the latter have the prompt if all share one."""
-        off = {"without": self.without} if self.without else {}
-        prompt = {"prompt": self.prompts[0]} if len(self.prompts) == 1 else {}
-        return {"checkpoint": self.checkpoint, "step": self.step, "seed": self.seed}, {**off, **prompt}
 
     def _as_dict(self, sample: Sample) -> dict[str, Any]:
         fields = {"text": sample.text, "tokens": [*sample.tokens], "log_probabilities": [*sample.log_probabilities]}

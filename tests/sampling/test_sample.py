@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ def test_samples_are_what_the_command_prints(prompts: str, smoke_run: Path, run:
     assert found.as_text() + "\n" == run("sample", *words).out
     printed = run("sample", *words, "--json").out
     assert printed == "".join(found.as_json()) + "\n" == json.dumps(found.as_dict(), ensure_ascii=False) + "\n"
+    other = replace(found, prompts=['"samples": []'], samples=[])
+    assert "".join(other.as_json()) == json.dumps(other.as_dict())
     assert [sample.prompt for sample in found.samples] == [text for text in found.prompts for _ in range(2)]
     assert [len(sample.tokens) for sample in found.samples] == [6] * 2 * len(found.prompts)
 
