@@ -221,9 +221,8 @@ def head_changes(windows: Sequence[Window]) -> list[Row]:
         return []
     sizes = np.array([len(each.divergence) for each in windows], dtype=float)
     distances = np.array([each.attention for each in windows])  # [windows, L, H]
-    squares = None
-    if windows[0].write_squares is not None:
-        squares = np.array([each.write_squares for each in windows])  # [windows, 2, L, H]
+    # [windows, 2, L, H]
+    squares = None if windows[0].write_squares is None else np.array([each.write_squares for each in windows])
     rows = list[Row]()
     for layer, head in np.ndindex(distances.shape[1:]):
         apart, change, error = distances[:, layer, head], None, None
