@@ -162,7 +162,7 @@ def train_maps(
     maps = Maps.identity(model)
     averages, squares = ([torch.zeros_like(part) for part in (maps.weights, maps.biases)] for _ in range(2))
     done = [torch.zeros((), device=maps.weights.device) for _ in range(2)]
-    for step in range(steps if len(maps.weights) else 0):
+    for step in range(steps):
         streams = _streams(model, ids, stream_key(seed, "tuned lens", step))
         gradients = _gradients(model, maps, streams, where)
         rate = LEARNING_RATE / model.config.d_model * (1 - step / steps)
