@@ -254,20 +254,18 @@ def as_csv(rows: Sequence[Row]) -> bytes:
     text.write(f"{','.join(columns)}\n")
     # a carriage return in a token is quoted too
     writer = csv.DictWriter(text, columns, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    writer.writerows(
-        {key: inert_cell(cell) if isinstance(cell, str) else cell for key, cell in row.items()} for row in flat
-    )
+    writer.writerows(flat)
     return text.getvalue().encode()
 
 
 def _flat(row: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (column, cell) pairs of a row; entries of lists, numbered from 1, have columns such as raises_1_token."""
+    """Yield a row's (column, cell) pairs, texts inert; entries of lists, from 1, have columns like raises_1_token."""
     for key, value in row.items():
         parts = {str(n): part for n, part in enumerate(value, 1)} if isinstance(value, list) else value
         if isinstance(parts, Mapping):
             yield from _flat(parts, f"{name}{key}_")
         else:
-            yield f"{name}{key}", value
+            yield f"{name}{key}", inert_cell(value) if isinstance(value, str) else value
 
 
 def _joined(parts: Iterable[Rows | str]) -> str:
