@@ -85,8 +85,7 @@ class HeadsView(View):
         if axes == ("layer",):
             return rows
         first = ("layer", "head", *COLUMNS, "label")
-        pairs = zip(rows, finding.lists["heads"], strict=True)
-        both = (row | texts for row, texts in pairs)
+        both = (row | texts for row, texts in zip(rows, finding.lists["heads"], strict=True))
         rows = [{name: row[name] for name in first if name in row} | row for row in both]
         if self.sort is None:
             return rows
