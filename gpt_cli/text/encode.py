@@ -119,14 +119,12 @@ def encode(
     if corpus.is_large:
         try:
             directory = cached("tokens", corpus.digest, tokenizer.digest)
-            if (ids := _stored(directory, load)) is None:
+            if (tokens := _stored(directory)) is None:
                 count(0)  # waiting for another program is progress too
                 with sole_writer(directory, notice):
-                    if (ids := _stored(directory, load)) is None:
-                        _write(corpus, tokenizer, directory, count, followed_by)
-                        ids = _stored(directory, load, verified=True)
-            if ids is not None:
-                return ids
+                    if (tokens := _stored(directory)) is None:
+                        tokens = _write(corpus, tokenizer, directory, count, followed_by)
+            return tokens[:] if load and 4 * len(tokens) <= IN_MEMORY else tokens
         except EnvironmentFailure as error:
             if 4 * corpus.num_bytes > IN_MEMORY or not load:
                 raise
@@ -188,22 +186,19 @@ def sole_writer(directory: Path, notice: Notify) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _stored(directory: Path, load: bool, *, verified: bool = False) -> Ids | None:
-    """Return intact cached ids, or None; if they fit in memory, check them unless `verified`, read them if `load`."""
-    if (tokens := open_tokens(directory)) is None or 4 * len(tokens) > IN_MEMORY:
-        return tokens
-    try:
-        if not verified:  # as what this program has just written is
+def _stored(directory: Path) -> TokensOnDisk | None:
+    """Return the cached ids of a directory, or None; those that fit in memory are checked against their digests."""
+    with contextlib.suppress(DataError):  # damaged ids are encoded again
+        if (tokens := open_tokens(directory)) is not None and 4 * len(tokens) <= IN_MEMORY:
             tokens.verify()
-        return tokens[:] if load else tokens
-    except DataError:  # they are encoded again
-        return None
+        return tokens
+    return None
 
 
 def _write(
     corpus: Corpus, tokenizer: Tokenizer, directory: Path, count: Callable[[int], object], followed_by: int
-) -> None:
-    """Write the ids of a text to `directory`; continue where a killed process stopped, if no file has changed since."""
+) -> TokensOnDisk:
+    """Write ids to `directory` and return them; go on where a killed process stopped, if no file has changed since."""
     origin = directory / "origin.json"
     if read_cached_json(origin) != [corpus.fingerprint]:
         _clear(directory)
@@ -224,7 +219,7 @@ def _write(
         _clear(directory)  # it may contain ids of another text
         raise
     about = {"text": corpus.whole.digest, "part": corpus.digest, "tokenizer": tokenizer.digest, "kind": tokenizer.kind}
-    writer.finish(about | {"vocab_size": tokenizer.vocab_size})
+    return writer.finish(about | {"vocab_size": tokenizer.vocab_size})
 
 
 def _groups(corpus: Corpus, tokenizer: Tokenizer) -> Iterator[list[TextBlock]]:
