@@ -237,8 +237,6 @@ def checked(
         for problem in (error, *error.others):
             problem.where, problem.hint = where, _STEPS_HINT
         raise
-    except (AttributeError, KeyError, TypeError) as error:
-        raise CheckpointError(where, f"this is not a tokenizer: {plainly(error)}") from error
     if others := [number for number in after if number != end_of_text]:
         raise CheckpointError(where, f"it puts {shown(names[others[0]])} after every text, which gpt does not do")
     return tokenizer
