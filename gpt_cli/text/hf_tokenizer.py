@@ -97,8 +97,7 @@ class HuggingFaceTokenizer(Tokenizer):
     @cached_property
     def starts_with(self) -> list[int]:  # type: ignore[override]
         """The ids that the tokenizer puts before every text, such as a beginning-of-text token."""
-        before, _ = self.template
-        return before
+        return self.template[0]
 
     @cached_property
     def template(self) -> tuple[list[int], list[int]]:
@@ -167,12 +166,11 @@ class HuggingFaceTokenizer(Tokenizer):
         if lost := self._dropped and self._dropped & set(content):
             named = ", ".join(f"0x{byte:02x}" for byte in sorted(lost)[:5])
             raise DataError("text", f"the tokenizer of this model has no token for bytes of the text: {named}")
+        library = self.library
         try:
             # three times as fast as for one text, because it keeps no places
-            (encoded,) = self.library.encode_batch_fast([text], add_special_tokens=False)
+            (encoded,) = library.encode_batch_fast([text], add_special_tokens=False)
         except Exception as error:  # the library has no kind of its own
-            if isinstance(error, CheckpointError):
-                raise
             raise DataError("text", f"the tokenizer of this model cannot encode it: {visible(error)}") from None
         return np.array(encoded.ids, np.uint32)
 
