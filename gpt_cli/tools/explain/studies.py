@@ -121,9 +121,9 @@ def mask() -> Explanation:
     )
     swapped, leak = f"{WORDS[-1]} → {WORDS[0]}", Note("mask_leak", said)
     steps = [
-        step_of("", "masked_before_softmax", "softmax(s / √K; j > i: -∞)", before, title="masked before softmax"),
-        step_of("", "masked_weights", "softmax(s / √K); j > i: 0", zeroed),
-        step_of("", "renormalised", "w / Σ w", renormalised),
+        step_of("masked_before_softmax", "softmax(s / √K; j > i: -∞)", before, title="masked before softmax"),
+        step_of("masked_weights", "softmax(s / √K); j > i: 0", zeroed),
+        step_of("renormalised", "w / Σ w", renormalised),
         Step("row_sums", "Σ w", sums.numpy(), rows, WORDS, notes=[same]),
         Step("leak_change", swapped, changed.numpy(), rows, WORDS[:-1], notes=[leak]),
     ]

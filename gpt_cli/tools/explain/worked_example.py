@@ -7,7 +7,9 @@ attention of this package computes everything else.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -31,60 +33,58 @@ EMBEDDINGS = (
 StepsAndMatrices = tuple[list[Step], dict[str, Tensor]]
 
 
-def step_of(part: str, name: str, formula: str, numbers: Tensor, *, title: str = "") -> Step:
-    """Return a Step of `part` whose rows, and whose columns if there are six, have the six words as labels."""
+def step_of(name: str, formula: str, numbers: Tensor, *, title: str = "") -> Step:
+    """Return a Step whose rows, and whose columns if there are six, have the six words as labels."""
     columns: tuple[Label, ...] = WORDS if numbers.shape[1] == len(WORDS) else ()
-    return Step(name, formula, numbers.double().numpy(), WORDS, columns, part, title=title)
+    return Step(name, formula, numbers.double().numpy(), WORDS, columns, title=title)
 
 
 @torch.no_grad()
 def journey() -> Explanation:
     """Explain the example in all seven forms of attention; torch's global random generator keeps its state."""
     x = torch.tensor(EMBEDDINGS)
-    steps = [step_of("inputs", "token_embedding", "x", x)]
-    parameters: dict[str, Tensor] = {}
+    steps = [replace(step_of("token_embedding", "x", x), part="inputs")]
+    parameters: dict[str, np.ndarray] = {}
     with torch.random.fork_rng(devices=[]):
         for name, (_, part) in _PARTS.items():
             part_steps, used = part(x)
-            steps += part_steps
-            parameters |= {f"{name}.{key}": value for key, value in used.items()}
-    exact = {name: parameter.double().numpy() for name, parameter in parameters.items()}
+            steps += (replace(step, part=name) for step in part_steps)
+            parameters |= {f"{name}.{key}": matrix.double().numpy() for key, matrix in used.items()}
     titles = {"inputs": "the embeddings"} | {name: title for name, (title, _) in _PARTS.items()}
-    return Explanation(
-        "six tokens of three numbers: attention from scratch", steps, {"example": "journey"}, exact, parts=titles
-    )
+    title = "six tokens of three numbers: attention from scratch"
+    return Explanation(title, steps, {"example": "journey"}, parameters, parts=titles)
 
 
 def _simple(x: Tensor) -> StepsAndMatrices:
     scores = attention_scores(x, x)
     weights = scores.softmax(dim=-1)
     return [
-        step_of("simple", "scores", "s = x xᵀ", scores),
-        step_of("simple", "shares", "s / Σ s", scores / scores.sum(dim=-1, keepdim=True)),
-        step_of("simple", "weights", "w = softmax(s)", weights),
-        step_of("simple", "contexts", "w x", weights @ x),
+        step_of("scores", "s = x xᵀ", scores),
+        step_of("shares", "s / Σ s", scores / scores.sum(dim=-1, keepdim=True)),
+        step_of("weights", "w = softmax(s)", weights),
+        step_of("contexts", "w x", weights @ x),
     ], {}
 
 
-def _projected(part: str, source: str, queries: Tensor, keys: Tensor, values: Tensor) -> list[Step]:
+def _projected(source: str, queries: Tensor, keys: Tensor, values: Tensor) -> list[Step]:
     """Return the steps of attention without a causal mask, from queries to contexts."""
     scores = attention_scores(queries, keys)
     nothing = torch.zeros(len(WORDS), len(WORDS), dtype=torch.bool)
     weights = attention_weights(scores, nothing, score_scale(queries.shape[-1]))
     return [
-        step_of(part, "queries", f"q = {source.format('q')}", queries),
-        step_of(part, "keys", f"k = {source.format('k')}", keys),
-        step_of(part, "values", f"v = {source.format('v')}", values),
-        step_of(part, "scores", "s = q kᵀ", scores),
-        step_of(part, "weights", "w = softmax(s / √2)", weights),
-        step_of(part, "contexts", "w v", weights @ values),
+        step_of("queries", f"q = {source.format('q')}", queries),
+        step_of("keys", f"k = {source.format('k')}", keys),
+        step_of("values", f"v = {source.format('v')}", values),
+        step_of("scores", "s = q kᵀ", scores),
+        step_of("weights", "w = softmax(s / √2)", weights),
+        step_of("contexts", "w v", weights @ values),
     ]
 
 
 def _trainable(x: Tensor) -> StepsAndMatrices:
     torch.manual_seed(123)
     Wq, Wk, Wv = (torch.rand(3, 2) for _ in range(3))
-    return _projected("trainable", "x W{0}", x @ Wq, x @ Wk, x @ Wv), {"Wq": Wq, "Wk": Wk, "Wv": Wv}
+    return _projected("x W{0}", x @ Wq, x @ Wk, x @ Wv), {"Wq": Wq, "Wk": Wk, "Wv": Wv}
 
 
 def linear_head() -> Attention:
@@ -95,7 +95,7 @@ def linear_head() -> Attention:
 
 def _linear(x: Tensor) -> StepsAndMatrices:
     head = linear_head()
-    return _projected("linear", "W{0} x", head.Wq(x), head.Wk(x), head.Wv(x)), _matrices(head)
+    return _projected("W{0} x", head.Wq(x), head.Wk(x), head.Wv(x)), _matrices(head)
 
 
 def _causal(x: Tensor) -> StepsAndMatrices:
@@ -105,12 +105,12 @@ def _causal(x: Tensor) -> StepsAndMatrices:
     masked = before.masked_fill(mask, 0)
     hidden = (stages.scores * 2**-0.5).masked_fill(mask, -torch.inf)
     return [
-        step_of("causal", "weights_before_masking", "softmax(s / √2)", before),
-        step_of("causal", "masked_weights", "j > i: 0", masked),
-        step_of("causal", "renormalised", "w / Σ w", masked / masked.sum(dim=-1, keepdim=True)),
-        step_of("causal", "masked", "s / √2; j > i: -∞", hidden),
-        step_of("causal", "masked_before_softmax", "softmax", stages.weights),
-        step_of("causal", "contexts", "w v", stages.heads),
+        step_of("weights_before_masking", "softmax(s / √2)", before),
+        step_of("masked_weights", "j > i: 0", masked),
+        step_of("renormalised", "w / Σ w", masked / masked.sum(dim=-1, keepdim=True)),
+        step_of("masked", "s / √2; j > i: -∞", hidden),
+        step_of("masked_before_softmax", "softmax", stages.weights),
+        step_of("contexts", "w v", stages.heads),
     ], {}
 
 
@@ -118,15 +118,16 @@ def _dropout(x: Tensor) -> StepsAndMatrices:
     weights = linear_head().weights(x)
     torch.manual_seed(123)
     return [
-        step_of("dropout", "weights", "w", weights),
-        step_of("dropout", "dropped", "w · keep / (1 - 0.5)", F.dropout(weights, 0.5)),
+        step_of("weights", "w", weights),
+        step_of("dropped", "w · keep / (1 - 0.5)", F.dropout(weights, 0.5)),
     ], {}
 
 
 def _multi_head(x: Tensor) -> StepsAndMatrices:
     torch.manual_seed(123)
-    steps, _, used = _of_heads("multi_head", x, [Attention(3, 2) for _ in range(2)])
-    return steps, used
+    heads = [Attention(3, 2) for _ in range(2)]
+    used = {f"{name}{number}": matrix for number, head in enumerate(heads) for name, matrix in _matrices(head).items()}
+    return _of_heads(x, heads)[0], used
 
 
 def _split(x: Tensor) -> StepsAndMatrices:
@@ -138,24 +139,22 @@ def _split(x: Tensor) -> StepsAndMatrices:
         for name, shared in layers.items():
             getattr(head, name).weight.copy_(shared.weight[number : number + 1])
     whole = [
-        step_of("split", name, f"{name[0]} = W{name[0]} x = ({name[0]}0, {name[0]}1)", layer(x))
+        step_of(name, f"{name[0]} = W{name[0]} x = ({name[0]}0, {name[0]}1)", layer(x))
         for name, layer in zip(("queries", "keys", "values"), layers.values(), strict=True)
     ]
-    steps, joined, _ = _of_heads("split", x, heads)
-    projected = step_of("split", "projected", "o = W c + b", output(joined))
+    steps, joined = _of_heads(x, heads)
+    projected = step_of("projected", "o = W c + b", output(joined))
     used = {name: layer.weight for name, layer in layers.items()} | {"W": output.weight, "b": output.bias}
     return [*whole, *steps, projected], used
 
 
-def _of_heads(part: str, x: Tensor, heads: list[Attention]) -> tuple[list[Step], Tensor, dict[str, Tensor]]:
-    """Return the steps of all `heads` on x [T, D], for the heading `part`; their outputs [T, H K]; matrices by name."""
+def _of_heads(x: Tensor, heads: list[Attention]) -> tuple[list[Step], Tensor]:
+    """Return the steps of all `heads` on x [T, D], and their outputs side by side [T, H K]."""
     steps: list[Step] = []
     outputs: list[Tensor] = []
-    used: dict[str, Tensor] = {}
     for number, head in enumerate(heads):
         stages = head.stages(x)
         outputs.append(stages.heads)
-        used |= {f"{name}{number}": matrix for name, matrix in _matrices(head).items()}
         for name, formula, numbers in (
             ("queries", f"q{number}", stages.queries),
             ("keys", f"k{number}", stages.keys),
@@ -165,9 +164,9 @@ def _of_heads(part: str, x: Tensor, heads: list[Attention]) -> tuple[list[Step],
             ("head_output", f"h{number} = w v{number}", stages.heads),
         ):
             title = f"head {number}: {title_of(name)}"
-            steps.append(step_of(part, f"{name}_{number}", formula, numbers, title=title))
+            steps.append(step_of(f"{name}_{number}", formula, numbers, title=title))
     joined = torch.cat(outputs, dim=-1)
-    return [*steps, step_of(part, "concatenated", "c = (h0, h1)", joined)], joined, used
+    return [*steps, step_of("concatenated", "c = (h0, h1)", joined)], joined
 
 
 def _matrices(head: Attention) -> dict[str, Tensor]:
