@@ -68,11 +68,10 @@ def _maps(steps: Sequence[Step], language: str) -> Figure:
     heights = [0.8 + 0.36 * max(len(step.rows) for step in pair) for pair in pairs]
     figure = Figure(figsize=(11, 0.4 + sum(heights)), dpi=110, layout="constrained")
     places = figure.subplots(len(pairs), 2, height_ratios=heights, squeeze=False)
-    for pair, row in zip(pairs, places, strict=True):
-        for step, axes in zip(pair, row, strict=False):
-            _map(axes, step, language)
-        for axes in row[len(pair) :]:
-            axes.set_axis_off()
+    for axes, step in zip(places.flat, steps, strict=False):
+        _map(axes, step, language)
+    for axes in places.flat[len(steps) :]:
+        axes.set_axis_off()
     return figure
 
 
