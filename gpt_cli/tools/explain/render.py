@@ -63,10 +63,9 @@ def to_markdown(explanation: Explanation, language: str) -> str:
     def cells(row: Sequence[str]) -> str:
         return "| " + " | ".join(map(_escaped, row)) + " |"
 
-    lines = [
-        f"# {say(explanation.title, language)}",
-        *(["", _escaped(explanation.source)] if explanation.source else []),
-    ]
+    lines = [f"# {say(explanation.title, language)}"]
+    if explanation.source:
+        lines += ["", _escaped(explanation.source)]
     for table in _tables(explanation, language):
         if table.part:
             lines += ["", f"## {table.part}"]
