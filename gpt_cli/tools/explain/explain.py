@@ -99,11 +99,7 @@ def explain(request: ExplainRequest, target: tuple[str, str, Header] | None, hos
 
 
 def _head(request: ExplainRequest, host: Host, prompt: str, source: str, header: Header) -> Explanation:
-    """Return the explanation of a head of a trained model.
-
-    Raises UsageError for a position beyond the prompt, CheckpointError if the model computes numbers that are not
-    finite, EnvironmentFailure if memory is short.
-    """
+    """Return the explanation of a head of a trained model."""
     loaded = load_for(host, request.run, request.checkpoint, header)
     context_length = loaded.config.model.context_length
     ids = encode_prompt(loaded.tokenizer, prompt, context_length, source=source, truncate=request.truncate)
