@@ -24,7 +24,7 @@ from gpt_cli.errors import CheckpointError, EnvironmentFailure
 from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer
 from gpt_cli.text.hf_tokenizer_rules import decoder, steps
 from gpt_cli.text.split_patterns import GPT2_PATTERN
-from gpt_cli.text.tokenizers import BytePairTokenizer, CharTokenizer, Tokenizer, code_points, utf8
+from gpt_cli.text.tokenizers import BytePairTokenizer, Tokenizer, code_points, utf8
 from gpt_cli.tools.pages.html_page import MODEL, build_page
 
 Kind = Literal["float16", "int8"]
@@ -116,11 +116,10 @@ def tokenizer_content(tokenizer: Tokenizer) -> dict[str, Any]:
     """
     if isinstance(tokenizer, HuggingFaceTokenizer):
         return _library_content(tokenizer)
-    if isinstance(tokenizer, CharTokenizer):
-        return {"kind": tokenizer.kind, "characters": "".join(tokenizer.characters)}
-    if not isinstance(tokenizer, BytePairTokenizer):
-        return {"kind": tokenizer.kind}
-    return {"kind": tokenizer.kind, "pattern": javascript_pattern(tokenizer.pattern), **_tokens(tokenizer.token_bytes)}
+    if isinstance(tokenizer, BytePairTokenizer):
+        pattern = javascript_pattern(tokenizer.pattern)
+        return {"kind": tokenizer.kind, "pattern": pattern, **_tokens(tokenizer.token_bytes)}
+    return tokenizer.to_dict()
 
 
 def _tokens(tokens: Sequence[bytes]) -> dict[str, str]:
