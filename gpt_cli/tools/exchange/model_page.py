@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -93,20 +93,15 @@ def stored(page_layout: Layout, weights: Mapping[str, Tensor]) -> bytes:
     """Return the weights as little-endian bytes in the page's layout: matrices float16 or int8, vectors float32."""
     content = bytearray(page_layout.num_bytes)
     for tensor in page_layout.tensors:
-        for at, numbers in _arrays(tensor, weights[tensor["name"]]):
-            content[at : at + numbers.nbytes] = numbers.tobytes()
+        weight = weights[tensor["name"]].float()
+        if tensor["kind"] == "int8":
+            numbers, scales = to_int8(weight)
+            arrays = {"at": numbers.numpy(), "scales_at": scales.float().numpy().astype("<f4")}
+        else:
+            if tensor["kind"] == "float16" and (largest := float(weight.abs().max())) > _LARGEST_HALF:
+                wrong = f"{tensor['name']} has a weight of {largest:.3g}, and float16 ends at {_LARGEST_HALF:,.0f}"
+                raise UsageError("‹quantize›", wrong, hint="‹quantize=int8›")
+            arrays = {"at": weight.numpy().astype("<f2" if tensor["kind"] == "float16" else "<f4")}
+        for key, array in arrays.items():
+            content[tensor[key] : tensor[key] + array.nbytes] = array.tobytes()
     return bytes(content)
-
-
-def _arrays(tensor: Mapping[str, Any], weight: Tensor) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (byte position, array) for the numbers of `weight` and for int8 scales; `tensor` is its layout entry."""
-    weight = weight.float()
-    if tensor["kind"] == "int8":
-        numbers, scales = to_int8(weight)
-        yield tensor["at"], numbers.numpy()
-        yield tensor["scales_at"], scales.float().numpy().astype("<f4")
-        return
-    if tensor["kind"] == "float16" and (largest := float(weight.abs().max())) > _LARGEST_HALF:
-        wrong = f"{tensor['name']} has a weight of {largest:.3g}, and float16 ends at {_LARGEST_HALF:,.0f}"
-        raise UsageError("‹quantize›", wrong, hint="‹quantize=int8›")
-    yield tensor["at"], weight.numpy().astype("<f2" if tensor["kind"] == "float16" else "<f4")
