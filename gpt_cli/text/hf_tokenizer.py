@@ -105,10 +105,8 @@ class HuggingFaceTokenizer(Tokenizer):
         ids = {name: number for number, name in self.names.items()}
         additions = [(f"add_{end}_token", token_text(self.settings.get(f"{end}_token"))) for end in ("bos", "eos")]
         if any(isinstance(self.settings.get(key), bool) for key, _ in additions):
-            special_ids = [
-                [ids[name]] if self.settings.get(key) is True and name in ids else [] for key, name in additions
-            ]
-            return special_ids[0], special_ids[1]
+            chosen = [[ids[name]] if self.settings.get(key) is True and name in ids else [] for key, name in additions]
+            return chosen[0], chosen[1]
         before, after = list[int](), list[int]()
         for step in steps(self.content, "post_processor"):
             target = before
