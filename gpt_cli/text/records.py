@@ -10,6 +10,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
 
+from gpt_cli.common.untrusted_files import names_of_copy
 from gpt_cli.errors import DataError, shown, visible
 from gpt_cli.text.conversations import (
     FIELDS,
@@ -283,10 +284,10 @@ def _copying(path: Path, program: str, label: str) -> str | None:
     """Return a shell command that pipes a file (or .gz) through `program` to STEM-`label`; None for unfit paths."""
     packed, name = path.suffix == ".gz", Path(path.name.removesuffix(".gz"))
     ending = ".jsonl" if name.suffix.lower() == ".json" else name.suffix
-    known = ending.lower() in (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
-    if not known or not path.is_file() or visible(str(path)) != str(path):
+    old, _ = names_of_copy(path)
+    if old == "OLD" or ending.lower() not in (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet"):
         return None
-    old, new = quote(str(path)), quote(str(path.with_name(f"{name.stem}-{label}{ending}")))
+    new = quote(str(path.with_name(f"{name.stem}-{label}{ending}")))
     return f"gunzip -c {old} | {program} > {new}" if packed else f"{program} < {old} > {new}"
 
 

@@ -657,6 +657,7 @@ NAMELESS: dict[str, tuple[list[tuple[str, ...]], int]] = {  # tables without a r
         1,
     ),
     "reviews.csv.gz": ([("1", "This film was a joy from start to end"), ("0", "I walked out after twenty minutes")], 1),
+    "-begins-as-a-flag.csv.gz": ([("1", "Snow fell all day and night"), ("2", "The first warm evening of spring")], 1),
     "pairs.tsv": ([("1", "eng", "Let us try something new today."), ("2", "eng", "I have to go to sleep now.")], 2),
 }
 
