@@ -115,8 +115,7 @@ def decoded(blocks: Iterable[bytes], where: str, unnamed: str = "name a text fil
                 raise DataError(where, f"this is {what}, not text", hint=advice)
             sample = block[:65536]
             if _is_utf16(sample):
-                hint = encoding_hint(sample, where)
-                raise DataError(where, "this is UTF-16, but text must be UTF-8", hint=hint)
+                raise DataError(where, "this is UTF-16, but text must be UTF-8", hint=encoding_hint(sample, where))
             if block.startswith(UTF8_MARK):
                 block, num_bytes = block[len(UTF8_MARK) :], len(UTF8_MARK)
         content = rest + (block or b"")

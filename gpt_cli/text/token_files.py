@@ -62,8 +62,7 @@ class TokensOnDisk:
         files = contextlib.ExitStack()
         weakref.finalize(self, files.close)
         for number, part in enumerate(parts):
-            path = directory / _part_name(number)
-            self._descriptors.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            self._descriptors.append(os.open(directory / _part_name(number), os.O_RDONLY | os.O_CLOEXEC))
             files.callback(os.close, self._descriptors[-1])
             if os.fstat(self._descriptors[-1]).st_size != HEADER_BYTES + part.tokens * dtype.itemsize:
                 raise OSError(errno.EIO, "wrong size")
@@ -114,8 +113,7 @@ class TokensOnDisk:
                 damaged.append(shown(self.directory / _part_name(number)))
         if damaged:
             sentence = "the content does not match its digest, so the file is damaged"
-            hint = "remove the file; the next start writes it again"
-            raise DataError(", ".join(damaged), sentence, hint=hint)
+            raise DataError(", ".join(damaged), sentence, hint="remove the file; the next start writes it again")
 
     def _fill(self, ids: np.ndarray, start: int) -> None:
         """Fill the array `ids` with the ids of the text from position `start` on."""
