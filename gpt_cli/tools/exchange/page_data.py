@@ -58,8 +58,7 @@ def require_known_form(model: ModelConfig) -> None:
 
 def page_context(model: ModelConfig) -> int:
     """Return a model's context length on a page, limited by the memory for the attention weights of all heads."""
-    rows = math.isqrt(2 * _MOST_WEIGHTS // (model.num_blocks * model.num_heads))
-    return min(model.context_length, rows)
+    return min(model.context_length, math.isqrt(2 * _MOST_WEIGHTS // (model.num_blocks * model.num_heads)))
 
 
 def layout(shapes: Mapping[str, Sequence[int]], kind: Kind) -> Layout:

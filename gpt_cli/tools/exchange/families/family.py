@@ -133,13 +133,12 @@ class Family(ABC):
         own_size = model.value_size * model.num_heads != model.d_model
         if own_size and "head_size" in self.has:
             own_size = self.whole_heads and model.d_model % model.num_heads != 0
-        turns_part = model.positions == "rope" and model.rotated_size < model.value_size
         activations = [*self.activations.values()]
         features = {
             "activation": (model.activation not in activations, activations[0]),
             "parallel_branches": (model.parallel_branches, "false"),
             "qk_norm": (model.qk_norm, "false"),
-            "rotary_size": (turns_part, "null"),
+            "rotary_size": (model.positions == "rope" and model.rotated_size < model.value_size, "null"),
             "attention": (model.attention != "multi_head", "multi_head"),
             "qkv_bias": (model.qkv_bias, "false"),
             "bias": (model.bias, "false"),

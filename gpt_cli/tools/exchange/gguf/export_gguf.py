@@ -71,7 +71,6 @@ def write_gguf(out: Path, checkpoint: Checkpoint, name: str, kind: str | None) -
     infos = {
         there: _info(there, chosen.order(theirs), recipe, ours, kind) for there, (theirs, recipe) in tensors.items()
     }
-    export_info = {**own_keys(config, tokenizer), "transformers": fitted.config}
     keys = {
         "general.type": "model",
         "general.name": visible(name),
@@ -79,7 +78,7 @@ def write_gguf(out: Path, checkpoint: Checkpoint, name: str, kind: str | None) -
         "general.quantization_version": 2,
         **_sizes(chosen, config.model, fitted),
         **vocabulary,
-        "gpt_cli": json.dumps(export_info, ensure_ascii=False),
+        "gpt_cli": json.dumps({**own_keys(config, tokenizer), "transformers": fitted.config}, ensure_ascii=False),
     }
     if template := chat_template(config, tokenizer) or builtin_template(tokenizer):
         keys[CHAT_TEMPLATE] = template

@@ -182,11 +182,9 @@ def _scaling(factors: np.ndarray, theirs: Mapping[str, Any], config: Mapping[str
     said = theirs.get("rope_scaling")
     for one in (*([said] if isinstance(said, dict) else []), *({**_LLAMA3, **factor} for factor in _PUBLISHED)):
         scaling = {key: one.get(key) for key in ("factor", *_LLAMA3)}
-        values = [base, *scaling.values()]
-        valid = all(type(value) in (int, float) and 0 < value < 2**31 for value in values)
+        valid = all(type(value) in (int, float) and 0 < value < 2**31 for value in [base, *scaling.values()])
         if not valid or one["high_freq_factor"] <= one["low_freq_factor"] or factors.shape != (size // 2,):
             continue
         if np.allclose(rope_factors({"rope_scaling": scaling, "rope_theta": base}, size), factors, rtol=1e-5, atol=0):
             return {"rope_scaling": {"rope_type": "llama3", **scaling}}
-    sentence = "its rope is scaled by factors that are not those of Llama 3"
-    raise CheckpointError(where, sentence, hint=_AS_IT_IS)
+    raise CheckpointError(where, "its rope is scaled by factors that are not those of Llama 3", hint=_AS_IT_IS)

@@ -121,8 +121,7 @@ class _Header:
         try:
             return self._take(length).decode("utf-8")
         except UnicodeDecodeError:
-            sentence = f"the file is damaged: the text before byte {self.position:,} is not UTF-8"
-            raise self.error(sentence) from None
+            raise self.error(f"the file is damaged: the text before byte {self.position:,} is not UTF-8") from None
 
     def value(self, key: str) -> Any:
         """Read the metadata value of `key`: a number, bool or string, or a list of them."""
