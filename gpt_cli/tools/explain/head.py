@@ -168,8 +168,7 @@ def _add_latent_projections(
         steps.of_all("rotary_keys", f"u = W_KR {source}", keys)
         _add_rotated(steps, "r", "u", queries, keys, rotation)
     steps.of_all("values", "v = W_UV c", head.W_UV(latent))
-    matrices = {name: matrix.weight for name, matrix in taken.items() if matrix is not None}
-    return product, root, matrices
+    return product, root, {name: matrix.weight for name, matrix in taken.items() if matrix is not None}
 
 
 def _add_rotated(steps: HeadSteps, query: str, key: str, queries: Tensor, keys: Tensor, rotation: Tensor) -> None:

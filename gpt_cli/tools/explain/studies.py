@@ -85,8 +85,7 @@ def _model_scores(loaded: Loaded) -> Step:
     K = loaded.config.model.query_size
     rows = []
     for block, stages in zip(model.blocks, model.double().attention_stages(torch.tensor([ids])), strict=True):
-        mask = causal_mask(len(ids), window=block.attention.window)
-        hidden = stages.scores[0].masked_fill(mask, -torch.inf)
+        hidden = stages.scores[0].masked_fill(causal_mask(len(ids), window=block.attention.window), -torch.inf)
         rows.append(_measured(hidden.flatten(0, 1), K).mean(0))
     layers = [Note("layer", f"layer {layer}", {"number": layer}) for layer in range(len(rows))]
     title = f"the heads of {visible(loaded.path)}, on {len(ids)} tokens that the model wrote"
@@ -137,11 +136,10 @@ def dropout() -> Explanation:
     with torch.random.fork_rng(devices=[]):
         row = linear_head().double().weights(torch.tensor(EMBEDDINGS, dtype=torch.float64))[-1]
     generator = torch.Generator().manual_seed(123)
-    mean = Note("dropout_mean", f"mean of {_NUM_DRAWS:,}", {"count": f"{_NUM_DRAWS:,}"})
     rows = [
         Note("row", "the row"),
         *(Note("draw", f"draw {number}", {"number": number}) for number in range(1, 6)),
-        mean,
+        Note("dropout_mean", f"mean of {_NUM_DRAWS:,}", {"count": f"{_NUM_DRAWS:,}"}),
     ]
     said = (
         "Dropout multiplies the remaining weights by 1 / (1 - p), so the mean of many draws is the row itself. A "
