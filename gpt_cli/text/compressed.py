@@ -89,11 +89,9 @@ class Growth:
     def require(self, num_bytes: int) -> None:
         """Raise DataError if `num_bytes` further bytes would exceed the limit."""
         if self._num_bytes + num_bytes > self._allowed:
-            raise DataError(
-                shown(self._path),
-                f"it expands to more than {EXPANSION} times its size, which text does not",
-                hint="if it is text after all, unpack it, and name the file that comes out",
-            )
+            sentence = f"it expands to more than {EXPANSION} times its size, which text does not"
+            hint = "if it is text after all, unpack it, and name the file that comes out"
+            raise DataError(shown(self._path), sentence, hint=hint)
 
 
 def is_archive(path: Path) -> bool:
