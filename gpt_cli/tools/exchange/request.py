@@ -90,11 +90,8 @@ class ImportRequest(Request):
         if not self.directory:
             yield Misfit(("directory",), "it names no directory")
         if len(self.directory) > 1 and not self.steps:
-            yield Misfit(
-                ("directory",),
-                "several directories need ‹steps=True›, which makes a checkpoint of each",
-                "‹steps=True›, or import one at a time",
-            )
+            sentence = "several directories need ‹steps=True›, which makes a checkpoint of each"
+            yield Misfit(("directory",), sentence, "‹steps=True›, or import one at a time")
 
     def find(self, host: Host) -> tuple[Path, Foreign, dict[int, Weights]]:
         """Return the path of the new run, the model, and with `steps` each step's weights, which are read on request.
