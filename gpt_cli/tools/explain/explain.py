@@ -117,13 +117,10 @@ def _head(request: ExplainRequest, host: Host, prompt: str, source: str, header:
 
 def _require_room(num_tokens: int, queries: Sequence[int], *, each: int, besides: int = 0) -> None:
     """Raise EnvironmentFailure unless memory holds `each` bytes for each query and token, plus `besides` bytes."""
-    require_available(
-        "explain",
-        f"{counted(1, 'head')} on {counted(num_tokens, 'token')}",
-        besides + each * num_tokens * len(queries),
-        available_memory(),
-        hint=f"‹query={queries[-1]}›" if len(queries) > 1 else "use a shorter prompt",
-    )
+    what = f"{counted(1, 'head')} on {counted(num_tokens, 'token')}"
+    num_bytes = besides + each * num_tokens * len(queries)
+    hint = f"‹query={queries[-1]}›" if len(queries) > 1 else "use a shorter prompt"
+    require_available("explain", what, num_bytes, available_memory(), hint=hint)
 
 
 def _queries(text: str | None, num_tokens: int) -> list[int]:
