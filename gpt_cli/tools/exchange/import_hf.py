@@ -235,12 +235,8 @@ def _places_of_export(
         fitted = fit(model, num_rows)
     except GptError:
         return None
-    as_written = family.settings(ConfigFields(fitted.config, "", ""))
-    if (
-        as_written != settings
-        or fitted.class_name != family.class_name
-        or any(tensor_mismatches(fitted.tensors, directory))
-    ):
+    fits = fitted.class_name == family.class_name and family.settings(ConfigFields(fitted.config, "", "")) == settings
+    if not fits or any(tensor_mismatches(fitted.tensors, directory)):
         return None
     return weight_locations(fitted.tensors, directory)
 
