@@ -93,17 +93,16 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str = "The
     # generation begins where padding on the left ends, but training counts learned positions from the very first token
     padding_side = "left" if config.model.positions in ("rope", "none") else "right"
     template = chat_template(config, tokenizer)
+    # one tensor at a time is in memory beside the model
+    weights = (bytes_of(computed(recipe, ours)) for recipe in stock.tensors.values())
     name = os.path.basename(os.path.realpath(out))
     card = model_card(name, config, stock, progress, prompt=prompt, end_pads=pad == tokenizer.end_of_text)
     contents = (
         [card.encode("utf-8")],
         [json_bytes({**stock.config, **ends, **padding, "dtype": number_type, "gpt_cli": own_keys(config, tokenizer)})],
         [json_bytes({**ends, "pad_token_id": pad})],
-        # several libraries look for this key; one tensor at a time is in memory beside the model
-        chain(
-            [header_bytes(stored, {"format": "pt"})],
-            (bytes_of(computed(recipe, ours)) for recipe in stock.tensors.values()),
-        ),
+        # several libraries look for the key format
+        chain([header_bytes(stored, {"format": "pt"})], weights),
         *([content] for content in tokenizer_files(tokenizer, config.model.context_length, template, padding_side)),
     )
     write_export(out, dict(zip(FILES, contents, strict=True)), FILES)
