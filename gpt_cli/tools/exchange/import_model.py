@@ -80,7 +80,6 @@ def write_run(
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
     models = {run.step_file(step): (step, weights) for step, weights in (steps or {}).items()}
     models = models or {run.best: (0, foreign.weights)}
-    num_numbers = sum(shape.numel() for shape in shapes.values())
     num_bytes = max(
         sum(SIZES[weights.kind(name)] * shape.numel() for name, shape in shapes.items())
         for _, weights in models.values()
@@ -105,7 +104,7 @@ def write_run(
             for path in run.files():
                 remove(path)
             raise
-    return num_numbers
+    return sum(shape.numel() for shape in shapes.values())
 
 
 def _contents(weights: Weights, names: Iterable[str], count: Callable[[int], object]) -> Iterator[Buffer]:
