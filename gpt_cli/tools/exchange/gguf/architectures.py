@@ -92,15 +92,14 @@ class Architecture(NamedTuple):
 
 
 _GELU, _BOTH = ("gelu", "gelu_tanh"), frozenset({"bias", "qkv_bias"})
+_LLAMA_3 = frozenset({"head_size", "rope_scaling"})
 _ALL = (
     Architecture("gpt2", ("gpt2",), _OF_GPT2, _GELU, _BOTH),
     Architecture("starcoder2", ("starcoder2",), _OF_LLAMA, _GELU, _BOTH, always_biased=True),
     Architecture("nemotron", ("starcoder2",), _OF_LLAMA, ("relu2",), _BOTH, always_biased=True, own_output=True),
     Architecture("gptneox", ("gpt_neox",), _OF_GPT_NEOX, _GELU, _BOTH, always_biased=True, own_output=True),
-    Architecture("arcee", ("arcee",), _OF_LLAMA, ("relu2",), frozenset({"head_size", "rope_scaling"}), permuted=True),
-    Architecture(
-        "llama", ("llama", "mistral"), _OF_LLAMA, ("swiglu",), _BOTH | {"head_size", "rope_scaling"}, permuted=True
-    ),
+    Architecture("arcee", ("arcee",), _OF_LLAMA, ("relu2",), _LLAMA_3, permuted=True),
+    Architecture("llama", ("llama", "mistral"), _OF_LLAMA, ("swiglu",), _BOTH | _LLAMA_3, permuted=True),
     Architecture("qwen2", ("qwen2",), _OF_LLAMA, ("swiglu",), frozenset({"qkv_bias"})),
     Architecture("qwen3", ("qwen3",), _OF_LLAMA, ("swiglu",), frozenset({"head_size"})),
 )
