@@ -143,9 +143,8 @@ def _split(x: Tensor) -> StepsAndMatrices:
         for name, layer in zip(("queries", "keys", "values"), layers.values(), strict=True)
     ]
     steps, joined = _of_heads(x, heads)
-    projected = step_of("projected", "o = W c + b", output(joined))
     used = {name: layer.weight for name, layer in layers.items()} | {"W": output.weight, "b": output.bias}
-    return [*whole, *steps, projected], used
+    return [*whole, *steps, step_of("projected", "o = W c + b", output(joined))], used
 
 
 def _of_heads(x: Tensor, heads: list[Attention]) -> tuple[list[Step], Tensor]:
