@@ -144,8 +144,6 @@ def merges(token_bytes: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
     ranks = {token: rank for rank, token in enumerate(token_bytes)}
     pairs: list[tuple[bytes, bytes]] = []
     for rank, token in enumerate(token_bytes):
-        if len(token) == 1:
-            continue
         parts = _parts(token, ranks, rank)
         if len(parts) == 2:
             pairs.append((parts[0], parts[1]))
