@@ -267,5 +267,4 @@ def _norm_note(norm: nn.Module) -> Note:
 
 
 def _as_array(tensor: Tensor) -> np.ndarray:
-    """Convert a tensor to a float64 array."""
     return tensor.detach().double().cpu().numpy()

@@ -78,7 +78,6 @@ def read_gguf_header(path: Path) -> tuple[dict[str, Any], dict[str, HFTensor]]:
 
 
 def _num_bytes(one: HFTensor) -> int:
-    """Number of bytes that a tensor takes in the file."""
     count = math.prod(one.shape)
     return count // IN_BLOCK * BLOCK.itemsize if one.dtype == "Q8_0" else count * READABLE[one.dtype].itemsize
 
@@ -92,7 +91,6 @@ class _Header:
         self._num_elements = 0  # of metadata so far
 
     def error(self, sentence: str, hint: str | None = None) -> CheckpointError:
-        """Return a CheckpointError about the file."""
         return CheckpointError(self.where, sentence, hint=hint)
 
     def begin(self) -> tuple[int, int]:
