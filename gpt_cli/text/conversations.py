@@ -122,8 +122,7 @@ def conversation(
     question. With `remarks`, a final question without an answer is dropped and counted, not an error. Raises DataError
     for a record of another form; the message locates the record by `where`, such as a.jsonl:3.
     """
-    name = _list_of(record)
-    if name:
+    if name := _list_of(record):
         messages = _branch(record) if name == "mapping" else record[name]
         if name == "chosen" and isinstance(record.get("prompt"), list):
             messages = record["prompt"] + messages

@@ -76,8 +76,7 @@ def fetch(entry: Dataset) -> bytes:
     if (cached := entry.read_cached()) is not None:
         return cached
     content = _download(entry)
-    digest = hashlib.sha256(content).hexdigest()
-    if digest != entry.sha256:
+    if (digest := hashlib.sha256(content).hexdigest()) != entry.sha256:
         raise DataError(entry.name, f"the download has sha256 {digest}, but the catalogue expects {entry.sha256}")
     with contextlib.suppress(EnvironmentFailure):  # without a cache the next use fetches it again
         make_directory(entry.cached.parent)

@@ -56,8 +56,7 @@ class HuggingFaceTokenizer(Tokenizer):
         """The parsed tokenizer.json; raises CheckpointError that names every unsupported part."""
         try:
             content = strict_json(self.tokenizer_json)
-            wrong = [CheckpointError("tokenizer", sentence) for sentence in problems(content)]
-            if wrong:
+            if wrong := [CheckpointError("tokenizer", sentence) for sentence in problems(content)]:
                 raise together(wrong)
             names = token_names(content)
             require_merges(content["model"])

@@ -184,8 +184,7 @@ def _prepared_from(text: str) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 def _verify_tokens(directory: Path, count: Callable[[int], object]) -> None:
     """Raise DataError if a token file is missing or does not match its digest; `count` receives numbers of tokens."""
-    tokens = open_tokens(directory)
-    if tokens is None:
+    if (tokens := open_tokens(directory)) is None:
         sentence = "a file of these tokens is missing or has the wrong size"
         raise DataError(shown(directory), sentence, hint="the next gpt data prepare or gpt train writes it again")
     tokens.verify(count)

@@ -154,8 +154,7 @@ class SourceWalk:
             except OSError as error:  # and so for each of these names
                 self._refuse(error, folder, named=named)
                 return
-            link = stat.S_ISLNK(status.st_mode)
-            if link:
+            if link := stat.S_ISLNK(status.st_mode):
                 with contextlib.suppress(OSError):  # a broken link stays one
                     status = os.stat(path)
             if not stat.S_ISDIR(status.st_mode):

@@ -219,8 +219,7 @@ class TokenWriter:
         content = {"format": _FORMAT, "dtype": self.dtype.name, "about": about, "parts": parts}
         index = {"sha256": _digest_of_json(content), "content": content}
         write_durably(self.directory / _INDEX, [json.dumps(index, indent=1).encode()])
-        tokens = open_tokens(self.directory)
-        if tokens is None:
+        if (tokens := open_tokens(self.directory)) is None:
             raise EnvironmentFailure(shown(self.directory), "files were removed from it while gpt wrote there")
         return tokens
 
@@ -289,7 +288,6 @@ def data_digest(*parts: Ids) -> str:
 
 
 def _part_name(number: int) -> str:
-    """Return the name of the part file `number`, such as part-00000.safetensors."""
     return f"part-{number:05d}.safetensors"
 
 

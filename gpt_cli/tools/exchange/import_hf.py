@@ -117,8 +117,7 @@ def _export_info(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _config_of(export_info: Mapping[str, Any], tokenizer: Tokenizer, where: str) -> Config:
     """Return the validated config of an export, with the kind of `tokenizer` if the config has another kind."""
-    content = export_info.get("config")
-    if not isinstance(content, dict):
+    if not isinstance(content := export_info.get("config"), dict):
         raise CheckpointError(where, "its key gpt_cli has no valid config, which is an object of JSON")
     try:
         config = without_untrusted_settings(validate(without_retired(content, whole=True), "gpt_cli"))
@@ -139,8 +138,7 @@ def _defaults_with(tokenizer: Tokenizer) -> Config:
 
 def _family(directory: Directory) -> Family:
     """Return the family of the config's model_type; raises CheckpointError for an unknown model_type."""
-    kind = directory.config.get("model_type")
-    if isinstance(kind, str) and kind in FAMILIES:
+    if isinstance(kind := directory.config.get("model_type"), str) and kind in FAMILIES:
         return FAMILIES[kind]
     wrong = f"it is a model of type {brief(kind)}, which gpt does not know"
     raise CheckpointError(directory.where, wrong if kind else "its config.json has no model_type", hint=_HINT)

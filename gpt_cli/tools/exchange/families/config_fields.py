@@ -97,8 +97,7 @@ class ConfigFields:
 
     def choice(self, key: str, names: Mapping[str, str], default: str) -> str:
         """Map the value at `key` by `names`; if absent, or unknown (recorded as a problem), return names[default]."""
-        name = self.get(key, default)
-        if not isinstance(name, str) or name not in names:
+        if not isinstance(name := self.get(key, default), str) or name not in names:
             self.refuse(f"{key} is {brief(name)}, but gpt has {', '.join(names)}")
             return names[default]
         return names[name]

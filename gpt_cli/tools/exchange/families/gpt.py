@@ -121,8 +121,7 @@ def _windows(fields: ConfigFields, num_blocks: Any) -> list[int | None] | None:
     types = fields.get("attention_types") or [[["global", "local"], 12]]
     kinds = fields.get("attention_layers")
     if kinds is None or fields.content.get("attention_types") is not None:
-        spread = _spread(types, num_blocks)
-        if spread is None or (kinds is not None and kinds != spread):
+        if (spread := _spread(types, num_blocks)) is None or (kinds is not None and kinds != spread):
             there = f"{brief(types)}, which does not give its {brief(num_blocks)} blocks one kind of attention each"
             fields.refuse(f"attention_types is {there}")
             return None

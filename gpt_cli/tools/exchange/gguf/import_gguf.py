@@ -62,8 +62,7 @@ def read_gguf(path: Path) -> GGUF:
     """
     keys, stored = read_gguf_header(path)
     where = shown(path)
-    name = keys.get("general.architecture")
-    if not isinstance(name, str) or name not in ARCHITECTURES:
+    if not isinstance(name := keys.get("general.architecture"), str) or name not in ARCHITECTURES:
         sentence = f"it is a model of architecture {brief(name)}, and gpt reads {', '.join(ARCHITECTURES)} from GGUF"
         raise CheckpointError(where, sentence)
     architecture, export_info = ARCHITECTURES[name], _export_info(keys)
