@@ -169,10 +169,7 @@ def _parts(token: bytes, ranks: dict[bytes, int], below: int) -> list[bytes]:
 
 def _byte_pairs(token_bytes: Sequence[bytes], padding: int) -> dict[str, Any]:
     letters = byte_letters()
-
-    def letters_of(token: bytes) -> str:
-        return "".join(letters[byte] for byte in token)
-
+    names = {token: "".join(letters[byte] for byte in token) for token in token_bytes}
     return {
         "type": "BPE",
         "dropout": None,
@@ -182,8 +179,8 @@ def _byte_pairs(token_bytes: Sequence[bytes], padding: int) -> dict[str, Any]:
         "fuse_unk": False,
         "byte_fallback": False,
         "ignore_merges": True,  # as tiktoken does: a piece that is a token is that token
-        "vocab": {PADDING if rank == padding else letters_of(token): rank for rank, token in enumerate(token_bytes)},
-        "merges": [[letters_of(one), letters_of(two)] for one, two in merges(token_bytes)],
+        "vocab": {PADDING if rank == padding else name: rank for rank, name in enumerate(names.values())},
+        "merges": [[names[one], names[two]] for one, two in merges(token_bytes)],
     }
 
 

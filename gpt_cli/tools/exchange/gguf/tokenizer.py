@@ -75,21 +75,20 @@ def metadata_of(tokenizer: Tokenizer) -> tuple[dict[str, Any], list[str]]:
     if isinstance(tokenizer, HuggingFaceTokenizer):
         return _of_kept(tokenizer)
     letters = byte_letters()
-    names = ["".join(map(letters.__getitem__, content)) for content in tokenizer.token_bytes]
+    names = {content: "".join(map(letters.__getitem__, content)) for content in tokenizer.token_bytes}
     pre, notices = "gpt-2", list[str]()
     if isinstance(tokenizer, BytePairTokenizer):
-        name_of = dict(zip(tokenizer.token_bytes, names, strict=True))
-        pairs = [f"{name_of[one]} {name_of[two]}" for one, two in merges(tokenizer.token_bytes)]
+        pairs = [f"{names[one]} {names[two]}" for one, two in merges(tokenizer.token_bytes)]
         pre, notices = _pre((as_oniguruma(tokenizer.pattern),), None)
     else:
-        pair_of = {name[:n]: f"{name[: n - 1]} {name[n - 1]}" for name in names for n in range(2, len(name) + 1)}
+        pair_of = {one[:n]: f"{one[: n - 1]} {one[n - 1]}" for one in names.values() for n in range(2, len(one) + 1)}
         pairs = list(pair_of.values())
         if isinstance(tokenizer, CharTokenizer):
             notices = [
                 "llama.cpp leaves out the characters of a prompt that this model does not know; gpt refuses them"
             ]
     types = [*[_NORMAL] * len(names), _CONTROL]
-    return _keys(pre, [*names, END_OF_TEXT], types, pairs, tokenizer), notices
+    return _keys(pre, [*names.values(), END_OF_TEXT], types, pairs, tokenizer), notices
 
 
 def _of_kept(tokenizer: HuggingFaceTokenizer) -> tuple[dict[str, Any], list[str]]:
