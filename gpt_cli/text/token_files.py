@@ -25,8 +25,8 @@ import numpy as np
 from gpt_cli.common.files import make_directory, remove, temporaries, write_durably
 from gpt_cli.common.machine.failures import reason
 from gpt_cli.common.safetensors_header import MALFORMED, header_bytes, parse_header
-from gpt_cli.common.untrusted_files import read_bytes
-from gpt_cli.errors import DataError, EnvironmentFailure, GptError, shown
+from gpt_cli.errors import DataError, EnvironmentFailure, shown
+from gpt_cli.text.cache import read_cached_json
 
 CHUNK_TOKENS = 2**20
 PART_TOKENS = 2**25
@@ -165,12 +165,11 @@ def open_tokens(directory: Path) -> TokensOnDisk | None:
 
 def read_index(directory: Path) -> dict[str, Any] | None:
     """Return the index that TokenWriter.finish wrote (`about` and `parts`); None if it is missing or damaged."""
-    try:
-        index = json.loads(read_bytes(directory / _INDEX, DataError))
-        content = index["content"]
-        return content if content["format"] == _FORMAT and _digest_of_json(content) == index["sha256"] else None
-    except (GptError, ValueError, KeyError, TypeError):
-        return None
+    with contextlib.suppress(KeyError, TypeError):
+        index = read_cached_json(directory / _INDEX)
+        if index["content"]["format"] == _FORMAT and _digest_of_json(index["content"]) == index["sha256"]:
+            return index["content"]
+    return None
 
 
 class TokenWriter:
