@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from gpt_cli.common.host import Notify, ignored
@@ -138,9 +138,8 @@ def template_for(setting: str | None, tokenizer: Tokenizer, notice: Notify = ign
         begin = "<|begin_of_text|>" if _has(tokenizer, ("<|begin_of_text|>",)) else ""
         return Template(setting, heads, ("<|eot_id|>", "<|eot_id|>", ""), "<|eot_id|>", begin, strips=True)
     heads, ends = tuple(f"<|im_start|>{role}\n" for role in ROLES), ("<|im_end|>\n", "<|im_end|>\n", "\n")
-    chatml = Template(setting, heads, ends, "<|im_end|>", "")
     said = _DEFAULT_SYSTEM.search(chat_template)
-    return replace(chatml, default_system=said[1]) if said else chatml
+    return Template(setting, heads, ends, "<|im_end|>", "", default_system=said[1] if said else None)
 
 
 def _has(tokenizer: Tokenizer, names: Sequence[str]) -> bool:
