@@ -281,8 +281,7 @@ def read_steps(steps: Mapping[int, Path], context_length: int | None, host: Host
         for step, path in reversed([*steps.items()]):
             with collecting(wrong):
                 foreign = read_foreign(path, context_length)
-                if last is None:
-                    last = path, foreign
+                last = last or (path, foreign)
                 weights[step] = foreign.weights
                 wrong += _differences(path, foreign, *last)
             count(1)
