@@ -40,7 +40,6 @@ from gpt_cli.evaluation.texts import (
     read_run_text,
     remark_on_shares,
     training_share,
-    with_conversations,
 )
 from gpt_cli.evaluation.token_losses import Surprisals
 from gpt_cli.sampling.decoder import Decoder, row_bytes
@@ -51,7 +50,7 @@ from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.sampling.request import EvaluateRequest, ToEvaluate
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encode import encode
-from gpt_cli.text.load import SourceCorpus
+from gpt_cli.text.load import SourceCorpus, with_conversations
 from gpt_cli.text.sft_examples import ConversationCorpus
 from gpt_cli.text.sources import source_names
 from gpt_cli.text.token_files import Ids, chunks, validation_windows

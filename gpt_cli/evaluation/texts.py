@@ -50,13 +50,6 @@ def read_named_text(sources: Sequence[str], settings: DataConfig, host: Host) ->
     return corpus
 
 
-def with_conversations(corpus: SourceCorpus, template: str | None) -> Corpus:
-    """Return `corpus`, or, if it has conversations, its ConversationCorpus in `template` or the default template."""
-    if not corpus.how.conversations:
-        return corpus
-    return ConversationCorpus(corpus, 0, corpus.num_documents, template)
-
-
 def read_run_text(name: str, data: DataConfig, host: Host) -> tuple[Corpus, Corpus]:
     """Return the training and validation parts of the text that a run was trained on, as the text is now.
 

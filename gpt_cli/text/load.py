@@ -247,6 +247,13 @@ def read_split(config: DataConfig, host: Host = NOBODY) -> tuple[Corpus, Corpus]
     return split_of(read_data(config, host), config, host)
 
 
+def with_conversations(corpus: SourceCorpus, template: str | None) -> Corpus:
+    """Return `corpus`, or, if it has conversations, its ConversationCorpus in `template` or the default template."""
+    if not corpus.how.conversations:
+        return corpus
+    return ConversationCorpus(corpus, 0, corpus.num_documents, template)
+
+
 def split_of(corpus: SourceCorpus, config: DataConfig, host: Host = NOBODY) -> tuple[Corpus, Corpus]:
     """Return (training, validation): two parts of `corpus`, or `corpus` and the corpus that validation_source names."""
     if config.validation_source is None:
@@ -259,10 +266,7 @@ def split_of(corpus: SourceCorpus, config: DataConfig, host: Host = NOBODY) -> t
     both = SourceWalk([*corpus.sources, *validation.sources], config.skip_bad).finished()
     if num_shared := both.num_repeated - corpus.survey.num_repeated - validation.survey.num_repeated:
         host.notice(f"data.validation_source: the training text contains {counted(num_shared, 'file')} of it too")
-    if not corpus.how.conversations and not validation.how.conversations:
-        return corpus, validation
-    if not corpus.how.conversations or not validation.how.conversations:
+    if corpus.how.conversations != validation.how.conversations:
         sentence = "one of data.source and data.validation_source has questions and answers, the other has none"
         raise DataError("data.validation_source", sentence)
-    first, second = (ConversationCorpus(one, 0, one.num_documents, config.template) for one in (corpus, validation))
-    return first, second
+    return with_conversations(corpus, config.template), with_conversations(validation, config.template)

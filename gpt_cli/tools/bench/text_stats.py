@@ -16,9 +16,8 @@ from gpt_cli.errors import visible
 from gpt_cli.text.compressed import BLOCK
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.documents import in_pieces
-from gpt_cli.text.load import SourceCorpus, read_data, split_of
+from gpt_cli.text.load import SourceCorpus, read_data, split_of, with_conversations
 from gpt_cli.text.request import StatsRequest
-from gpt_cli.text.sft_examples import ConversationCorpus
 from gpt_cli.text.split_patterns import BY_NAME
 from gpt_cli.text.tokenizers import code_points
 from gpt_cli.text.train_tokenizer import make_tokenizer, sample_texts, train_byte_pairs
@@ -76,7 +75,7 @@ def stats(request: StatsRequest, config: Config, host: Host) -> Stats:
         host.notice(line)
     if corpus.how.conversations:
         host.notice("these are questions and answers, of which the text counts, without field names and roles")
-        characters = _count(ConversationCorpus(corpus, 0, corpus.num_documents, config.data.template), host)
+        characters = _count(with_conversations(corpus, config.data.template), host)
     elif characters.num_bytes != corpus.num_bytes:  # an earlier program has read it, or some files are bad
         characters = _count(corpus, host)
     survey = corpus.survey

@@ -15,17 +15,11 @@ from gpt_cli.common.host import Host
 from gpt_cli.common.limits import HEADS_TOKENS, HEADS_WINDOW
 from gpt_cli.config import DataConfig
 from gpt_cli.errors import CheckpointError, DataError, counted, shown, visible
-from gpt_cli.evaluation.texts import (
-    is_run_text,
-    read_named_text,
-    read_run_text,
-    remark_on_shares,
-    training_share,
-    with_conversations,
-)
+from gpt_cli.evaluation.texts import is_run_text, read_named_text, read_run_text, remark_on_shares, training_share
 from gpt_cli.sampling.prompts import encode_prompt
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encode import encode
+from gpt_cli.text.load import with_conversations
 from gpt_cli.text.token_files import Ids, validation_windows
 from gpt_cli.tools.interpret.request import ReadingRequest, ToInspect
 

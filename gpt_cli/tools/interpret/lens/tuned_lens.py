@@ -33,11 +33,12 @@ from gpt_cli.common.safetensors_header import MALFORMED
 from gpt_cli.common.units import size
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, GptError, counted, shown, visible
 from gpt_cli.evaluation.nll import LOGITS_AT_ONCE
-from gpt_cli.evaluation.texts import read_named_text, read_run_text, with_conversations
+from gpt_cli.evaluation.texts import read_named_text, read_run_text
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encode import encode
+from gpt_cli.text.load import with_conversations
 from gpt_cli.text.sources import source_names
 from gpt_cli.text.token_files import Ids, windows
 from gpt_cli.tools.interpret.request import ReadingRequest, ToInspect
