@@ -19,8 +19,6 @@ from gpt_cli.sampling.prompts import read_prompt
 from gpt_cli.tools.interpret.request import PromptRequest, Truncate, out_of_range
 
 Index = Annotated[int, Field(ge=0), Whole] | None
-
-
 _OF_HEAD, _OF_MODEL = ("prompt", "prompt_file", "layer", "head", "query", "truncate"), ("run", "checkpoint")
 
 

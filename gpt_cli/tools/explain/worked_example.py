@@ -27,8 +27,6 @@ EMBEDDINGS = (
     (0.77, 0.25, 0.10),
     (0.05, 0.80, 0.55),
 )
-
-
 # the steps of one form of attention, and the random parameters it uses
 StepsAndMatrices = tuple[list[Step], dict[str, Tensor]]
 

@@ -28,7 +28,6 @@ ACTIVATIONS = {
     "relu": "relu",
     "relu2": "relu2",
 }
-
 # where a setting of ours comes from, as errors name it, where no family has a word of its own
 _KEYS = {"head_size": "head_dim", "rotary_size": "rotary_pct", "rope_base": "rope_theta", **LLAMA3}
 
