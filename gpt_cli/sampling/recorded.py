@@ -148,31 +148,46 @@ class RecordedDraws:
 
     def _prove(self) -> None:
         """Compute one step, and decide whether later steps use the graph."""
+        failure, agrees, seconds, plain_seconds = None, False, 0.0, 0.0
         try:
             agrees, seconds, plain_seconds = self._try()
         except RuntimeError as error:  # if memory is too small for a second copy of the caches
-            self._stop_recording(recording_failure(error))
+            failure = recording_failure(error)
+        if failure is not None:  # only now, as the error holds that copy
+            self._stop_recording(failure)
             self._compute()
-            return
-        self._is_proven = agrees and seconds < plain_seconds
-        if not self._is_proven:
+        elif not (agrees and seconds < plain_seconds):
             self._stop_recording(None if agrees else _OTHER_NUMBERS)
+        else:
+            self._is_proven = True
 
     def _try(self) -> tuple[bool, float, float]:
-        """Compute one step by two replays, then without; return whether both agree, and the seconds of both."""
+        """Compute one step by two replays, then without; return whether both agree, and the seconds of both.
+
+        If torch raises an error, the numbers, seen tokens and caches are as before.
+        """
         assert self._graph is not None
         changing = [self._numbers, self._seen, *(layer.cache.slots for layer in self._decoder.layers)]
         before = [tensor.clone() for tensor in changing]
-        results, seconds = list[Tensor](), list[float]()
-        for compute in (self._graph.replay, self._graph.replay, self._compute):  # the first replay takes longer
+
+        def restore() -> None:
             for tensor, old in zip(changing, before, strict=True):
                 tensor.copy_(old)
-            synchronize(self._device)
-            started = time.perf_counter()
-            compute()
-            synchronize(self._device)
-            seconds.append(time.perf_counter() - started)
-            results.append(torch.cat((self._drawn.flatten(), self._numbers.double())))
+
+        results, seconds = list[Tensor](), list[float]()
+        try:
+            for compute in (self._graph.replay, self._graph.replay, self._compute):  # the first replay takes longer
+                restore()
+                synchronize(self._device)
+                started = time.perf_counter()
+                compute()
+                synchronize(self._device)
+                seconds.append(time.perf_counter() - started)
+                sums = torch.stack([tensor.sum(dtype=torch.float64) for tensor in changing])
+                results.append(torch.cat((self._drawn.flatten(), self._numbers.double(), sums)))
+        except RuntimeError:
+            restore()
+            raise
         return torch.equal(results[1], results[2]), seconds[1], seconds[2]
 
     def _stop_recording(self, reason: str | None) -> None:

@@ -49,7 +49,7 @@ class TrainingState:
     layout: Replicated
     average: GPT | None = None  # with `train.ema_decay`: the moving average of the weights
     cross_entropy: Callable[[Tensor, Tensor], Tensor] = cross_entropy  # of windows; a trial may choose a compiled form
-    shares_matrices: bool = True  # micro-batches share casts of weights; a trial on an accelerator may decide otherwise
+    shares_matrices: bool = True  # micro-batches share casts of weights; on an accelerator, if a trial decides so
     unread: list[Outcome] = field(default_factory=list)  # outcomes that a GPU may still be computing
     # takes a step from its number and learning-rate multiplier; gives loss and norm [2]
     whole_step: Callable[[int, float, Callable[[], object]], Tensor] | None = None
@@ -99,7 +99,8 @@ class TrainingState:
         if config.train.compile == "on":
             model.compile_blocks()
         optimizer = _new_optimizer(model, layout, progress, config.train)
-        return cls(config, model.train(), optimizer, batches_of(ids, config, device), progress, layout, average)
+        batches, shares = batches_of(ids, config, device), device.type == "cpu"
+        return cls(config, model.train(), optimizer, batches, progress, layout, average, shares_matrices=shares)
 
     @property
     def device(self) -> torch.device:

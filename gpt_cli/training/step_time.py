@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import warnings
 
 import torch
@@ -11,6 +13,7 @@ from gpt_cli.common.host import Host, Notify, ignored
 from gpt_cli.common.machine.failures import is_lack_of_device_memory
 from gpt_cli.errors import EnvironmentFailure, shown
 from gpt_cli.training.cuda_graphs import record_step
+from gpt_cli.training.data_parallel import gradient
 from gpt_cli.training.kernel_trials import choose_kernels
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import compute_gradient, send, time_step
@@ -18,7 +21,6 @@ from gpt_cli.training.step import compute_gradient, send, time_step
 # shorter trainings would not gain what compiling takes (note 0004)
 COMPILE_FROM_SECONDS = 60.0
 _KERNELS_FROM_SECONDS = 5.0  # Triton compiles for 4 s, once for a machine, and kernels save at most half (note 0069)
-_SAME = 1e-3  # share by which losses and norms may differ where a backward pass adds in no fixed order
 _MOST_BY_GRAPH = 20.0  # times as fast as steps that Python starts; up to 11 times were measured (note 0005)
 
 
@@ -45,12 +47,6 @@ def time_steps(state: TrainingState, host: Host, *, may_compile: bool, must_comp
 
 def _seconds_if_soon_over(state: TrainingState, warn: Notify) -> float | None:
     """Return the seconds of an uncompiled step if the training is too short for compiling to pay; else None."""
-
-    def is_over(within: float) -> bool:
-        assert state.config.train.max_steps is not None, "else it is no more undecided whether blocks are compiled"
-        (of_all,) = state.ranks.broadcast(state.config.train.max_steps * seconds)
-        return of_all < within
-
     try:
         seconds = time_step(state)
     except Exception as error:
@@ -59,14 +55,15 @@ def _seconds_if_soon_over(state: TrainingState, warn: Notify) -> float | None:
             raise
         return None
     messages: list[str] = []
-    if is_over(_MOST_BY_GRAPH * COMPILE_FROM_SECONDS):
+    if _is_over(state, seconds, within=_MOST_BY_GRAPH * COMPILE_FROM_SECONDS):
         seconds = record_step(state, messages.append) or seconds
-        if not is_over(_KERNELS_FROM_SECONDS):
+        if not _is_over(state, seconds, within=_KERNELS_FROM_SECONDS):
             messages.clear()
+            state.whole_step = None  # whose graph takes memory
             choose_kernels(state, messages.append)
             seconds = _choose_sharing(state)
             seconds = record_step(state, messages.append) or seconds
-        if is_over(COMPILE_FROM_SECONDS):
+        if _is_over(state, seconds, within=COMPILE_FROM_SECONDS):
             for message in messages:
                 warn(message)
             return seconds
@@ -80,7 +77,9 @@ def _time_step(state: TrainingState, warn: Notify, *, must_compile: bool) -> flo
         with warnings.catch_warnings():
             # torch's compiler would have float32 computed with fewer bits
             warnings.filterwarnings("ignore", "TensorFloat32")
-            choose_kernels(state, warn)  # before blocks are compiled
+            may_be_short = not (state.progress.step or state.config.train.compile == "on" or state.reads_at_once)
+            if not (may_be_short and _is_over(state, time_step(state), within=_KERNELS_FROM_SECONDS)):
+                choose_kernels(state, warn)  # before blocks are compiled
             return _choose_sharing(state)
     except Exception as error:
         if state.config.train.compile == "off" or not type(error).__module__.startswith("torch._"):
@@ -94,22 +93,38 @@ def _time_step(state: TrainingState, warn: Notify, *, must_compile: bool) -> flo
     return _choose_sharing(state)
 
 
+def _is_over(state: TrainingState, step_seconds: float, *, within: float) -> bool:
+    """Return whether the training takes less than `within` seconds by its limits of steps and time."""
+    steps, seconds = state.config.train.max_steps, state.config.train.max_time
+    (of_all,) = state.ranks.broadcast(min(seconds or math.inf, (steps or math.inf) * step_seconds))
+    return of_all < within
+
+
 def _choose_sharing(state: TrainingState) -> float:
     """Return the seconds of a step whose micro-batches share casts of weights, unless an accelerator shows otherwise.
 
-    There, sharing must give the same gradients in less time; on processors it was measured (note 0070).
+    There, sharing must give the same bits in less time; on processors it was measured (note 0070).
     """
     if state.reads_at_once or state.config.train.num_micro_batches == 1:
         return time_step(state)
-    seconds, gradients = list[float](), list[Tensor]()
-    for shares in (False, True):
-        state.shares_matrices = shares
-        seconds.append(record_step(state, ignored) or time_step(state))
-        try:
-            losses = compute_gradient(state, send(state, state.progress.step))
-            gradients.append(torch.cat((losses, state.layout.gradient_norms())))
-        finally:
-            state.optimizer.zero_grad()
-    apart, shared = gradients
-    state.shares_matrices = seconds[1] < seconds[0] and torch.allclose(shared, apart, rtol=_SAME, atol=0.0)
-    return min(seconds)
+    state.shares_matrices, state.whole_step = False, None  # whose graph takes memory
+    seconds, recorded, gradients = _measured(state)
+    state.shares_matrices = True
+    with contextlib.suppress(RuntimeError):  # such as a lack of memory for the casts of all weights
+        shared_seconds, shared_recorded, shared = _measured(state)
+        if torch.equal(shared, gradients) and shared_recorded == recorded and shared_seconds < seconds:
+            return shared_seconds
+    state.shares_matrices, state.whole_step = False, None
+    return seconds
+
+
+def _measured(state: TrainingState) -> tuple[float, bool, Tensor]:
+    """Return the seconds of a step, whether a graph replayed it, and numbers that show other losses or gradients."""
+    seconds = record_step(state, ignored)
+    try:
+        losses = compute_gradient(state, send(state, state.progress.step))
+        signs = torch.stack([(gradient(weight) * weight.detach()).sum() for weight in state.layout.owned.values()])
+        numbers = torch.cat((losses, state.layout.gradient_norms(), signs))
+    finally:
+        state.optimizer.zero_grad()
+    return seconds or time_step(state), seconds is not None, numbers

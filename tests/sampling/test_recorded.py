@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -175,6 +176,20 @@ def test_a_graph_of_a_larger_cache_that_is_slower_is_not_used(
     assert tokens(drawn(model, "sim")) == tokens(drawn(model, "cpu"))
     assert len(graphs) == 3  # the first tries what the device can do
     assert graphs[-1].num_replays == 2
+
+
+def test_an_error_in_a_trial_changes_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes after the last of three ways to compute a token has changed all that changes."""
+    calls = itertools.count(1)
+
+    def synchronize(device: torch.device) -> None:
+        if next(calls) == 12:  # of six in the trial of the first graph, and six for the next token
+            raise RuntimeError("out of memory")
+
+    monkeypatch.setattr("gpt_cli.sampling.recorded.synchronize", synchronize)
+    model, warnings = model_of(positions="rope"), list[str]()
+    assert tokens(drawn(model, "sim", warn=warnings.append)) == tokens(drawn(model, "cpu"))
+    assert warnings == [REFUSAL.format('"out of memory"')]
 
 
 def test_uniform_numbers_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:

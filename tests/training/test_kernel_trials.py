@@ -209,14 +209,15 @@ def test_a_step_that_is_only_timed_waits_for_no_kernel(install: Callable[..., No
     assert twin.num_calls == 0
 
 
+@pytest.mark.parametrize("compiles", ["auto", "off"])
 @pytest.mark.parametrize(("steps", "tried"), [(4, False), (6, True)])
 def test_a_training_of_less_than_five_seconds_compiles_no_kernel(
-    install: Callable[..., None], steps: int, tried: bool
+    install: Callable[..., None], compiles: str, steps: int, tried: bool
 ) -> None:
     """A step takes a second."""
     twin = Twin()
     install(twin, 0.1)
-    state = state_on("sim", "train.compile=auto", f"train.max_steps={steps}")
+    state = state_on("sim", f"train.compile={compiles}", f"train.max_steps={steps}")
     time_steps(state, Host(warn=pytest.fail), may_compile=True, must_compile=False)
     assert kernels(state) == [tried, tried]
     assert bool(twin.num_calls) == tried

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -24,26 +25,30 @@ from gpt_cli.training.step_time import time_steps
         ("sim", 2, 0.9, 0.0, True),
         ("sim", 2, 1.1, 0.0, False),
         ("sim", 2, 0.9, 0.01, False),
-        ("sim", 8, 1.1, 0.0, True),
+        ("sim", 2, None, 0.0, False),
+        ("sim", 2, 0.9, math.inf, False),
+        ("sim", 8, 0.9, 0.0, False),
         ("cpu", 2, 1.1, 0.0, True),
     ],
-    ids=["faster", "slower", "wrong", "one micro-batch", "a processor"],
+    ids=["faster", "slower", "wrong", "never as a graph", "too little memory", "one micro-batch", "a processor"],
 )
 def test_micro_batches_share_weights_unless_an_accelerator_shows_that_it_is_slower_or_wrong(
     accelerator: Accelerator,
     monkeypatch: pytest.MonkeyPatch,
     device: str,
     micro_batch: int,
-    seconds: float,
+    seconds: float | None,
     more: float,
     shares: bool,
 ) -> None:
-    """By the clock, a step takes 1 s without sharing, and `seconds` with it; sharing adds `more` to weights."""
+    """A graph of a step takes 1 s without sharing, and `seconds` with it; sharing adds `more` to weights."""
     give_graphs(accelerator)
     shared = GPT.shared_matrices
 
     @contextmanager
     def scaled(model: GPT, *dtype: object) -> Iterator[None]:
+        if more == math.inf:
+            raise RuntimeError("out of memory")
         with shared(model):
             for block in model.blocks:
                 assert block.attention.shared_weights is not None
