@@ -121,18 +121,17 @@ def environment(config: Config) -> dict[str, str]:
     # versions before the tree added micro-batches in their order, which for up to three is the same
     sums = {"sums": "tree"} if config.train.num_micro_batches > 3 and config.train.num_micro_batches % 2 == 0 else {}
     device = torch.device(config.train.device)
-    return (
-        sums
-        | ({} if device.type == "cpu" else {"accelerator": device_name(device)})
-        | {
-            "torch": torch.__version__,
-            "threads": str(torch.get_num_threads()),
-            "processor": processor(),
-            "instructions": torch.backends.cpu.get_cpu_capability(),
-            "device": config.train.device,
-            "dtype": config.train.dtype,
-        }
-    )
+    named = {} if device.type == "cpu" else {"accelerator": device_name(device)}
+    return {
+        **sums,
+        **named,
+        "torch": torch.__version__,
+        "threads": str(torch.get_num_threads()),
+        "processor": processor(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "device": config.train.device,
+        "dtype": config.train.dtype,
+    }
 
 
 def resumed_environment(before: Mapping[str, str], config: Config) -> dict[str, str]:
