@@ -82,8 +82,8 @@ class WholeStep:
     def record(self) -> str | None:
         """Record a CUDA graph for later calls to replay; return None, or the reason why no graph can be used.
 
-        The graph is used only if its replay of a step at another learning rate gives the numbers of that step without
-        a graph, and takes no longer. The training state is restored.
+        The graph is used only if its replays of two steps, the second at another learning rate, give the numbers of
+        those steps without a graph, and take no longer. The training state is restored.
         """
         step, changing = self.state.progress.step, self.state.optimizer.changing()
         before: list[Tensor] = []
@@ -92,11 +92,12 @@ class WholeStep:
             for tensor, old in zip(changing, before, strict=False):
                 tensor.copy_(old)
 
-        def take(number: int) -> _Taken:
+        def take() -> _Taken:
             restore()
+            self(step, 1.0)  # the next step reads what this one has written
             synchronize(self.state.device)
             started = time.perf_counter()
-            outcome = self(step + number, 1.0 - number / 2)
+            outcome = self(step + 1, 0.5)
             synchronize(self.state.device)
             self.seconds = time.perf_counter() - started
             bits = torch.stack([tensor.view(torch.int32).sum() for tensor in changing])
@@ -108,7 +109,7 @@ class WholeStep:
             before += [tensor.clone() for tensor in changing]  # memory may be too small for them
             # autograd keeps the stream of a step, so the first steps run where the recorded one does
             with beside(self.state.device):
-                _, expected, again = take(0), take(1), take(1)  # the first one warms up
+                _, expected, again = take(), take(), take()  # the first one warms up
                 plain_seconds = self.seconds
                 restore()
                 self._send(step, 1.0)
@@ -116,10 +117,9 @@ class WholeStep:
                 with recording:
                     self._recorded = self._compute()
             self._graph = graph
-            if not take(1).repeats(expected, again):
+            if not take().repeats(expected, again):
                 self._graph = None
                 return "because it gives other numbers"
-            take(1)  # the first replay takes longer
             if self.seconds > plain_seconds:
                 self._graph, self.seconds = None, 0.0
         except RuntimeError as error:
@@ -131,15 +131,15 @@ class WholeStep:
 
 
 class _Taken(NamedTuple):
-    """A step's loss and gradient norm, then each changed tensor's checksum (`bits`) or norm of change (`numbers`)."""
+    """Loss and gradient norm of the last step; each changed tensor's checksum (`bits`) or norm of change (`numbers`)."""
 
     bits: Tensor
     numbers: Tensor
 
     def repeats(self, expected: _Taken, again: _Taken) -> bool:
-        """Return whether this step equals the step `expected`: bit for bit where steps repeat exactly, else roughly.
+        """Return whether these steps equal those of `expected`: bit for bit where steps repeat exactly, else roughly.
 
-        `again` computes the step `expected` once more. Its bits may differ, because the backward pass of flash
+        `again` computes the steps of `expected` once more. Its bits may differ, because the backward pass of flash
         attention adds in no fixed order. A learning rate or batch of another step is far outside the tolerance.
         """
         if torch.equal(again.bits, expected.bits):

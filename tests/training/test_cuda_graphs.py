@@ -209,11 +209,32 @@ def test_a_step_with_other_bits_each_time_is_repeated_as_nearly_as_it_is_compute
     if rate_is_recorded:
         step = state.optimizer.step
         monkeypatch.setattr(state.optimizer, "step", lambda share: step(share if calls.pop() else 1.0))
-        calls = [False, True, True, True]  # three steps, then what is recorded; from the end
+        calls = [False] + [True] * 6  # three times two steps, then what is recorded; from the end
     record_step(state, warnings.append)
     assert [line.split(", ")[1].split(";")[0] for line in warnings] == (
         ["because it gives other numbers"] if rate_is_recorded else []
     )
+
+
+def test_a_graph_that_forgets_the_step_before_is_not_used(
+    accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each replay updates the weights of step 0, so that the first one alone is right."""
+    give_graphs(accelerator)
+    state, warnings, calls = state_on("sim"), list[str](), itertools.count()
+    step, weight = state.optimizer.step, state.optimizer.changing()[0]
+    at_first = weight.detach().clone()
+
+    def forgetful(share: Tensor) -> None:
+        is_recorded, before = next(calls) == 6, weight.detach().clone()
+        step(share)
+        if is_recorded:
+            with torch.no_grad():
+                weight.copy_(at_first + (weight - before))
+
+    monkeypatch.setattr(state.optimizer, "step", forgetful)
+    assert record_step(state, warnings.append) is None
+    assert "because it gives other numbers" in warnings[0]
 
 
 def test_a_slower_graph_is_not_used(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
