@@ -131,7 +131,7 @@ class WholeStep:
 
 
 class _Taken(NamedTuple):
-    """Loss and gradient norm of the last step; each changed tensor's checksum (`bits`) or norm of change (`numbers`)."""
+    """Last step's loss and gradient norm, then each changed tensor's checksum (`bits`) or change's norm (`numbers`)."""
 
     bits: Tensor
     numbers: Tensor
