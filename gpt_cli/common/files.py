@@ -107,9 +107,7 @@ def make_durable(*paths: Path) -> None:
 def remove(path: Path) -> None:
     """Remove a file if it exists. Raises EnvironmentFailure."""
     try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass
+        path.unlink(missing_ok=True)
     except OSError as error:
         raise EnvironmentFailure(f"removing {shown(path)}", _refused(path, error)) from error
 
@@ -124,9 +122,8 @@ def move(path: Path, target: Path) -> None:
 def remove_if_empty(directory: Path) -> str | None:
     """Remove a directory if it is empty; return None if the directory is gone, else the reason why it stays."""
     try:
-        os.rmdir(directory)
-    except FileNotFoundError:
-        return None
+        with contextlib.suppress(FileNotFoundError):
+            os.rmdir(directory)
     except OSError as error:
         return reason(error)
     return None
