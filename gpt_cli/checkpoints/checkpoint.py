@@ -68,16 +68,12 @@ class Checkpoint:
 
 def on_cpu(checkpoint: Checkpoint) -> Checkpoint:
     """Return the checkpoint with all tensors on the CPU; copy only tensors that are on another device."""
-    weights, moments = (
-        {name: _plain(tensor) for name, tensor in tensors.items()}
-        for tensors in (checkpoint.weights, checkpoint.optimizer_state)
-    )
-    return replace(checkpoint, weights=weights, optimizer_state=moments)
+    return replace(checkpoint, weights=_plain(checkpoint.weights), optimizer_state=_plain(checkpoint.optimizer_state))
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint file; a crash leaves the old or the new file whole. Raises EnvironmentFailure."""
-    weights = {name: _plain(tensor) for name, tensor in checkpoint.weights.items()}
+    weights = _plain(checkpoint.weights)
     stored = {name: (type_of(tensor.dtype), tensor.shape) for name, tensor in weights.items()}
     write_durably(path, prepared(checkpoint, stored, lambda: _contents(weights)))
 
@@ -90,7 +86,7 @@ def prepared(
     `stored` gives the type (of TYPES) and shape of each weight. `weights` is called twice, for the digest and for the
     file, and yields the bytes of one weight at a time, so that a large model is never in memory as a whole.
     """
-    optimizer_state = {OPTIMIZER_PREFIX + name: _plain(tensor) for name, tensor in checkpoint.optimizer_state.items()}
+    optimizer_state = {OPTIMIZER_PREFIX + name: moment for name, moment in _plain(checkpoint.optimizer_state).items()}
     metadata = {
         "format": FORMAT,
         "format_version": str(FORMAT_VERSION),
@@ -176,9 +172,9 @@ def _require_none(not_finite: Mapping[str, int], where: str, what: str) -> None:
         raise CheckpointError(where, sentence, hint=OTHER)
 
 
-def _plain(tensor: Tensor) -> Tensor:
-    assert tensor.dtype in TYPES.values(), "weights and moments have a type that readers know"
-    return tensor.detach().cpu().contiguous()
+def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    assert {tensor.dtype for tensor in tensors.values()} <= {*TYPES.values()}, "readers know the types of all tensors"
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
 
 
 def type_of(dtype: torch.dtype) -> str:
