@@ -81,11 +81,10 @@ def no_setting(key_path: KeyPath, source: str, value: Any = None) -> GptError:
         first = next(key for key in key_names() if key.startswith(f"{key_path[-1]}."))
         sentence = f"{shown(key_path[-1])} is a section; a setting is one of its keys, such as {first}"
         return UsageError(source, sentence, hint=_ALL_SETTINGS)
-    hint, about = setting_hint(key_path, value) or _ALL_SETTINGS, visible(name)
-    if len(key_path) == 2:
-        return UsageError(source, f"there is no setting {shown(name)}", hint=hint, about=about)
     sentence = f"{shown(name)} is not a setting; its name is written section.key"
-    return UsageError(source, sentence, hint=hint, about=about)
+    if len(key_path) == 2:
+        sentence = f"there is no setting {shown(name)}"
+    return UsageError(source, sentence, hint=setting_hint(key_path, value) or _ALL_SETTINGS, about=visible(name))
 
 
 def refusal(
