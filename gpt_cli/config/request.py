@@ -241,10 +241,10 @@ Threads = Annotated[
 
 def flags_of(kind: type[Request]) -> Sequence[tuple[str, Any, Flag]]:
     """Return (name, pydantic field, Flag) for each field of a request that the command line accepts."""
-    fields = ((name, field) for name, field in kind.model_fields.items() if name not in kind.of_python)
     return [
         (name, field, next((each for each in field.metadata if isinstance(each, Flag)), Flag()))
-        for name, field in fields
+        for name, field in kind.model_fields.items()
+        if name not in kind.of_python
     ]
 
 
