@@ -44,8 +44,7 @@ def read_verified(path: Path, *, everything: bool = False, keep: bool = True) ->
             sentence = f"the file is damaged: {shown(wrong)} does not lie where its shape says"
             raise CheckpointError(header.where, sentence)
         in_order = sorted(header.tensors.items(), key=lambda item: item[1][2:])
-        ends = (one.stop for name, one in in_order if not name.startswith(OPTIMIZER_PREFIX))
-        num_weight_bytes = max(ends, default=0)
+        num_weight_bytes = max((one.stop for name, one in in_order if not name.startswith(OPTIMIZER_PREFIX)), default=0)
         weights = [item for item in in_order if item[1].stop <= num_weight_bytes]
         kept = (in_order if everything else weights) if keep else []
         # the memory of an array, unlike that of bytes, is not filled first, and has large pages

@@ -90,8 +90,7 @@ def setting_meant(key_path: Sequence[str], value: object = None) -> str | None:
     siblings = [key for key in key_names() if section and key.startswith(f"{section[0]}.")]
     groups = [siblings, [] if section else Config.model_fields, key_names()]
     for names in ({key.rpartition(".")[2]: key for key in keys} for keys in groups):
-        fits = partial(_may_be, names, value)
-        if near := nearest(last, names, fits):
+        if near := nearest(last, names, partial(_may_be, names, value)):
             return names[near]
     return None
 
@@ -193,8 +192,7 @@ def _elsewhere() -> dict[str, dict[str, str]]:
 
 
 def _ours(kind: str, name: str) -> list[str]:
-    rows = _elsewhere()[kind].items()
-    return [ours for row, theirs in rows if name in theirs.split() for ours in row.split(" | ")]
+    return [ours for row, theirs in _elsewhere()[kind].items() if name in theirs.split() for ours in row.split(" | ")]
 
 
 def _meanings(typed: str) -> list[Meaning]:
