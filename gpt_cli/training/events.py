@@ -11,7 +11,7 @@ from typing import Any
 
 from gpt_cli.common.host import tqdm_of_here
 from gpt_cli.common.results import WIDTH, Figures
-from gpt_cli.common.units import duration
+from gpt_cli.common.units import duration, with_error
 from gpt_cli.config import Config
 from gpt_cli.errors import UsageError, counted, inert, visible
 from gpt_cli.evaluation.nll import Score
@@ -159,12 +159,10 @@ class Finished(Figures):
         figures = self.summary
         if figures["validation_loss"] is None:
             return ""
-        error = figures["validation_loss_error"]
-        more_or_less = "" if error is None else f" ± {error:.4f}"
+        loss = with_error(figures["validation_loss"], figures["validation_loss_error"])
         return (
-            f", validation loss {figures['validation_loss']:.4f}{more_or_less} nats/token "
-            f"({counted(figures['validation_tokens'], 'token')}), {figures['bits_per_byte']:.4f} bits/byte "
-            f"with the best weights, those of step {self.best_step:,}"
+            f", validation loss {loss} nats/token ({counted(figures['validation_tokens'], 'token')}), "
+            f"{figures['bits_per_byte']:.4f} bits/byte with the best weights, those of step {self.best_step:,}"
         )
 
 
