@@ -17,13 +17,7 @@ SHARES = ("induction", "previous_token", "duplicate_token", "first_token", "self
 Row = dict[str, Any]  # of a head, with its place
 LEAST_TOKENS = 8  # of a text whose heads have labels: in a shorter one nearly all look at the first token or the last
 # the first that applies: an induction head often rests on the first token where there is nothing to repeat
-ROLES = (
-    ("induction", "induction", 0.4),
-    ("previous_token", "previous token", 0.5),
-    ("duplicate_token", "duplicate token", 0.5),
-    ("first_token", "first token", 0.5),
-    ("self", "self", 0.5),
-)
+ROLES = tuple((name, name.replace("_", " "), 0.4 if name == "induction" else 0.5) for name in SHARES)
 
 
 def head_label(row: Mapping[str, Any]) -> str:
