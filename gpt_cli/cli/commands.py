@@ -41,13 +41,11 @@ def callback(name: str, function: Command[..., Any]) -> Callable[..., int | None
         if json:
             for field, _, flag in fields:
                 if not flag.beside_json and options[field] not in (None, []):
-                    sentence = f"‹{field}› and ‹json› cannot be combined; leave one of them out"
-                    raise UsageError(f"‹{field}›", sentence)
+                    raise UsageError(f"‹{field}›", f"‹{field}› and ‹json› cannot be combined; leave one of them out")
         request.require_shown(json=json)
         if row.drive:
             return import_module(f"gpt_cli.cli.{row.drive}").drive(request, console, json=json, words=root["words"])
-        host = console.host(writing=removing_unfinished)
-        result: Result = function.answer(request, host)
+        result: Result = function.answer(request, console.host(writing=removing_unfinished))
         console.show(result, json=json)
         if failure := result.failure():
             raise failure

@@ -165,9 +165,8 @@ class Console:
         if json:
             self.pieces(result.as_json())
             return
-        is_terminal, coloured = sys.stdout.isatty(), colourful(sys.stdout)
-        width = shutil.get_terminal_size().columns
-        result.show(Screen(width, is_terminal, coloured, self.result, self.pieces, self.notice))
+        width, is_terminal = shutil.get_terminal_size().columns, sys.stdout.isatty()
+        result.show(Screen(width, is_terminal, colourful(sys.stdout), self.result, self.pieces, self.notice))
 
     @contextlib.contextmanager
     def counting(self, what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:

@@ -151,8 +151,7 @@ class _TrainingPosition:
         """Estimate the seconds left, closing evaluation included, from the pace since the run began or was resumed."""
         left = self.length - self.at(event.step, event.elapsed)
         if not self.by_clock:
-            steps = max(1, event.step - self.start.step)
-            left *= (event.elapsed - self.start.elapsed) / steps
+            left *= (event.elapsed - self.start.elapsed) / max(1, event.step - self.start.step)
         return left + self.start.closing_seconds
 
     def remember(self, step: int, validation_loss: float | None) -> None:

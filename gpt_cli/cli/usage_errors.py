@@ -125,8 +125,7 @@ class _Line:
     def _unknown_flag(self, word: str, arguments: Arguments) -> UsageError:
         flag = word.partition("=")[0]
         if wrong_mark := full_width(flag):
-            meant = f"did you mean {half_width(flag).replace(':', '=', 1)}?"
-            return UsageError(self._name, wrong_mark, hint=meant)
+            return UsageError(self._name, wrong_mark, hint=f"did you mean {half_width(flag).replace(':', '=', 1)}?")
         hint = arguments.hint(flag, self.value_of(flag)) or f"{self._name} --help lists the flags"
         return UsageError(self._name, f"there is no flag {shown(flag)}", hint=hint, about=flag)
 
