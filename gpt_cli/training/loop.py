@@ -153,9 +153,8 @@ def _failures_explained(run: Run) -> Iterator[None]:
         with fitting_device(run.config, run.ranks.size, recorded=recorded):
             yield
     except Diverged as diverged:
-        settings = run.config.train
         hint = f"start anew with ‹overwrite=True› and {lower_rates(run.config)}"
-        hint += ", or with ‹dtype=float32›" if settings.dtype == "bfloat16" else ""
+        hint += ", or with ‹dtype=float32›" if run.config.train.dtype == "bfloat16" else ""
         if run.ranks.is_first:  # others may diverge elsewhere, so they do not wait for this one
             with contextlib.suppress(EnvironmentFailure):  # the divergence is the error to report
                 run.directory.end("diverged", diverged.step)

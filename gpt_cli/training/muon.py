@@ -66,8 +66,7 @@ class Muon:
 
     def load_state_dict(self, stored: Mapping[str, Tensor]) -> None:
         """Restore the momentum of each parameter, stored as `<parameter>.momentum`."""
-        pieces = self._pieces({name: stored[f"{name}.momentum"] for name in self.parameters})
-        for key, stacked in pieces.items():
+        for key, stacked in self._pieces({name: stored[f"{name}.momentum"] for name in self.parameters}).items():
             self.momentum[key].copy_(stacked)
 
     def _pieces(self, matrices: Mapping[str, Tensor]) -> dict[tuple[int, torch.Size], Tensor]:

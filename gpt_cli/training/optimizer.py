@@ -112,8 +112,7 @@ class Optimizer:
         tensors: dict[str, Tensor] = {}
         for names, kinds in self._kinds():
             for kind, mine in kinds.items():
-                gathered = self.layout.gather(names, mine)
-                tensors |= {f"{name}.{kind}": tensor for name, tensor in gathered.items()}
+                tensors |= {f"{name}.{kind}": tensor for name, tensor in self.layout.gather(names, mine).items()}
         return tensors
 
     def load_state_dict(self, stored: Mapping[str, Tensor], step: int, where: str) -> None:

@@ -221,8 +221,7 @@ def _require_no_less(run: RunFiles, progress: Progress, requested: Config, run_c
         longer = "" if ahead else f" --max-steps {2 * progress.step}"
         raise UsageError("‹max_steps›", sentence, hint=f"{run.resume_command}{longer}")
     if seconds is not None and seconds < progress.elapsed:
-        spent = round(progress.elapsed)
-        sentence = f"{shown(run.path)} has trained for {spent:,} s already, more than {seconds:g} s"
+        sentence = f"{shown(run.path)} has trained for {round(progress.elapsed):,} s already, more than {seconds:g} s"
         ahead = run_seconds is not None and run_seconds > progress.elapsed
         longer = "" if ahead else f" --max-time {twice_as_long(progress.elapsed)}"
         raise UsageError("‹max_time›", sentence, hint=f"{run.resume_command}{longer}")

@@ -83,8 +83,7 @@ class TrainingState:
         elapsed = max(before.elapsed, before.seconds)
         progress = replace(before, environment=resumed_environment(before.environment, config), elapsed=elapsed)
         state = cls._of(config, ids, checkpoint.build_model(), progress, ranks)
-        num_steps = before.step - before.model_step
-        state.optimizer.load_state_dict(checkpoint.optimizer_state, num_steps, checkpoint.where)
+        state.optimizer.load_state_dict(checkpoint.optimizer_state, before.step - before.model_step, checkpoint.where)
         return state
 
     @classmethod

@@ -126,6 +126,5 @@ def _rate(start: Prepared) -> Iterator[Advice]:
     far = f"{times:,.0f} times what" if times > 1 else f"1/{1 / times:,.0f} of what"
     sentence = f"Muon's learning rate of {rate.value:g} is {far} is usual"
     if rate.key == "learning_rate":
-        width = start.config.model.d_model
-        sentence = f"a learning rate of {rate.value:g} is {far} is usual at a width of {width}"
+        sentence = f"a learning rate of {rate.value:g} is {far} is usual at a width of {start.config.model.d_model}"
     yield Advice("rate", sentence, rate.flag(rate.usual))

@@ -52,8 +52,7 @@ def choose_config(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
         sentence = f"the text has {length}, and a training needs at least {FEWEST_CHARACTERS}"
         raise DataError("corpus", sentence, hint="add text with ‹data›; `gpt data list` prints some that can be had")
     settings, fields_set = config.train, config.train.model_fields_set
-    limits = (available_memory(), free_memory(device))
-    free = min((free for free in limits if free is not None), default=None)
+    free = min((free for free in (available_memory(), free_memory(device)) if free is not None), default=None)
     choice, budget = None, None
     if settings.max_time is not None or "max_steps" not in fields_set:
         with host.working("timing this machine"):
