@@ -77,9 +77,8 @@ def measure_answers(
     examples = gather(conversations, tokenizer, template, length)
     if not examples.lengths.size:
         raise DataError("‹data›", f"this model sees {length} tokens, and no example fits")
-    where = str(loaded.path)
     with host.counting("evaluating", int(examples.lengths.sum()), "tokens") as count:
-        nats, exact = answer_costs(model, examples, dtype=dtype, count=count, where=where)
+        nats, exact = answer_costs(model, examples, dtype=dtype, count=count, where=str(loaded.path))
     of_tokens = byte_lengths(tokenizer)
     of_tokens[template.end_id(tokenizer)] = 0  # what ends an answer is no text
     num_bytes = np.add.reduceat(of_tokens[examples.ids] * examples.learned, examples.bounds[:-1])
@@ -109,8 +108,7 @@ def _chosen(
             examples = gather(candidates, tokenizer, template, model.config.context_length)
             if not examples.num_left_out:
                 nats, _ = answer_costs(model, examples, dtype=dtype)
-                best = int(nats.argmin())
-                is_right.append(one.choices[best] == one.turns[-1].content)
+                is_right.append(one.choices[int(nats.argmin())] == one.turns[-1].content)
     return np.array(is_right, bool)
 
 

@@ -239,8 +239,7 @@ def _require_room(loaded: Loaded, num_ids: int, stride: int, dtype: str, request
     """Return the number of windows that memory holds at once; raise EnvironmentFailure if it does not hold one."""
     free, model = available_memory(), loaded.model
     if request.quantize:
-        hint = "leave out ‹quantize›"
-        require_available("eval", "the weights to be rounded", rounding_bytes(model), free, hint=hint)
+        require_available("eval", "the weights to be rounded", rounding_bytes(model), free, hint="leave out ‹quantize›")
     length = min(model.config.evaluation_window, num_ids - 1)
     halves = dtype != "bfloat16" and scoring_bytes(model, 1, length, "bfloat16") <= (free or 0)
     require_available(

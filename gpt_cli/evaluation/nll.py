@@ -227,8 +227,7 @@ def standard_error(nats: np.ndarray, num_tokens: np.ndarray) -> float | None:
     N = len(nats)
     if N < 2:
         return None
-    deviations = _deviations(nats, num_tokens)
-    return float(np.sqrt(N / (N - 1) * (deviations**2).sum()) / num_tokens.sum())
+    return float(np.sqrt(N / (N - 1) * (_deviations(nats, num_tokens) ** 2).sum()) / num_tokens.sum())
 
 
 def _deviations(nats: np.ndarray, num_tokens: np.ndarray) -> np.ndarray:

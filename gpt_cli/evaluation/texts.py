@@ -75,8 +75,7 @@ def _gives_same_ids(training: Corpus, validation: Corpus, loaded: Loaded, host: 
         if isinstance(training, ConversationCorpus) and isinstance(validation, ConversationCorpus):
             digest = digest_of(*both_examples(training, validation, loaded.config, loaded.tokenizer, host))
         else:
-            num_bytes = training.num_bytes + validation.num_bytes
-            with host.counting("comparing with the training", num_bytes, "B") as count:
+            with host.counting("comparing with the training", training.num_bytes + validation.num_bytes, "B") as count:
                 ids = [encode(part, loaded.tokenizer, count, host.notice) for part in (training, validation)]
             digest = digest_of(*ids)
     except DataError:  # it has characters that the run's vocabulary lacks

@@ -83,8 +83,7 @@ def _grades() -> Iterator[tuple[str, float]]:
 def _on_ground(text: str, nats: float) -> str:
     ground = next(colour for limit, colour, _ in GRADES if nats < limit)
     # a ground ends before a line does, or some terminals fill the next one with it
-    lines = [f"\033[48;5;{ground}m{line}\033[0m" if ground and line else line for line in text.split("\n")]
-    return "\n".join(lines)
+    return "\n".join(f"\033[48;5;{ground}m{line}\033[0m" if ground and line else line for line in text.split("\n"))
 
 
 def _marked(text: str, nats: float, title: str = "") -> str:
