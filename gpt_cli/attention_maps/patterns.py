@@ -78,8 +78,7 @@ def dump_attention(
     The arrays are float32 or float16. The result also rates the last `num_generated` ids, which the model generated.
     Raises CheckpointError for NaN/inf, UsageError if float16 overflows.
     """
-    device = model.token_embedding.weight.device
-    batch = torch.tensor([list(ids)], device=device)
+    batch = torch.tensor([list(ids)], device=model.token_embedding.weight.device)
     arrays: dict[str, np.ndarray] = {}
     for row, (layer, of_layer) in enumerate(zip(layers, model.attention_stages(batch, layers, heads), strict=True)):
         for stage in stages:

@@ -103,8 +103,7 @@ def _label_axes(
     downwards = ["\n".join(label) if _is_upright(label) else label for label in labels]
     for set_ticks, texts, count in zip((axes.set_yticks, axes.set_xticks), (labels, downwards), grid, strict=True):
         ticks = [start * cell + i // each for start in range(count) for i in shown]
-        shown_texts = [texts[i] for _ in range(count) for i in shown]
-        set_ticks(ticks, shown_texts, fontproperties=properties, parse_math=False)
+        set_ticks(ticks, [texts[i] for i in shown] * count, fontproperties=properties, parse_math=False)
     for number, label in enumerate(axes.get_xticklabels()):
         if not _is_upright(labels[shown[number % len(shown)]]):
             label.set_rotation(90)

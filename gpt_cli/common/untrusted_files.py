@@ -101,8 +101,7 @@ def require_reachable(path: Path) -> None:
 def is_damaged_utf8(sample: bytes) -> bool:
     """Guess whether bytes that are not valid UTF-8 are UTF-8 text that was cut off or overwritten in part."""
     text = sample.decode("utf-8", "replace")
-    num_wrong = text.count("\ufffd")
-    return sample.startswith(UTF8_MARK) or sum(character > "\x7f" for character in text) > 2 * num_wrong
+    return sample.startswith(UTF8_MARK) or sum(character > "\x7f" for character in text) > 2 * text.count("\ufffd")
 
 
 def is_binary(sample: bytes) -> bool:

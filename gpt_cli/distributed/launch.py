@@ -33,8 +33,7 @@ def require_fitting(num_processes: int, config: Config, where: str = "‹process
     cannot be changed, it has no hint.
     """
     settings = config.train
-    micro_batches = settings.num_micro_batches
-    if num_processes in (fitting := fitting_sizes(micro_batches)):
+    if num_processes in (fitting := fitting_sizes(settings.num_micro_batches)):
         return
     if num_processes & (num_processes - 1):
         near = 1 << num_processes.bit_length() - 1

@@ -45,8 +45,7 @@ class DropMasks:
 
     def on(self, device: torch.device) -> DropMasks:
         """Return a copy with `first_sequence` as a tensor on the device, for which torch.compile compiles only once."""
-        first = torch.full((), int(self.first_sequence), dtype=torch.int32, device=device)
-        return replace(self, first_sequence=first)
+        return replace(self, first_sequence=torch.full((), int(self.first_sequence), dtype=torch.int32, device=device))
 
     def to_draw(self, block: int = 0) -> ToDraw:
         """Return what the three dropout masks of a block are drawn from."""

@@ -33,8 +33,7 @@ class GPT(nn.Module):
         self.token_embedding = _embedding(vocab_size, config.d_model)
         self.ngram_embedding: NgramEmbedding | None = None
         if config.ngram_embedding is not None:
-            longest, num_rows = config.ngram_embedding, config.ngram_rows
-            self.ngram_embedding = NgramEmbedding(longest, num_rows, vocab_size, config.d_model)
+            self.ngram_embedding = NgramEmbedding(config.ngram_embedding, config.ngram_rows, vocab_size, config.d_model)
         self.position_embedding: nn.Module | None = None
         self.rotary: RotaryPositions | None = None
         if config.positions == "learned":
