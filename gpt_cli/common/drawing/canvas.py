@@ -107,9 +107,7 @@ def find_fonts(characters: set[str]) -> tuple[list[str], set[str]]:
     missing = characters - _characters(Path(font_manager.findfont(fonts[0])))
     if not missing:
         return fonts, missing
-    installed = [Path(path) for path in font_manager.findSystemFonts()]
-    installed.sort(key=_preference)
-    for path in installed:
+    for path in sorted(map(Path, font_manager.findSystemFonts()), key=_preference):
         # fonts of coloured emoji cannot be drawn
         if "emoji" not in path.name.lower() and missing & (has := _characters(path)):
             fonts.append(_register_font(path))
