@@ -36,8 +36,7 @@ def language(environment: Mapping[str, str] = os.environ) -> str:
     """
     if (chosen := code_of(environment.get(VARIABLE, ""))) in LANGUAGES:
         return chosen
-    locales = (environment.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG"))
-    locale = next((locale for locale in locales if locale), "")
+    locale = next(filter(None, map(environment.get, ("LC_ALL", "LC_MESSAGES", "LANG"))), "")
     preferred = [] if locale in ("C", "POSIX") else environment.get("LANGUAGE", "").split(":")
     return next(
         (code for code in map(code_of, preferred) if code in LANGUAGES), "zh" if code_of(locale) == "zh" else "en"
