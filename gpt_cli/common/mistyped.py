@@ -37,9 +37,8 @@ def half_width(text: str) -> str:
 
 def full_width(text: object) -> str | None:
     """Return a sentence about the first long dash or full-width character of a text; None if the text has neither."""
-    if not isinstance(text, str):
-        return None
-    mark = next((character for character in text if ord(character) in _HALF_WIDTH), None)
+    characters = text if isinstance(text, str) else ""
+    mark = next((character for character in characters if ord(character) in _HALF_WIDTH), None)
     if mark is None:
         return None
     kind = (
