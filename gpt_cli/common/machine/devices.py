@@ -53,16 +53,14 @@ def starting(device: torch.device) -> Iterator[None]:
     if device.type in ("cpu", "mps"):  # two threads at once may end the process on mps (pytorch #197805)
         yield
         return
-    # another thread has another current device
-    numbered = (
-        device if device.index is not None else torch.device(device.type, torch.accelerator.current_device_index())
-    )
+    if device.index is None:  # another thread has another current device
+        device = torch.device(device.type, torch.accelerator.current_device_index())
 
     def multiply() -> None:
-        x = torch.ones(16, 16, device=numbered)
+        x = torch.ones(16, 16, device=device)
         for dtype in (torch.float32, torch.bfloat16):
             x.to(dtype).matmul(x.to(dtype))
-        synchronize(numbered)
+        synchronize(device)
 
     with ThreadPoolExecutor(1) as worker:
         worker.submit(multiply)  # whose errors nobody asks for: the first step meets them again, and explains them
