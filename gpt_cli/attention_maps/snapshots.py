@@ -22,7 +22,6 @@ from gpt_cli.errors import CheckpointError, DataError, counted, shown, visible
 
 _HINT = "gpt train --watch TEXT writes snapshots; a run goes on without one that you remove"
 _FILE = ArrayFile("gpt-cli attention snapshot 1", "an attention snapshot", _HINT)
-_LOSSES = ("loss", "validation_loss")
 
 Losses = Mapping[str, Sequence[tuple[int, float]]]  # (step, loss), (step, validation_loss)
 
@@ -117,9 +116,8 @@ def kept_steps(run: RunFiles) -> Steps:
 
 def losses_by_step(run: RunFiles) -> dict[str, list[tuple[int, float]]]:
     """Return (step, loss) pairs from a run's metrics, in nats per token, under "loss" and "validation_loss"."""
-    losses: dict[str, list[tuple[int, float]]] = {name: [] for name in _LOSSES}
+    losses: dict[str, list[tuple[int, float]]] = {"loss": [], "validation_loss": []}
     for figures in metrics_of(run.metrics, DataError):
-        for name in _LOSSES:
-            if name in figures:
-                losses[name].append((int(figures["step"]), float(figures[name])))
+        for name in losses.keys() & figures.keys():
+            losses[name].append((int(figures["step"]), float(figures[name])))
     return losses
