@@ -73,8 +73,7 @@ def map_inches(num_tokens: int, num_maps: int) -> float:
     """Return the edge length of one head's map in inches: large for few maps, small for many."""
     if num_maps == 1:
         return min(max(1.2, 0.32 * num_tokens), 8.0)
-    readable = max(1.2, 0.17 * num_tokens)
-    return min(readable, 3.2 if num_maps <= 16 else 1.5)
+    return min(max(1.2, 0.17 * num_tokens), 3.2 if num_maps <= 16 else 1.5)
 
 
 def columns_of(num_layers: int, num_heads: int) -> int:

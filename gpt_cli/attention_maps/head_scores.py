@@ -128,8 +128,7 @@ def repeated_length(model: GPT) -> int:
 def num_repeats(model: GPT) -> int:
     """Return the number of sequences on which induction is measured: NUM_REPEATS, or fewer for a large model."""
     length = max(1, repeated_length(model))
-    sizes = model.config.changed(context_length=length)
-    costs = estimate(sizes, model.vocab_size, micro_batch_size=1, dtype="float32")
+    costs = estimate(model.config.changed(context_length=length), model.vocab_size, micro_batch_size=1, dtype="float32")
     return max(1, min(NUM_REPEATS, MOST_OPERATIONS // (length * costs.forward_flops_per_token)))
 
 
