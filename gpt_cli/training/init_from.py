@@ -131,10 +131,9 @@ def _misfits(initial: Initial, requested: Config) -> Iterator[tuple[str, str]]:
     """Yield the key of each requested setting that does not fit the initial weights, and a sentence that says why."""
     there = initial.config.model
     for key, old, new in config_differences(initial.config, requested):
-        section, _, _ = key.partition(".")
-        if section == "model" and key not in _FREE:
+        if key.startswith("model.") and key not in _FREE:
             yield key, f"{key} is {old} in {initial.where} and {new} here, and its weights fit {old} alone"
-        elif section == "tokenizer" and not initial.new_tokenizer:
+        elif key.startswith("tokenizer.") and not initial.new_tokenizer:
             sentence = f"{key} is {old} in {initial.where} and {new} here; only ‹{key}={new}› asks for new embeddings"
             yield key, sentence
     if there.positions == "learned" and requested.model.context_length > there.context_length:
