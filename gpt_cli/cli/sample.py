@@ -213,14 +213,11 @@ def _setting_name(typed: str, text: str = "") -> str:
     """Return the setting that `typed` names; else raise UsageError, with a hint from `text`, the rest of the line."""
     if (name := typed.replace("-", "_")) not in SETTINGS:
         near = nearest(name, SETTINGS) or next((each for each in SETTINGS if each.startswith(name)), None)
-        words = [word.replace("_", "-") for word in re.split(r"[\s=]+", text)]
+        words = [_typed(word) for word in re.split(r"[\s=]+", text)]
         if named := [word for word in words if word.replace("-", "_") in SETTINGS]:
             near = " ".join(words[words.index(named[0]) :])
-        help_ = (
-            f"did you mean /{_typed(near)}?"
-            if near
-            else f"you can change {', '.join('/' + _typed(each) for each in SETTINGS)}"
-        )
+        names = ", ".join(f"/{_typed(each)}" for each in SETTINGS)
+        help_ = f"did you mean /{_typed(near)}?" if near else f"you can change {names}"
         raise UsageError("/help", f"there is no {shown('/' + _typed(typed))}; {help_}")
     return name
 
