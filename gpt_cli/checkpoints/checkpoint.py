@@ -100,12 +100,8 @@ def prepared(
     }
     assert tuple(metadata) == METADATA
     every = {**stored, **{name: ("F32", tensor.shape) for name, tensor in optimizer_state.items()}}
-
-    def header() -> bytes:
-        return header_bytes(every, metadata)
-
-    metadata["digest_weights"] = digest(chain([header()], weights()))
-    return chain([header()], weights(), _contents(optimizer_state))
+    metadata["digest_weights"] = digest(chain([header_bytes(every, metadata)], weights()))
+    return chain([header_bytes(every, metadata)], weights(), _contents(optimizer_state))
 
 
 def read_checkpoint(path: Path, *, everything: bool = False) -> Checkpoint:
