@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -135,10 +136,7 @@ def follow(name: str, run: RunFiles, seconds: float, ended: Callable[[], bool]) 
 
     `ended` waits, then returns whether the training is over. SIGALRM ends this process if a call takes over `seconds`.
     """
-
-    def allow_time() -> None:
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-
+    allow_time = partial(signal.setitimer, signal.ITIMER_REAL, seconds)
     allow_time()
     folder = run.sent(name).parent
     make_directory(folder)
