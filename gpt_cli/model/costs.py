@@ -145,10 +145,10 @@ def _activation_bytes(
     heads = config.num_heads * (2 * config.query_size + config.value_size)
     if config.attention == "latent":
         heads += config.cached_size + (config.query_latent_size or 0)
-    dropping = config.dropout > 0
-    # per token: residual sums and norms in float32, results of products in `size`
     if config.qk_norm:
         heads += 2 * config.num_heads * config.query_size
+    dropping = config.dropout > 0
+    # per token: residual sums and norms in float32, results of products in `size`
     mixed = config.num_heads * config.value_size
     products = 4 * width + mixed + heads + (4 if config.gated else 2) * config.hidden_size
     per_token = width * (4 * 4 + (2 * size if dropping else 0)) + size * products
