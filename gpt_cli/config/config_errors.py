@@ -46,7 +46,7 @@ def wrong_values(
 def misfits(
     content: Any, wrong: set[KeyPath], where: str, sources: Mapping[KeyPath, str], *, to_choose: bool = False
 ) -> Iterator[GptError]:
-    """Yield an error for each group of values that do not fit together, unless one of its keys is in `wrong` already.
+    """Yield an error for each group of values that do not fit together; skip a group with a key in `wrong`.
 
     With `to_choose`, `gpt` will choose the unset keys of model and train, so a group with such a key yields no error.
     """
@@ -92,8 +92,8 @@ def refusal(
 ) -> tuple[str, str | None]:
     """Return two texts about a refused value: a sentence, and a hint or None.
 
-    The sentence is that of pydantic's `details`, or names the `allowed` values. The hint suggests a likely
-    value that satisfies `fits`, inserted at {} of `spelled`; or else it names a full-width character.
+    The sentence is pydantic's own, from `details`, or names the `allowed` values. The hint puts a likely value that
+    `fits` in place of {} in `spelled`, as in "did you mean ‹k=3›?"; without one, the hint names a full-width character.
     """
     sentence = str(details.get("ctx", {}).get("error", "")) or is_none_of(allowed)
     if (meant := value_meant(value, fits)) is not None:

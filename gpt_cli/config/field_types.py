@@ -175,7 +175,7 @@ class Section(BaseModel):
         return iter(())
 
     def key_uses(self) -> Iterable[tuple[str, bool, str]]:
-        """Return (key, whether it has an effect, the setting that decides) for each key that may have no effect."""
+        """Return (key, whether it is used, cause) for keys that a cause, such as "tokenizer.kind char", may disable."""
         return ()
 
 

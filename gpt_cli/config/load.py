@@ -102,8 +102,8 @@ def read_run_config(
 def without_retired(content: Any, *, whole: bool = False) -> Any:
     """Return a config with today's keys instead of retired ones; `whole` says that gpt wrote it, with every key.
 
-    If max_time is set, stop_at null becomes max_steps null; a `whole` config of an early version may lack stop_at,
-    which means null. stop_at, max_expansion and parallel are dropped.
+    stop_at, max_expansion and parallel are dropped. If stop_at is null and max_time is set, max_steps becomes null. If
+    a `whole` config of an early version lacks stop_at, stop_at counts as null.
     """
     if not isinstance(content, Mapping):
         return content

@@ -157,7 +157,7 @@ class ModelConfig(Section):
 
     @property
     def key_value_heads(self) -> int:
-        """Number of key-value heads: num_heads; with grouped_query num_key_value_heads (null: up to num_heads / 4)."""
+        """Number of key-value heads: num_heads; in grouped_query by default its largest divisor up to num_heads / 4."""
         if self.attention != "grouped_query":
             return self.num_heads
         quarter = max(1, self.num_heads // 4)

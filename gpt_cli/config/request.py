@@ -73,7 +73,7 @@ class Request(Section):
             yield from self.apart(first, *others)
 
     def apart(self, first: str, *others: str, value: str | None = None) -> Iterator[Misfit]:
-        """Yield a Misfit if `first` and any of `others` are set; its sentence names `first=value` if `value` is set."""
+        """Yield a Misfit if `first` and any of `others` are set; its sentence shows the given `value` of `first`."""
         if fields := [name for name in others if self._has(name)] if self._has(first) else []:
             beside = first if value is None else f"{first}={value}"
             yield Misfit((fields[0],), f"‹{fields[0]}› and ‹{beside}› cannot be combined; leave one of them out")

@@ -251,7 +251,7 @@ class TrainConfig(Section):
 
     @property
     def num_teachers(self) -> int:
-        """Number of models that a run trains before the last one."""
+        """Number of models that a run trains before its final model; 0 without teacher_share."""
         return 0 if self.teacher_share is None else self.num_models - 1
 
     @property
@@ -261,7 +261,7 @@ class TrainConfig(Section):
 
     @property
     def stored_per_weight(self) -> int:
-        """Largest number of values that a checkpoint adds per trained weight: 2, or 3 with `rank` or `ema_decay`."""
+        """Most values that a checkpoint adds per trained weight: 2 AdamW moments, and 1 with `rank` or `ema_decay`."""
         return 2 + (self.rank is not None) + (self.ema_decay is not None)
 
     @property

@@ -47,14 +47,14 @@ def takes(key: str, value: object) -> bool:
 
 
 def value_meant(value: object, fits: Callable[[str], bool]) -> str | None:
-    """Return the first that `fits`: `value`, `value` in ASCII, or gpt's word for it (bfloat16 for bf16); else None."""
+    """Return `value`, its ASCII form, or gpt's word for it (bfloat16 for bf16), the first that `fits`; else None."""
     ours = _ours("values", str(value).lower().replace("_", "-"))
     typed = [value, half_width(value)] if isinstance(value, str) else []
     return next(filter(fits, [*typed, *ours]), None)
 
 
 class Meaning(NamedTuple):
-    """The equivalent of another program's name: `fields` (name, value), or a `text`; {} is where a value goes."""
+    """What another program's name means in gpt: `fields` (name, value), or a `text`; {} stands for the user's value."""
 
     fields: tuple[tuple[str, str], ...] = ()
     text: str = ""  # a command or a sentence
@@ -107,7 +107,7 @@ def command_meant(word: str, commands: Iterable[str] = ()) -> str | None:
 
 
 def function_meant(name: str, functions: Iterable[str]) -> str | None:
-    """Return the function that a wrong name means: `attention` for attn_dump, a command, or atention; else None."""
+    """Return the function that a wrong name means: `attention` for attn_dump (a command) or atention; else None."""
     command = (command_meant(name) or f"gpt {name.replace('_', '-')}").removeprefix("gpt ").partition(" -")[0]
     function = FUNCTIONS.get(command, command.replace(" ", "."))
     return function if function.partition(".")[0] in functions else nearest(name, functions)

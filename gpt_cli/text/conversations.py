@@ -73,7 +73,7 @@ def is_conversation(record: Any, text_field: str) -> bool:
 
 
 def notice_of(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return a notice that names the fields of question and answer, if unusual, and of texts that gpt skips; or ""."""
+    """Return a notice that names unusual fields of question and answer, and fields that gpt does not read; or ""."""
     name, (question, answer) = _list_of(records[0]), _pair_of(records[0]) or _PAIRS[0]
     present = " and ".join(key for key in question if key in records[0])
     words = f"the messages are in {name}" if name else f"the question is in {present}, the answer in {answer}"

@@ -131,7 +131,7 @@ class Tally:
         self.documents: list[TextBlock] | None = []
 
     def add_all(self, blocks: Iterator[TextBlock], watch: Watch = lambda _: None) -> None:
-        """Count one file's documents, none of them after a DataError; `watch` receives each block as UTF-8 bytes."""
+        """Count a file's documents, none if reading raises DataError; `watch` receives each block as UTF-8 bytes."""
         before, num_before = self.__dict__ | {"_digest": self._digest.copy()}, len(self.documents or ())
         try:
             self._add_all(blocks, watch)

@@ -120,7 +120,7 @@ def list_corpora(request: Any, inputs: Any, host: Host) -> Corpora:
 
 @dataclass(frozen=True)
 class Fetched(Result):
-    """The result of `gpt data fetch`: paths of corpora; one that gpt makes itself has a path only with --out."""
+    """The result of `gpt data fetch`: paths of corpora; a corpus without a download has a path only with --out."""
 
     paths: list[Path]
 

@@ -99,9 +99,9 @@ def decode_utf8(content: bytes, where: str) -> str:
 def decoded(blocks: Iterable[bytes], where: str, unnamed: str = "name a text file") -> Iterator[TextBlock]:
     """Decode the UTF-8 bytes of one document, and yield its text in blocks, without byte order mark.
 
-    The first block shows the format: it needs 8,192 bytes, unless it is the only one. Raises DataError, located by
-    `where` (a path), that names the format of a file that is not text, or its encoding, or the first byte that is not
-    UTF-8. The error's hint is `unnamed` if the advice would be to rename the file, but that cannot help.
+    The first block shows the format, so it must have 8,192 bytes, unless the document is shorter. Raises DataError at
+    `where` (a path or stdin) that names a format other than text, an encoding, or the first byte that is not UTF-8.
+    The hint is `unnamed` in place of advice to rename the file, if `where` already has that ending or is stdin.
     """
     sample, before, rest, num_bytes, num_lines, starts = b"", b"", b"", 0, 0, True
     for number, block in enumerate(chain(blocks, [None])):
@@ -270,7 +270,7 @@ def split_document(text: str) -> Iterator[str]:
 
 
 def at_line(text: str, at: int) -> int | None:
-    """Return the end of the piece from `at` on: after its last newline, else at + MAX_PIECE; None if the rest fits."""
+    """Return the end of a piece from `at`: after its last newline, else at + MAX_PIECE; None for the last piece."""
     if len(text) - at <= MAX_PIECE:
         return None
     newline = text.rfind("\n", at, at + MAX_PIECE)
@@ -278,7 +278,7 @@ def at_line(text: str, at: int) -> int | None:
 
 
 def in_pieces(blocks: Iterable[TextBlock], cut: Callable[[str, int], int | None] = at_line) -> Iterator[TextBlock]:
-    """Yield documents in pieces (units of tokenization), which may span blocks; `cut(text, start)` returns the ends."""
+    """Yield documents in pieces (units of tokenization), across blocks; `cut(text, start)` returns a piece's end."""
     text, starts = "", True
     for block in chain(blocks, [_END]):
         if block.starts:

@@ -40,7 +40,7 @@ TOKENIZING = "tokenizing"  # what is counted while a text is encoded
 
 @dataclass(frozen=True)
 class EncodedText:
-    """An encoded text: token ids [tokens], or for conversations `Examples`, of its training and validation parts.
+    """The token ids [tokens] of a training and a validation text; of conversations, two `Examples` instead.
 
     `digest` is the sha256 of all ids, by which a resumed run recognises its text.
     """
@@ -113,8 +113,8 @@ def encode(
     """Return the token ids of documents joined by end-of-text, uint16 or uint32 [tokens]; cache those of large texts.
 
     The ids are in memory up to IN_MEMORY bytes, else in files on disk; without `load`, those of any large text stay on
-    disk. `count` receives the bytes of text encoded since its last call. Raises the errors of `encode_parts`, also if
-    the disk could not hold the ids of a further text of `followed_by` bytes.
+    disk. `count` receives the bytes of text encoded since its last call. Raises the errors of `encode_parts`. The
+    disk must also have space for the ids of the next text, of `followed_by` bytes.
     """
     if corpus.is_large:
         try:

@@ -32,7 +32,7 @@ SKIP_HINT = "‹data.skip_bad=true› leaves such files out"
 
 @dataclass(frozen=True)
 class Reading:
-    """Options for reading files, from the settings data.*; `conversations` follows from the first file."""
+    """Options for reading files: settings data.*, and `conversations`, which the first readable file decides."""
 
     text_field: str = DEFAULT_FIELD
     separator: str | None = None  # which splits documents into shorter ones
@@ -81,7 +81,7 @@ def read_file(
 
 
 def has_remedy(error: GptError) -> bool:
-    """Return whether an error needs no hint at data.skip_bad: its hint has one, or says to name its file alone."""
+    """Return whether an error's hint already names data.skip_bad, or says to name a file of questions alone."""
     hint = error.hint or ""
     return "skip_bad" in hint or hint.endswith(ALONE)
 
@@ -109,7 +109,7 @@ def is_packed_text(path: Path) -> bool:
 
 
 def is_encoded(path: Path) -> bool:
-    """Return whether the texts of a file are encoded, as in JSON and Parquet, so that tr does not change them."""
+    """Return whether a file stores its texts encoded, as JSON or Parquet, so that `tr` cannot repair line ends."""
     return _ending(path) in (".json", ".jsonl", ".parquet")
 
 

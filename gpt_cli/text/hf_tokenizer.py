@@ -90,7 +90,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @property
     def splits_special(self) -> bool:
-        """Whether the name of a special token in a text is encoded as plain text, as in exports of gpt."""
+        """Whether the tokenizer encodes the name of a special token in a text, such as <|im_end|>, as plain text."""
         return self.settings.get("split_special_tokens") is True
 
     @cached_property
@@ -198,7 +198,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return _SPACE if prefixed or not into_words else _SPACE_OR_LINE, bool(begins)
 
     def cut(self, text: str, at: int) -> int | None:
-        """Return the end of the piece at `at`: a cut that changes no ids, or at + _LONGEST; None for the last piece."""
+        """Return the end of a piece from `at`, where a cut keeps all ids, or at + _LONGEST; None for the last piece."""
         pattern, window = self._cuts[0], MAX_PIECE
         while len(text) - at > window + 1:
             if pattern and (match := pattern.match(text, at, at + window + 2)):

@@ -204,9 +204,9 @@ def read_corpus(
 ) -> SourceCorpus:
     """Return the corpus of one or more SOURCEs (file, directory, glob, - or catalogue name), each file read once.
 
-    With `fresh`, gpt reads all files even if the cache has their survey, and compares the two. `watch` receives each
-    block of text as UTF-8, of bad files too. Raises DataError for a source that is missing, damaged, contains no text
-    or is not UTF-8, and EnvironmentFailure for a source that the user may not read.
+    With `fresh`, gpt reads all files even if the cache has their survey; DataError if the digests differ. `watch`
+    receives each block of text as UTF-8, of bad files too. Raises DataError for a source that is missing, damaged,
+    contains no text or is not UTF-8, and EnvironmentFailure for a source that the user may not read.
     """
     corpus = SourceCorpus(source_names(sources), how or Reading())
     corpus.take(corpus.survey_all(host, watch, fresh))

@@ -120,7 +120,7 @@ def _facts(
 
 @dataclass(frozen=True)
 class Verification(Result):
-    """The result of `gpt data verify`: texts and tokens are intact, damaged, or readable (no digest to compare)."""
+    """The result of `gpt data verify`: texts are intact or readable (no digest known); tokens are intact or damaged."""
 
     verified: list[dict[str, Any]]
     damaged: list[DataError] = field(default_factory=list)

@@ -125,8 +125,8 @@ def json_items(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Rec
 def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | None = None) -> Iterator[Record]:
     """Yield the rows below the header; if `delimiter` is None, choose one that gives the first rows equally many cells.
 
-    A row is a bad record if its number of cells differs from the first row's, which is the header, even if a title.
-    Raises DataError for unclosed quotes, and for two columns of one name.
+    The first row is the header, even if it is a title, whose empty cells do not count. A row with another number of
+    cells is a bad record. Raises DataError for unclosed quotes, and for two columns of one name.
     """
     csv.field_size_limit(ROW_CHARACTERS)  # of the whole process; only this function reads csv
     lines, num_characters = lines_of(text, name, ROW_CHARACTERS), 0

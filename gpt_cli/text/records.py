@@ -270,9 +270,9 @@ def _rewriting(record: Record, path: Path, names: Mapping[str, str]) -> str | No
 
 
 def header_command(path: Path, columns: Sequence[str], delimiter: str, *, has_names: bool) -> str | None:
-    """Return a shell command that copies a table with the header `columns`, replacing its first row if `has_names`.
+    """Return a shell command that copies a table under the header `columns`; `has_names` drops the old first row.
 
-    Names that cannot be typed become column1 and so on. Returns None for a missing file or an unsuitable path.
+    Names with special characters become column1 and so on. Returns None unless `path` is an existing table.
     """
     plain = (name if _is_plain(name.replace(delimiter, '"')) else f"column{at}" for at, name in enumerate(columns, 1))
     names = delimiter.join(plain).replace("\t", r"\t")

@@ -59,7 +59,7 @@ class Remarks:
     def leave_out_record(self, error: DataError, others: Iterable[object]) -> None:
         """Count a bad record as left out or, without `skip_bad`, raise its `error`.
 
-        The error suggests skip_bad if `others` has a true item: a good record, or True if there are good records.
+        An error without a hint suggests skip_bad if any of `others` is true: a good record, or True if one was read.
         """
         if not self._skip_bad:
             if not error.hint and any(others):
