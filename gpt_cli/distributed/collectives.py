@@ -80,9 +80,9 @@ class Ranks:
         return values
 
     def reduce_scatter(self, parts: Sequence[Tensor]) -> Tensor:
-        """Return the sum over all ranks of the part for this rank; each rank passes one part [N] for every rank.
+        """Return the sum of the parts that all ranks pass for this rank; `parts` has one tensor [N] for every rank.
 
-        The order of the sum is that of the top levels of the tree in `tree_sum`.
+        The order is that of the top levels of the tree in `tree_sum`: of 4 ranks, (a + b) + (c + d).
         """
         (part,) = parts
         return part

@@ -29,8 +29,8 @@ AFTER_TERM = 3.0
 def require_fitting(num_processes: int, config: Config, where: str = "‹processes›", *, fixed: bool = False) -> None:
     """Raise UsageError unless `num_processes` is a power of two that divides a step's number of micro-batches.
 
-    The error names the setting `where`. Its hint is a micro_batch_size that fits; with `fixed`, because the config
-    cannot be changed, it has no hint.
+    The error names the setting `where`. If a smaller micro_batch_size would fit, a hint proposes it, except with
+    `fixed`, which says that the config cannot be changed.
     """
     settings = config.train
     if num_processes in (fitting := fitting_sizes(settings.num_micro_batches)):
@@ -61,8 +61,8 @@ def fitting_sizes(micro_batches: int) -> list[int]:
 def launch(words: Sequence[str], num_processes: int, config: Config, intact: Intact) -> int:
     """Run `gpt` with the arguments `words` in `num_processes` processes; return the exit code of the training.
 
-    Raises EnvironmentFailure if a process ended without telling the user why. `intact()` returns, for its message, a
-    clause that names the checkpoint that is left, and a hint.
+    Raises EnvironmentFailure if a process ended without telling the user why. The error contains the result of
+    `intact()`: a clause that names the checkpoint that is left, and a hint.
     """
     with tempfile.TemporaryDirectory(prefix="gpt-", ignore_cleanup_errors=True) as folder:
         workers = Workers(num_processes, Path(folder), intact)

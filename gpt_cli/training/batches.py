@@ -23,10 +23,10 @@ _order = lru_cache(maxsize=2)(permutation)  # key and number of windows of an ep
 
 
 class Sequences(NamedTuple):
-    """Inputs and targets of sequences, int64 [B, T]; of packed examples also `positions` and `num_targets`, else None.
+    """Sequences of a batch: inputs, int64 [B, T], and targets, int64 [B, T] or, if each input has N targets, [B, T, N].
 
-    `positions` [B, T] are indices in the example. The scalar `num_targets` counts the whole step's targets in the loss;
-    other targets are IGNORED.
+    Only packed examples have `positions` [B, T], the indices of tokens in their example, and the scalar `num_targets`,
+    the number of targets in the loss of the whole step. Targets outside the loss are IGNORED.
     """
 
     inputs: Tensor
@@ -61,7 +61,7 @@ class Batches:
         """Return the numbers from which `windows` builds the `chosen` sequences of a step; the first step is 0.
 
         Ids in memory: the start of each sequence, int64 [B]. Ids on disk: the sequences themselves, int32 [B, T + 1].
-        With `taught_targets`: inputs, then N targets of each, int64 [B, T + N T]. Raises DataError or
+        With `taught_targets`: T inputs, then N targets of each input, int64 [B, T + N T]. Raises DataError or
         EnvironmentFailure if the ids on disk are damaged or cannot be read.
         """
         if self.taught_targets is not None:

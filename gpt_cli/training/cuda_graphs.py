@@ -82,8 +82,8 @@ class WholeStep:
     def record(self) -> str | None:
         """Record a CUDA graph for later calls to replay; return None, or the reason why no graph can be used.
 
-        The graph is used only if its replays of two steps, the second at another learning rate, give the numbers of
-        those steps without a graph, and take no longer. The training state is restored.
+        Two steps, the second at half the learning rate, test the graph: it is used only if replays give the same
+        results as ordinary steps, and take no longer. The training state is restored.
         """
         step, changing = self.state.progress.step, self.state.optimizer.changing()
         before: list[Tensor] = []
@@ -137,10 +137,10 @@ class _Taken(NamedTuple):
     numbers: Tensor
 
     def repeats(self, expected: _Taken, again: _Taken) -> bool:
-        """Return whether these steps equal those of `expected`: bit for bit where steps repeat exactly, else roughly.
+        """Return whether these results equal `expected`, up to ten times the difference between `again` and `expected`.
 
-        `again` computes the steps of `expected` once more. Its bits may differ, because the backward pass of flash
-        attention adds in no fixed order. A learning rate or batch of another step is far outside the tolerance.
+        `again` repeats the computation of `expected`. Both are equal, or nearly equal where the backward pass of flash
+        attention adds in no fixed order. A wrong learning rate or batch changes the results far more.
         """
         if torch.equal(again.bits, expected.bits):
             return torch.equal(self.bits, expected.bits)

@@ -37,7 +37,7 @@ _NUM_REPEATS = 2
 
 @dataclass
 class Pace:
-    """Step and training seconds from which speed is measured: those of the last metrics.jsonl line or process start."""
+    """Step and training seconds at the last metrics.jsonl line or at process start, from which speed is measured."""
 
     step: int
     seconds: float

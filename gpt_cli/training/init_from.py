@@ -66,7 +66,8 @@ class Initial:
     def settings(self, *, other_text: bool) -> Config:
         """Return the config that a training without --config takes from this model, set to train a single model.
 
-        With `other_text`, the user names the text. Else raises UsageError if a stranger may have chosen the text.
+        With `other_text`, the user names a text. Else the config has the text of the model; raises UsageError if gpt
+        may not read that text, for example because a stranger may have chosen it.
         """
         if self.header is not None:
             named = trusted_config(self.header) if other_text else config_with_text(self.header, stdin=True)

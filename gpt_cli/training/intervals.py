@@ -72,7 +72,7 @@ def model_ends(progress: Progress, settings: TrainConfig) -> bool:
 
 
 def settings_of_model(progress: Progress, settings: TrainConfig) -> TrainConfig:
-    """Return the settings with max_steps and max_time of the current model's part, and its weight decay."""
+    """Return `settings` with the max_steps, max_time and weight_decay of the current one of several models."""
     if settings.teacher_share is None:
         return settings
     steps, seconds, end = settings.max_steps, settings.max_time, _end_of_model(progress, settings)
@@ -87,7 +87,7 @@ def settings_of_model(progress: Progress, settings: TrainConfig) -> TrainConfig:
 
 
 def is_last_of_several(num_before: int, settings: TrainConfig) -> bool:
-    """Return whether the model after `num_before` others is the last of more than two, which learns from the others."""
+    """Return whether the model after `num_before` others is the last of 3 or more, taught by all but the first."""
     return 1 < num_before == settings.num_teachers
 
 

@@ -78,9 +78,9 @@ class Muon:
 
 
 def stacks(parameters: Mapping[str, Tensor]) -> list[list[str]]:
-    """Group the names of matrices to orthogonalise together: equal piece shapes, at most about STACK_NUMBERS elements.
+    """Return groups of matrix names; Muon orthogonalises each group in one batch, about STACK_NUMBERS elements at most.
 
-    torch may round a product differently in a larger batch, so one rank must own all matrices of a group.
+    Pieces (`_cut`) in a group have equal shapes. One rank must own a whole group: rounding may depend on the batch.
     """
     by_shape: defaultdict[tuple[torch.Size, ...], list[str]] = defaultdict(list)
     for name, parameter in parameters.items():

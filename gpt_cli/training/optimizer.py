@@ -106,8 +106,8 @@ class Optimizer:
     def state_dict(self) -> dict[str, Tensor]:
         """Return the optimizer state for a resumed run, as tensors by name, on the first rank; {} on other ranks.
 
-        Names are `<parameter>.<kind>`. Kinds are exp_avg and exp_avg_sq (AdamW), momentum (Muon), factor (LoRA, whose
-        parameters are `<matrix>.A` and `<matrix>.B`) and, with `ema_decay`, last, the weights of the last step.
+        Names are `<parameter>.<kind>`. Kinds are `exp_avg` and `exp_avg_sq` (AdamW), `momentum` (Muon), `factor` (LoRA;
+        parameters `<matrix>.A` and `<matrix>.B`) and `last` (the weights of the last step, if `ema_decay` is set).
         """
         tensors: dict[str, Tensor] = {}
         for names, kinds in self._kinds():

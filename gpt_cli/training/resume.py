@@ -107,7 +107,7 @@ def _begin_anew(files: RunFiles, config: Config) -> str:
 
 
 def is_best_of_run(best: Checkpoint, config: Config, progress: Progress) -> bool:
-    """Return whether `best` belongs to this run: equal fixed settings and text, and equal best loss or a later step."""
+    """Return whether `best` has the run's fixed settings and text, and either the run's best loss or a later step."""
     best_progress = best.progress
     return (
         not _fixed_changes(best.config, config)

@@ -24,9 +24,9 @@ _ROUNDS = 12  # of fitting how much a context is trusted
 class TaughtTargets:
     """A callable that returns a step's targets: ids of a text, some replaced by random ids once there is a teacher.
 
-    For each index of the text, `likely` [N, k] has a teacher's most probable ids, and `cumulative` their cumulative
-    probabilities (`mean_probabilities`), by which ids are drawn. Other random ids are drawn from n-gram counts. Both
-    hinder memorising a short text.
+    For the N indices of the text, `likely` [N, k] has a teacher's most probable ids, and `cumulative` [N, k] their
+    cumulative probabilities (`mean_probabilities`). Some random ids are drawn from `likely`, the others from n-gram
+    counts of the text. Random targets hinder memorising a short text.
     """
 
     ids: np.ndarray
@@ -64,9 +64,9 @@ class TaughtTargets:
 class NgramCounts:
     """An interpolated n-gram model that draws next tokens from counts, with contexts of 0 to ORDER tokens.
 
-    A context that occurs elsewhere is used with a probability that depends on its length, its count elsewhere and its
-    number of different next tokens; otherwise the context that is one token shorter is tried. The probabilities
-    maximise the likelihood of the text when each position is left out (deleted interpolation, Jelinek and Mercer 1980).
+    A draw tries the longest context first, and uses it with a probability that depends on its length, its count at
+    other positions and the number of different tokens after it; else the draw tries the next shorter context. The
+    probabilities maximise the likelihood of the text, each position left out in turn (Jelinek and Mercer 1980).
     """
 
     def __init__(self, ids: np.ndarray):

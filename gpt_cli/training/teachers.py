@@ -36,11 +36,11 @@ def teach(
     host: Host,
     watch: Callable[[], object] = lambda: None,
 ) -> None:
-    """Set the teacher's probabilities for the next model; `teachers` are the last steps of all models before.
+    """Set the probabilities that teach the next model; `teachers` has the last step of every earlier model.
 
-    If the next model is not the last, its teacher is the first model; the last one learns from all others but the
-    first. `directory` has the checkpoints of `teachers`. `watch` is called between batches. Raises EnvironmentFailure
-    if ranks compute different probabilities.
+    The teacher is the first model; for the last of three or more models, the mean of all earlier models except the
+    first. `directory` has the checkpoints of `teachers`. `watch` is called between batches. Raises
+    EnvironmentFailure if ranks compute different probabilities.
     """
     assert isinstance(state.batches, Batches)
     taught = state.batches.taught_targets
@@ -64,13 +64,12 @@ def mean_probabilities(
     step: int,
     count: Callable[[int], object] = lambda _: None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return k tokens for each of `ids` [N] that have, in the mean of the models' probabilities, about all probability.
+    """Predict every token of `ids` [N] from the tokens before it, by the mean of the models' probabilities.
 
-    Returns the tokens [N, k] and their cumulative probabilities, uint16 [N, k] in units of 1 / CERTAIN. k is at most
-    MOST_LIKELY, and less for a long text. If the vocabulary is larger, the last FROM_TAIL tokens are drawn from all
-    less probable ones and share their probability; `step` is a seed. Each position is predicted from at least half a
-    context, if so many tokens precede it; the first is not predicted. `count` receives the number of tokens done since
-    its last call.
+    Returns the k most probable tokens, [N, k], and their cumulative probabilities, uint16 [N, k]; CERTAIN stands for 1.
+    k is at most MOST_LIKELY, and less for a long text. In a larger vocabulary, the last FROM_TAIL of the k tokens are
+    drawn (seed: `step`) from all less probable tokens, whose probability they share. Models see half a context or more,
+    if so many tokens exist; row 0 is no prediction. `count` receives the number of tokens done since its last call.
     """
     C, V = models[0].config.context_length, models[0].vocab_size
     device, number = models[0].token_embedding.weight.device, len(ids) - 1

@@ -23,9 +23,9 @@ from gpt_cli.text.tokenizers import Tokenizer
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
-    """Return the mean (or sum) cross-entropy in nats of logits [B, T, V], targets [B, T], in float32 at least.
+    """Return the mean (or sum) of the cross-entropies, in nats, of logits [B, T, V] and targets [B, T].
 
-    Of several targets at a position, targets [B, T, N], it is the mean over all of them.
+    With N targets at a position, [B, T, N], returns the mean over all targets. bfloat16 logits are cast to float32.
     """
     if targets.dim() == logits.dim():
         return -_in_full(logits).log_softmax(dim=-1).gather(-1, targets).mean()

@@ -76,7 +76,7 @@ def rate_of(config: Config) -> Rate:
 
 
 def fitting_context(context_length: int, mean: float) -> int:
-    """Return `context_length`, or, if it holds many documents of `mean` tokens, a smaller power of two above `mean`."""
+    """Return `context_length`; if it holds over four documents of `mean` tokens, a power of two that just holds two."""
     enough = max(_SMALLEST_CONTEXT, 1 << max(0, int(2 * mean - 1)).bit_length())
     return min(context_length, enough) if context_length > _DOCUMENTS_AT_ONCE * mean else context_length
 

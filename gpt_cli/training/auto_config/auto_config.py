@@ -94,7 +94,7 @@ def needed(config: Config, vocab_size: int) -> int:
 
 
 def reference_seconds(config: Config) -> float:
-    """Return the least of several times, in seconds, of a step of the model REFERENCE with `config`'s device and dtype.
+    """Time steps of the model REFERENCE with `config`'s device and dtype; return the seconds of the fastest step.
 
     On a fast device, a larger model is timed too; its time, scaled down to REFERENCE, is returned if it is shorter.
     """

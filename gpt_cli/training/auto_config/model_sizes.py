@@ -40,7 +40,7 @@ def parameters_of(width: int, blocks: int, vocabulary: int, inner: int | None = 
 
 
 def cost_of(width: int, blocks: int, vocabulary: int, inner: int | None = None) -> float:
-    """Estimate the multiply-adds of a token: one for each of `parameters_of`, and a fixed number for each block."""
+    """Estimate the multiply-adds of a token: one for every weight in `parameters_of`, and a fixed number per block."""
     return parameters_of(width, blocks, vocabulary, inner) + 100_000 * blocks
 
 
@@ -70,7 +70,7 @@ def shape_of(
 
 
 def fitting_width(width: int, overrides: Mapping[str, Any]) -> int:
-    """Return `width`; if `overrides` fix the number of heads, rounded to an even head size (2 or more) for rope."""
+    """Return `width`, rounded down to an even head size (for rope) if `overrides` fix the number of heads."""
     multiple = overrides.get("num_heads") or overrides.get("num_key_value_heads")
     if not multiple or overrides.get("head_size"):
         return width
@@ -78,7 +78,7 @@ def fitting_width(width: int, overrides: Mapping[str, Any]) -> int:
 
 
 def context_of(text: TextFigures, bytes_per_token: float, validation: float, width: int) -> int:
-    """Choose the context length, a power of two, for a model `width` and a text with `validation` validation tokens."""
+    """Choose a context length, a power of two, for a model of this width; `validation` tokens are for validation."""
     longest = 256 if width >= _LONG else 128
     while longest > 16 and validation < 4 * longest:
         longest //= 2
@@ -90,7 +90,7 @@ def context_of(text: TextFigures, bytes_per_token: float, validation: float, wid
 
 
 def heads_of(width: int, multiple: int) -> int:
-    """Return a number of heads, a multiple of `multiple`, for an even head size: about 32, or 64 if `width` >= 256."""
+    """Return a number of heads that `multiple` divides; head sizes are about 32 (wide models: 64), if possible even."""
     wanted = width // (64 if width >= _LONG else 32)
     possible = range(max(multiple, wanted // multiple * multiple), 0, -multiple)
     return next((heads for heads in possible if width % (2 * heads) == 0), multiple)

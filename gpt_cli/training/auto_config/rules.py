@@ -210,10 +210,10 @@ def choose_settings(
 
 
 def minutes_that_pay(text: TextFigures, budget: Budget, fixed: Mapping[str, Any]) -> tuple[int, str] | None:
-    """Return a time in minutes, longer than `budget`, that gives a better model, and the gain in words; or None.
+    """Return the shortest time in _MINUTES, above `budget`, that gives a better model, and the gain in words; or None.
 
-    The time is the shortest in _MINUTES that lets a model teach others, or lets both be larger. The result is
-    None if no time does, or if the text exceeds 500,000 bytes. `budget` must be in seconds.
+    A longer time may let a model teach a second, let both be larger, or let several models teach the last. The result
+    is None if no time helps, or if the text exceeds 500,000 bytes. `budget` must be in seconds.
     """
 
     def models(seconds: float) -> tuple[bool, bool, bool]:

@@ -51,6 +51,6 @@ def has_wide_characters(text: TextFigures, kind: str) -> bool:
 
 
 def num_tokens(text: TextFigures, tokenizer: Mapping[str, Any]) -> int:
-    """Return the number of tokens of a tokenizer with the settings `tokenizer`, about."""
+    """Estimate the vocabulary size of a tokenizer with the settings `tokenizer`, if it is made for this text."""
     sizes = {"char": text.num_distinct, "byte": 257, "bpe": tokenizer.get("vocab_size", 0)}
     return sizes.get(tokenizer["kind"]) or PUBLISHED.get(tokenizer.get("name", "gpt2"), PUBLISHED["gpt2"])
