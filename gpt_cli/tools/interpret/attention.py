@@ -45,7 +45,7 @@ from gpt_cli.tools.interpret.text_windows import each_checkpoint, encode_prompt_
 class AttentionResult(AttentionDump, Result):
     """Result of `gpt attn-dump`: the attention of a model on a prompt.
 
-    `stages` maps names of tensors, such as `weights`, to arrays. `as_page` scores heads with the model in `loaded`.
+    `stages` maps names of tensors, such as `weights`, to arrays. To score heads, `as_page` runs the model in `loaded`.
     """
 
     loaded: Loaded = field(repr=False)
@@ -219,8 +219,8 @@ def with_heads(
 ) -> AttentionDump:
     """Return `dump` with layer predictions, head scores and, if a page can hold them, the tokens that heads promote.
 
-    `count` receives the number of tokens done since its last call: first while `score_heads` runs, then, for each head
-    whose promoted tokens are found, len(dump.tokens). Raises CheckpointError if the model computes NaN or inf.
+    While heads are scored, `count` receives the number of tokens read since its last call. After that, `count` receives
+    len(dump.tokens) once per head whose promoted tokens are found. Raises CheckpointError for NaN or inf.
     """
     chosen: dict[str, Any] = {"layers": dump.layers, "heads": dump.heads}
     ids, end_of_text = np.array(dump.token_ids), tokenizer.end_of_text

@@ -138,13 +138,13 @@ def weights_content(
 
 
 def scores_content(frames: Sequence[HeadScores]) -> dict[str, object]:
-    """Return head scores as page content, with a frame for each training step: [frames, layers, heads, columns]."""
+    """Return page content: head scores, [frames, layers, heads, scores], with a frame for each training step."""
     numbers = np.stack([np.stack([scores.columns[name] for name in COLUMNS], axis=-1) for scores in frames])
     return scored_content(numbers)
 
 
 def scored_content(numbers: np.ndarray) -> dict[str, object]:
-    """Return page content: head scores [..., columns], column names, and the least score for each head label."""
+    """Return page content: head scores [..., scores], their names, and thresholds, such as 0.4 for induction."""
     roles = [(column, least) for column, _, least in ROLES]
     content = packed(numbers.astype("<f4").tobytes())
     return {"columns": COLUMNS, "roles": roles, "least_tokens": LEAST_TOKENS, "numbers": content}

@@ -38,7 +38,7 @@ class Figure:
 
     @classmethod
     def of_rows(cls, rows: Sequence[Row], name: str, *axes: str, key: str = "", **more: Any) -> Figure:
-        """Build figure `name` from rows: labels at keys `axes`, value at `key` or `name`, error at `{name}_error`."""
+        """Build figure `name` from rows: labels at keys `axes`, value at `key` (or `name`), error at `{name}_error`."""
         coords = {axis: sorted({row[axis] for row in rows}) for axis in axes}
         both = np.full((2, *map(len, coords.values())), np.nan)
         for row in rows:
@@ -107,7 +107,7 @@ def number_of(value: Any) -> Any:
 
 
 def cell(number: float | None, error: float | None = None, decimals: int = 2, *, sign: str = "") -> str:
-    """Format a number (None or NaN: "-"), and its standard error, if any, as a table cell; `sign` "+" prints a plus."""
+    """Format a number and its error, if any: 0.12 ±0.03; with `sign` "+", +0.12 ±0.03; for None or NaN, a dash."""
     if number is None or number != number:
         return "-"
     text = f"{number:{sign}z,.{decimals}f}"
@@ -127,7 +127,7 @@ def cells(figure: Figure, decimals: int = 2, *, with_error: bool = True) -> list
 
 
 def matrix(heading: str, down: Sequence[str], figure: Figure, max_columns: int, decimals: int = 2) -> Rows:
-    """Return a figure [row, column] as a table of evenly spaced columns; `heading` is above the row names `down`."""
+    """Tabulate a figure [row, column]: names `down` under `heading`, then up to `max_columns` evenly spaced columns."""
     across = names_along(figure.axes[1], figure.coords[figure.axes[1]])
     shown = spaced(len(across), max_columns)
     rows = ((name, *(cell_at(figure, (row, column), decimals) for column in shown)) for row, name in enumerate(down))
@@ -169,14 +169,14 @@ def curve(figure: Figure, label: str, **style: Any) -> PlotLine:
 def named_curves(
     figure: Figure, title: str, named: Mapping[str, Mapping[str, Any]], limits: tuple[float, float]
 ) -> Curves:
-    """Plot a curve for each place of a figure [step, place], with labels and styles for `named`; `limits` are of y."""
+    """Plot a figure [step, place], a curve for each place; `named` maps labelled places to styles; y has `limits`."""
     others = [curve(figure.at(place=each), "") for each in figure.coords["place"] if each not in named]
     lines = [curve(figure.at(place=each), each, **style) for each, style in named.items()]
     return Curves(title, [*others, *lines], limits=limits)
 
 
 def farthest(figure: Figure, most: int, least: float = 0) -> list[str]:
-    """Rank places by largest |value| over other axes; return the labels of the first `most` with at least `least`."""
+    """Return up to `most` places whose maximum |value| over all other axes is at least `least`, the largest first."""
     others = tuple(n for n, axis in enumerate(figure.axes) if axis != "place")
     measured = np.where(np.isnan(figure.values), -np.inf, np.abs(figure.values))
     reach = measured.max(axis=others)

@@ -129,7 +129,7 @@ class Finding(Figures):
         return None if page is None else page.decode()
 
     def saved(self, host: Host, out: Path | None, *numbers: tuple[int, str]) -> Finding:
-        """Write the finding to `out`, if set, and return it; a notice has `numbers`, such as (4, "head")."""
+        """Write the finding to `out`, if set, and return it; the notice adds `numbers`: (4, "head") as 4 heads."""
         if out is None:
             return self
         with host.working(f"writing {visible(out)}"):
@@ -150,7 +150,7 @@ class Finding(Figures):
 class View(ABC):
     """Base class of views, which show a command's findings as tables, JSON, CSV, pictures and pages.
 
-    By default, --json prints `about`, single numbers, `lists`, and, for each key of `tabled`, rows along its axes.
+    By default, --json prints `about`, single numbers, `lists`, and tables; `tabled` maps a table's key to its axes.
     """
 
     tabled: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # keys of JSON for rows, and their axes; CSV has the last one
@@ -244,9 +244,9 @@ def evenly(steps: Sequence[T], most: int) -> list[T]:
 
 
 def as_csv(rows: Sequence[Row]) -> bytes:
-    """Return rows as CSV below a line of their keys; None is an empty cell, and no text acts as a spreadsheet formula.
+    """Return rows as CSV below a line of headings; None is an empty cell, and no text acts as a spreadsheet formula.
 
-    Each entry of a list has separate columns, such as raises_1_token.
+    A list becomes several columns: raises_1_token has the value of `token` in the first entry of the list `raises`.
     """
     flat = [dict(_flat(row)) for row in rows]
     columns = [*dict.fromkeys(key for row in flat for key in row)]

@@ -150,7 +150,7 @@ def read_frames(
 def frames_apart(
     num_snapshots: int, num_heads: int, num_tokens: int, most_bytes: int = MOST_BYTES, num_cells: int = 0
 ) -> int:
-    """Return the least n for which a page holds every n-th snapshot with `num_heads` maps, `num_cells` predictions."""
+    """Return the least n for which a page holds every n-th snapshot, of `num_heads` maps, `num_cells` predictions."""
     frame = num_heads * (num_tokens * (num_tokens + 1) // 2 + 4 * len(COLUMNS) + 1)
     frame += CELL_BYTES * num_cells
     return -(-num_snapshots // max(1, most_bytes // frame))

@@ -28,7 +28,7 @@ DATA_TO_TRAIN = 0.9  # of a text on which something is trained too, that part is
 
 @dataclass(frozen=True)
 class Text:
-    """Ids of a prompt or text, read in `windows` (start, end); each token in `targets` (start, end) has a next id."""
+    """Ids of a prompt or text: the model reads `windows` (start, end), where `targets` (start, end) have a next id."""
 
     about: str | list[str]  # the prompt, or the sources of the text
     ids: Ids
@@ -44,7 +44,7 @@ class Text:
 def encode_prompt_of(target: ToInspect, loaded: Loaded, *, truncate: bool | None, least: int = 1) -> Text:
     """Return the encoded prompt; DataError if it is too long, cannot be encoded, or has fewer than `least` tokens.
 
-    With `truncate`, drop the first tokens of a prompt that is too long; it is None if the command has no such flag.
+    With `truncate`, drop the first tokens of a prompt that is too long; pass None if the command has no such flag.
     """
     assert target.prompt is not None
     longest = loaded.config.model.context_length
@@ -57,7 +57,7 @@ def encode_prompt_of(target: ToInspect, loaded: Loaded, *, truncate: bool | None
 def read_text(request: ReadingRequest, target: ToInspect, loaded: Loaded, host: Host, *, rest: bool = False) -> Text:
     """Return evenly spaced windows of --data, or of the run's validation text; raises DataError for too little text.
 
-    With `rest`, skip the first DATA_TO_TRAIN of the tokens, on which a tuned lens is trained.
+    With `rest`, skip the first nine tenths of the tokens (DATA_TO_TRAIN), on which a tuned lens is trained.
     """
     assert target.text
     name = str(named_run(request.run) if request.run else loaded.header.run.path)
@@ -78,8 +78,8 @@ def open_text(
 ) -> tuple[Corpus, str | list[str], list[float]]:
     """Open the text of --data `sources`, or, if there are none, the validation text of the first model's run.
 
-    Returns the text, its sources, and for each of `models`, pairs (name, model), the approximate share of --data on
-    which it was trained. A notice names models trained only on answers, since they read all tokens of this text.
+    Returns the text, its sources, and, for each (name, model) of `models`, the approximate share of --data that trained
+    the model; without --data, no shares. A notice names models trained only on answers, since here all tokens count.
     """
     shares = list[tuple[str, float]]()
     if sources:

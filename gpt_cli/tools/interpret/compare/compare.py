@@ -158,9 +158,9 @@ def _passage(loaded: Loaded, window: np.ndarray, seen: Window, offset: int, star
 class Window:
     """Comparison of two models on N tokens: surprisals of both, and KL(first || second) of their predictions, in nats.
 
-    `attention` sums, over a head's rows, the total variation distance between the models' attention. `write_squares`
-    are ||b - a||^2 and ||a||^2, where a head adds a to the residual stream in the first model and b in the second.
-    Both are None if the models' numbers of blocks or heads differ; `write_squares` also if d_model differs.
+    `attention` sums the total variation distances of a head's attention rows in the two models. `write_squares` sums
+    ||b - a||^2 and ||a||^2 over tokens, where a head adds a to the residual stream in the first model, b in the second.
+    If numbers of blocks or heads differ, `attention` and `write_squares` are None; if d_model differs, `write_squares`.
     """
 
     nats: np.ndarray  # [2, N]
@@ -171,7 +171,7 @@ class Window:
 
 @torch.no_grad()
 def compare_window(models: Sequence[GPT], window: Tensor, wheres: Sequence[str]) -> Window:
-    """Compare how two models predict ids 1 to N of `window` [N + 1]; for NaN or inf, the error names `wheres`."""
+    """Compare two models' predictions of ids 1 to N of `window` [N + 1]; a CheckpointError names one of `wheres`."""
     first, second = models
     ids, following = window[:-1], window[1:]
     heads = have_same_heads(first, second)

@@ -24,7 +24,7 @@ _POINT = {"fmt": "o", "color": COLOURS[0], "markersize": 4}
 
 
 def comparison_figures(comparison: Row) -> tuple[Figure, ...]:
-    """Turn `comparison`, a finding's lists, into figures: losses, changes of heads [layer, head] and of weights."""
+    """Return figures of `comparison`, the `lists` of a finding: losses, head changes [layer, head], weight changes."""
     difference, apart, ends = comparison["difference"], comparison["divergence"], {"run": ("first", "second")}
     keys = "loss", "loss_error", "bits_per_byte"  # None is NaN
     loss, loss_error, bits = (np.array([one[key] for one in comparison["runs"]], float) for key in keys)

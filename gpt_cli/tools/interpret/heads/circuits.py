@@ -126,7 +126,7 @@ def directions(
     """Yield two lists for each head: the strongest directions of its OV, and of its QK, the largest first.
 
     Dot products with token embeddings score what OV reads and QK compares; logits minus their mean score what OV
-    writes. Other layers act only by their norms. CheckpointError names `where` for NaN or inf in matrices.
+    writes. Of other blocks, only post-norms count. CheckpointError names `where` for NaN or inf in matrices.
     """
     below = [block for block in model.blocks[:layer] if not block.pre_norm][::-1]
     factors = factors_of(model.blocks[layer], heads)

@@ -96,7 +96,7 @@ class HeadsView(View):
         """Return a row for each head, or, for several steps, for each step and head.
 
         Columns layer_... repeat the figures of a head's layer; columns such as q_L0_H3 have composition scores with
-        lower heads. Passages have text and peak or, for several steps, the output norm at the last step's peak.
+        lower heads. Passages have text and peak; by step, a step's output norms at the last step's peaks.
         """
         if finding.stacked:
             rows = super().csv_rows(finding)
@@ -128,9 +128,9 @@ class HeadsView(View):
     def tables(self, finding: Finding, width: int, marks: tuple[str, str] = BRACKETS) -> list[Rows]:
         """Return tables of heads, passages and circuits, with the peak token of each passage between `marks`.
 
-        For several steps, a row names a step's strongest head for each kind of attention. With `sort`, a row has the
-        scores of the heads that are highest at the last step. For passages, a row has, for some heads, the output norm
-        at the head's passages divided by the head's mean norm; a table of passages follows.
+        By step, a row names the strongest head for each kind of attention. With `sort`, a row has the scores of the
+        heads that are highest at the last step. For passages, a row has ratios of a few heads: the mean output norm at
+        the peaks of a head's passages divided by the head's mean norm over the text. A table of passages follows.
         """
         if finding.stacked:
             return self._by_step(finding, width, marks)

@@ -74,7 +74,7 @@ class Maps:
 
 @dataclass(frozen=True)
 class Tuned:
-    """Trained maps of a tuned lens; `text` has the sources of their training text, which is --data if `of_data`."""
+    """Trained maps of a tuned lens; `text` names the training text: sources of --data if `of_data`, else of the run."""
 
     maps: Maps
     text: str | list[str]

@@ -139,8 +139,8 @@ LENS = LensView()
 def lens_content(frames: Sequence[Sequence[Row]], lens: str = "") -> dict[str, object]:
     """Return page content of `frames`, each a list like `positions` of `gpt lens --json`, with a row for each token.
 
-    `lens` is the prefix of the keys to read: tuned_, or none. The result's `tokens` [frames, L, T] are indices of its
-    `texts`, and its `numbers` [frames, 5, L, T] are the quantities that _OF_PAGE names.
+    `lens` is the prefix of the keys to read: tuned_, or none. `tokens` [frames, L, T] are indices of `texts`; `numbers`
+    [frames, 5, L, T] are the token's probability, divergence, and the next token's loss, rank and probability.
     """
     cells = [[row for each in positions for row in each["layers"]] for positions in frames]
     shape = len(frames), len(frames[0]), len(frames[0][0]["layers"])  # [frames, T, L]

@@ -39,7 +39,7 @@ class Task(NamedTuple):
 
 
 class PatchMeasurement(NamedTuple):
-    """Metric on the clean and corrupt prompts of P pairs, [P]; its exact and estimated changes, [P, ...] or None."""
+    """Metric [P] of P prompt pairs; its changes [P, layers, units, positions], or [P, inputs, positions] of an edge."""
 
     clean: np.ndarray
     corrupt: np.ndarray
@@ -174,10 +174,10 @@ def head_change(block: Block, head: int, change: Tensor) -> Tensor:
 
 
 def finish(model: GPT, recorded: Recorded, start: int, changed: Mapping[int, Tensor]) -> Tensor:
-    """Compute the last position's final residual stream in N variants of a recorded forward pass: [N, D].
+    """Finish N changed forward passes; return the residual stream after the last block at the last position: [N, D].
 
-    `changed` maps a layer to n variants of the residual stream after its block, from position `start` on:
-    [n, T - start, D]. The N variants are those of all layers, the lowest layer first.
+    `changed` maps a layer to n changed residual streams after its block, at positions `start` to T - 1:
+    [n, T - start, D]. N is the sum of n over layers; the results of the lowest layer come first.
     """
     first, last = min(changed), len(model.blocks) - 1
     running = changed[first]

@@ -60,7 +60,7 @@ class Pair(NamedTuple):
     where: str | None = None
 
     def named(self, key: str) -> str:
-        """Return the name of the field `key` in error messages: the flag ‹key›, or the line in the file, and `key`."""
+        """Return the name of `key`, say answer, in errors: the flag ‹answer›, or, in a file, pairs.jsonl:3: answer."""
         return f"‹{key}›" if self.where is None else f"{self.where}: {key}"
 
 

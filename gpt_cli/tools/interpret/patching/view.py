@@ -162,7 +162,7 @@ def metric_words(finding: Finding) -> str:
 
 
 def label(finding: Finding, position: int | None, limit: int = LABEL) -> str:
-    """Return the label of a position: its tokens, of both prompts if they differ; `all` for the position None."""
+    """Return the label of a position: its number, and its tokens in both prompts, as in 4 "a" / "b"; `all` for None."""
     if position is None:
         return "all"
     clean, corrupt = (finding.about["tokens"][position][prompt] for prompt in _SIDES)
@@ -174,7 +174,7 @@ def label(finding: Finding, position: int | None, limit: int = LABEL) -> str:
 def strongest(
     rows: Sequence[Row], part: str, figure: str, together: int = STRONGEST, each: int = STRONGEST
 ) -> list[Row]:
-    """Return a part's rows with the largest |figure|: up to `together` of all positions, then up to `each` of one."""
+    """Return a part's rows of largest |figure|: up to `together` for all positions, up to `each` for a single one."""
     of_part = sorted((row for row in rows if row["part"] == part), key=lambda row: -abs(row[figure]))
     placed = [row for row in of_part if row["position"] is not None and abs(row[figure]) >= LEAST]
     return [row for row in of_part if row["position"] is None][:together] + placed[:each]
