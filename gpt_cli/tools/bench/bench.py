@@ -172,7 +172,7 @@ def roof_variants(config: Config, device: torch.device) -> list[Variant]:
 def time_in_turns(
     runs: Sequence[Callable[[], object]], rounds: int, count: Callable[[int], object], of: Average = statistics.median
 ) -> list[float]:
-    """Call `runs` in turns, `rounds` times after a warm-up, and count(1) each time; return `of` the seconds of each."""
+    """Time `runs` in turns, `rounds` times after a warm-up, and count(1) each time; return seconds averaged by `of`."""
     seconds: list[list[float]] = [[] for _ in runs]
     for number in range(rounds + 1):
         for run, times in zip(runs, seconds, strict=True):

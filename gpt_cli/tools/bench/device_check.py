@@ -74,9 +74,9 @@ class Skipped(Exception):  # noqa: N818 - nothing is wrong
 
 @dataclass(frozen=True)
 class Bound:
-    """Bound of a check: two arrays may differ by `most` units, about ten times what was measured on a CPU (`reason`).
+    """Bound of a check: two arrays may differ by `most` units, 9 to 20 times as many as measured on a CPU (`reason`).
 
-    A unit, named `unit`, is 2^-bits times the largest magnitude in the expected array, or 1 if `bits` is None.
+    A unit, named `unit`, is 2^-bits times the largest magnitude in the expected array; without `bits`, a unit is 1.
     """
 
     most: float
@@ -113,7 +113,7 @@ FORMS = {
 
 
 class DeviceRuns:
-    """Computes on one device what checks compare; trains runs in `folder`. Settings are texts such as train.seed=1."""
+    """One device, on which checks compute and train runs in `folder`; a setting is a text such as train.seed=1."""
 
     def __init__(self, device: str, folder: Path):
         self.device, self.folder = device, folder

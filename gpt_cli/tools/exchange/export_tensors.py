@@ -50,8 +50,8 @@ def projection_recipes(
 ) -> list[tuple[Part, ...]]:
     """Return three tuples of parts that build a block's query (times `factor`), key and value matrices.
 
-    Each part is one head's; in grouped-query attention, a key or value part is one group's, or, with `per_head`, is
-    repeated for each head of the group.
+    A tuple has a part for each head. In grouped-query attention, the tuples of keys and values have a part for each
+    group, or, with `per_head`, repeat the part of a group for each head of the group.
     """
     at, H, G = f"blocks.{block}.attention", model.num_heads, model.key_value_heads
     if model.attention == "latent":
@@ -75,7 +75,7 @@ def attention_output(block: int) -> tuple[Part, ...]:
 
 
 def unscaled(model: ModelConfig) -> float:
-    """Factor for Wq that cancels the division of scores by √query_size in transformers; 1.0 if `model` divides too."""
+    """Factor of queries that undoes transformers' division of scores by √query_size; 1.0 if `model` also divides."""
     return math.sqrt(model.query_size) if model.scale == "none" else 1.0
 
 
@@ -85,7 +85,7 @@ def copy(shape: tuple[int, ...], name: str) -> Recipe:
 
 
 def norm(theirs: str, ours: str, model: ModelConfig) -> dict[str, Recipe]:
-    """Return recipes for norm `ours`, in transformers `theirs`: weight, and a layernorm's bias (zeros if missing)."""
+    """Return recipes for norm `theirs` (gpt_cli: `ours`): weight, and a layernorm's bias (zeros if gpt has none)."""
     D = model.d_model
     recipes = {f"{theirs}.weight": copy((D,), f"{ours}.weight")}
     if model.norm == "layernorm":

@@ -56,10 +56,10 @@ class Foreign(NamedTuple):
 def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
     """Return the model in a directory or GGUF file, checked as far as is possible without reading all weights.
 
-    `context_length` None means that of the model, with rope at most 8,192; only models with rope take a shorter one.
-    A `gpt export` becomes the original model again; if that is impossible (the export multiplied matrices, or another
-    program trained the model), it is read as its transformers class. Raises CheckpointError for a model that gpt cannot
-    represent, UsageError for a `context_length` that the model cannot have.
+    By default, the context length is the model's, with rope at most 8,192; only a model with rope can have a shorter
+    one. A `gpt export` becomes the original model again, with its whole context; if that is impossible (the export
+    multiplied matrices, or another program trained the model), the export is read as its transformers class. Raises
+    CheckpointError for a model that gpt cannot represent, UsageError for a `context_length` that the model cannot have.
     """
     directory = read_gguf(path) if is_gguf(path) else read_directory(path)
     family, export_info = _family(directory), _export_info(directory.config)

@@ -79,7 +79,7 @@ class Weights:
 def weight_locations(recipes: Mapping[str, Recipe], directory: Directory) -> dict[str, Rows] | None:
     """Map each gpt_cli weight to the tensor rows that hold it; None if `recipes` cannot be inverted for `directory`.
 
-    Products, factors other than powers of two, and zeros or repeated weights that training changed are not invertible.
+    Inversion fails for products, factors that are not powers of two, and zeros or copied weights that training changed.
     """
     locations: defaultdict[str, list[Rows]] = defaultdict(list)
     zeros = [name for name, recipe in recipes.items() if not recipe.parts]

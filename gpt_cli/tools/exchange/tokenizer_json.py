@@ -32,7 +32,7 @@ _STEPS_HINT = (
 
 
 def padding_id(tokenizer: Tokenizer) -> int:
-    """Return the id that pads batches: of a Hugging Face pad_token, of byte 0xFF, which UTF-8 lacks, or of end-of-text.
+    """Return the padding id: of a Hugging Face pad_token, else of byte 0xFF, which no text has, else of end-of-text.
 
     End-of-text is the last choice: data collators exclude padding from the loss, so a model that is padded with
     end-of-text never learns end-of-text.
@@ -138,8 +138,8 @@ def json_bytes(content: Mapping[str, Any]) -> bytes:
 def merges(token_bytes: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
     """Return the pairs that byte pair encoding merges, in the order of their ranks.
 
-    Most tokens merge two earlier tokens. For a token of a published vocabulary that earlier merges leave in more parts,
-    all pairs of tokens that form it are listed, since tiktoken merges any.
+    Earlier merges leave most tokens in two parts, which are the pair. If a token of a published vocabulary has more
+    parts, the result has every pair of tokens that forms the token, since tiktoken merges any such pair.
     """
     ranks = {token: rank for rank, token in enumerate(token_bytes)}
     pairs: list[tuple[bytes, bytes]] = []

@@ -59,8 +59,8 @@ class Mean(NamedTuple):
 def means(runs: Sequence[tuple[Mapping[str, Any], RunLoss | None]], *, by_token: bool) -> list[Mean]:
     """Return the mean closing loss of each group of runs that differ only in their seed, the lowest first.
 
-    `runs` are (settings, loss); means are in nats per token with `by_token`, else in bits per byte. Runs with the same
-    settings and the same seed are not averaged: each is in another group.
+    `runs` are (settings, loss); means are in nats per token with `by_token`, else in bits per byte. A group has no
+    seed twice: of two runs with equal settings and equal seed, the second is in another group.
     """
     groups, equal = dict[Any, list[int]](), Counter[Any]()
     for index, (settings, _) in enumerate(runs):
@@ -176,7 +176,7 @@ def differing_settings(records: Sequence[RunRecord]) -> list[Row]:
 
 
 def rows(contents: Sequence[Mapping[str, Any]], text: Callable[[Any], str] = as_yaml) -> list[Row]:
-    """Return a row for each name in `contents`, a mapping name -> value for each run; `text` formats the values."""
+    """Return a row for each name; contents[i] maps names to the values of run i, and `text` formats a value."""
     names = dict.fromkeys(name for content in contents for name in content)
     return [
         Row(name, tuple(text(content[name]) if name in content else None for content in contents)) for name in names

@@ -26,7 +26,7 @@ _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
 def thinned(y: np.ndarray, most: int) -> np.ndarray:
     """Return the indices of at most `most` points (4 or more) that look like all of `y` when drawn.
 
-    Keeps the first and the last point, and the lowest and highest of each equal stretch; all points if y is short.
+    Keeps both ends, and the lowest and highest point of each of (most - 2) // 2 equal stretches; all of a short y.
     """
     if len(y) <= most:
         return np.arange(len(y))

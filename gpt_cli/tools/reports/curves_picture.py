@@ -45,8 +45,8 @@ _STYLE: dict[Any, Any] = {
 def draw_curves(records: Sequence[RunRecord], axis: str, kind: str, notice: Notify = ignored) -> bytes:
     """Return a picture of all quantities against `axis`, the loss on top, and of the closing loss against settings.
 
-    Runs that differ only in their seed are one line, their mean, in a band of its standard error. Of more than
-    MOST_DRAWN groups, the best are in colour. If tokenizers differ, bits per byte replace losses per token on top.
+    A group of runs that differ only in their seed is drawn as its mean, in a band of the standard error. The best
+    MOST_DRAWN groups are in colour, others grey. If tokenizers differ, bits per byte replace losses per token on top.
     `axis` is one of AXES, `kind` png, svg or pdf. `notice` receives a line if no font has a character of a name.
     """
     groups = groups_of(records)

@@ -105,9 +105,9 @@ def _run_content(record: RunRecord, num_runs: int) -> dict[str, object]:
 
 
 def curves_content(record: RunRecord, most: int) -> dict[str, str]:
-    """Map each of QUANTITIES to at most `most` points of its curve, `packed`: float64 [axes + 1, points].
+    """Map each of QUANTITIES to the points of its curve, an array [axes + 1, points] of float64, `packed` as text.
 
-    A row for each of AXES has coordinates, NaN if missing; the last row has the values, all finite.
+    Row i has coordinates on AXES[i], NaN if missing; the last row has values, all finite. Points number at most `most`.
     """
     content = {}
     for quantity in QUANTITIES:

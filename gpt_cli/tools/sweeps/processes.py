@@ -44,10 +44,10 @@ def train_points(
 ) -> Jobs:
     """Train points in order, as many at once as there are `environments`; return Jobs with all failed points.
 
-    A stopped run continues from its checkpoint. Each environment has the variables of one process. `flags` are added to
-    each command line, and trainings write to this process's stderr; with None, trainings are quiet, and `host.warn`
-    receives their last lines. In the context `hearing(f)`, signals call `f`, which passes each on to the trainings;
-    after a signal to stop, no further training begins. Raises EnvironmentFailure if another process trains a point.
+    A stopped run continues from its checkpoint. An environment has the variables of one process. Command lines end with
+    `flags`, and trainings write to this process's stderr; if `flags` is None, trainings are quiet, and `host.warn`
+    receives the end of their stderr. In the context `hearing(f)`, a signal calls `f`, which sends it to all trainings;
+    after a signal to stop, no new training begins. Raises EnvironmentFailure if another process trains a point.
     """
     jobs, began = Jobs(environments, keeps_stderr=flags is None), time.monotonic()
     counting = host.counting if flags is None else uncounted

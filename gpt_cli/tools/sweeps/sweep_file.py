@@ -116,7 +116,7 @@ class _File:
             yield UsageError(self.where, f"num_runs is missing; use a whole number from 1 to {SWEEP_POINTS:,}")
 
     def wrong_settings(self) -> Iterator[GptError]:
-        """Yield errors for settings unknown, repeated, malformed or against --max-time; add all others to `sound`."""
+        """Yield errors for settings unknown, repeated, malformed or barred by --max-time; add the rest to `sound`."""
         keys, seen = setting_schemas(), dict[str, str]()
         for section in filter(self.content.__contains__, _SECTIONS):
             settings = self.content[section] or {}

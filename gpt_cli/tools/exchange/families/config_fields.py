@@ -41,7 +41,7 @@ LLAMA3 = {
 class ConfigFields:
     """Reader of a config.json: reading a key marks it as known, and `problems` reports all unknown keys.
 
-    Errors name the file `where` and end with `hint`. `notices` are sentences on values that gpt replaces by others.
+    Errors name the file `where` and end with `hint`. `notices` say what gpt changes: "dropout is 0.1 everywhere, ...".
     """
 
     def __init__(self, content: Mapping[str, Any], where: str, hint: str, known_keys: str = _IRRELEVANT):
@@ -69,7 +69,7 @@ class ConfigFields:
         return self.content.get(key, default)
 
     def number(self, key: str, default: float | None = None) -> float | None:
-        """Return the number at `key`, else `default`; record a problem for another type, or if neither exists."""
+        """Return the number at `key`, else `default`; record a problem for another type, or if both are missing."""
         value = self.get(key)
         if value is None and default is None:
             self.refuse(f"it has no {key}")
@@ -79,7 +79,7 @@ class ConfigFields:
         return default if value is None else value
 
     def whole(self, key: str, default: int | None = None, *, optional: bool = False) -> int | None:
-        """Return the integer at `key`, else `default`; record a problem for other types, or null unless `optional`."""
+        """Return the integer at `key`, or `default` if absent; other types are problems, None too unless `optional`."""
         value = self.get(key, default)
         if value is None and not optional:
             self.refuse(f"it has no {key}")
@@ -96,7 +96,7 @@ class ConfigFields:
         return value if isinstance(value, bool) else default
 
     def choice(self, key: str, names: Mapping[str, str], default: str) -> str:
-        """Map the value at `key` by `names`; if absent, or unknown (recorded as a problem), return names[default]."""
+        """Return names[value of `key`], or names[default] if absent or unknown; an unknown value is a problem."""
         if not isinstance(name := self.get(key, default), str) or name not in names:
             self.refuse(f"{key} is {brief(name)}, but gpt has {', '.join(names)}")
             return names[default]

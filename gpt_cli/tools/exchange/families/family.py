@@ -71,7 +71,7 @@ class Family(ABC):
 
     @abstractmethod
     def config(self, model: ModelConfig) -> dict[str, Any]:
-        """Return the config.json keys that only this family has, with their values for `model`."""
+        """Return the config.json keys of this family that `common_keys` lacks, with their values for `model`."""
 
     @abstractmethod
     def attention(self, theirs: str, block: int, model: ModelConfig) -> dict[str, Recipe]:
@@ -117,7 +117,7 @@ class Family(ABC):
         return True, True, True
 
     def absent(self, fields: ConfigFields) -> re.Pattern[str] | None:
-        """Return a pattern for the names of biases that a model with this config.json lacks; None if it has all."""
+        """Return a pattern for the biases that gpt's settings include and this config.json excludes; None if none."""
         return None
 
     def notes(self, model: ModelConfig) -> Iterator[str]:

@@ -80,8 +80,8 @@ class Architecture(NamedTuple):
     def order(self, name: str) -> str:
         """Return how GGUF orders transformers' tensor `name`: 'as it is', 'transposed', 'permuted' or 'by_head'.
 
-        'permuted' interleaves the two halves of each head, which rope rotates together; 'by_head' turns q, k and v of
-        each head into all q, all k, all v.
+        'permuted' interleaves the halves of each head: rows 0 1 2 3 become 0 2 1 3. 'by_head' turns the q k v q k v of
+        two heads into q q k k v v.
         """
         if self.permuted and re.search(r"\.[qk]_proj\.", name):
             return "permuted"
@@ -107,9 +107,9 @@ ARCHITECTURES = {one.name: one for one in _ALL}
 
 
 def architecture_of(model: ModelConfig, vocab_size: int) -> tuple[Architecture, Family, Fit]:
-    """Return the llama.cpp architecture that computes `model`, and the transformers class that does so.
+    """Return the llama.cpp architecture for `model`, and for the equivalent transformers class its Family and its Fit.
 
-    Family describes the class, Fit has its config and tensors. Raises UsageError that names every unsupported setting.
+    The Fit has the class's config and a recipe per tensor. Raises UsageError that names every unsupported setting.
     """
     fitted = fit(model, vocab_size)
     family = next(one for one in FAMILIES.values() if one.class_name == fitted.class_name)
@@ -144,7 +144,7 @@ def _misfits(model: ModelConfig, chosen: Architecture, activations: list[str]) -
 def tensors_there(chosen: Architecture, family: Family, fitted: Fit, num_blocks: int) -> dict[str, tuple[str, Recipe]]:
     """Map the GGUF name of each tensor that an export writes to its transformers name and its recipe.
 
-    Where the architecture requires it, biases of zeros are added, and the token embedding as output layer.
+    If the architecture requires biases, missing ones are zeros; a required output layer is the token embedding.
     """
     names = {theirs: there for there, theirs in chosen.names(family, range(num_blocks)).items()}
     tensors = {names[theirs]: (theirs, recipe) for theirs, recipe in fitted.tensors.items()}

@@ -70,7 +70,7 @@ _NEAREST = {
 def metadata_of(tokenizer: Tokenizer) -> tuple[dict[str, Any], list[str]]:
     """Return a tokenizer as GGUF metadata, and sentences on texts that llama.cpp encodes differently from gpt.
 
-    llama.cpp puts a token before texts only if the tokenizer does. Raises UsageError if GGUF has no such tokenizer.
+    `add_bos_token` tells whether texts begin with a token. Raises UsageError if GGUF cannot represent the tokenizer.
     """
     if isinstance(tokenizer, HuggingFaceTokenizer):
         return _of_kept(tokenizer)
@@ -174,8 +174,8 @@ def _refused(what: str) -> UsageError:
 def tokenizer_from(keys: Mapping[str, Any], where: str, info: Mapping[str, Any]) -> Tokenizer:
     """Build the tokenizer of a GGUF file from its metadata `keys`; errors call the file `where`.
 
-    `info` is the kind and pattern that `gpt export` stored, {} in other files. If both give exactly the tokenizer in
-    `keys`, the result is of that kind, else a HuggingFaceTokenizer. Raises CheckpointError if gpt cannot read `keys`.
+    `info` has the kind and pattern that `gpt export` stored, or is {}. If `info` gives a tokenizer with exactly these
+    `keys`, the result is that tokenizer, else a HuggingFaceTokenizer. Raises CheckpointError if gpt cannot read `keys`.
     """
     if (model := _text(keys, "model", where)) != "gpt2":
         kinds = {"llama": "SentencePiece", "bert": "WordPiece", "t5": "Unigram", "rwkv": "RWKV"}
