@@ -227,7 +227,7 @@ class Progress:
 
     @property
     def model_step(self) -> int:
-        """The step after which training of this model began: 0, or the last step of the teacher trained before."""
+        """The step after which training of the current model began: the last step of the previous model, or 0."""
         return self.teachers[-1] if self.teachers else 0
 
     @property

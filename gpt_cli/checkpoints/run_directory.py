@@ -60,8 +60,8 @@ class RunDirectory(RunFiles):
     ) -> None:
         """Raise EnvironmentFailure if the disk cannot hold the run with up to `num_checkpoints` checkpoints.
 
-        The best one is saved anew beside the old file, so `best_bytes` counts twice; `snapshot_bytes` is the size of
-        all future attention snapshots. Present checkpoints and temporary files count as free space.
+        `best_bytes` counts twice, because a new best checkpoint is written beside the old file; `snapshot_bytes` is for
+        all future attention snapshots. Present checkpoints and temporary files count as free: the run replaces them.
         """
         replaced_files = [path for path in (*self.steps().values(), self.best, *self.temporaries()) if path.exists()]
         disk = next(filter(Path.exists, (self.path, *self.path.absolute().parents)))  # a dry run makes no directory
@@ -106,10 +106,10 @@ class RunDirectory(RunFiles):
         return None
 
     def save(self, checkpoint: Checkpoint, keep: int) -> None:
-        """Save a checkpoint, then remove older ones except the newest `keep` and the last one of a teacher model.
+        """Save a checkpoint; remove all but the newest `keep` checkpoints and the last checkpoint of each teacher.
 
-        Forces metrics.jsonl to disk first. Ignores checkpoints of later steps, which resuming may have skipped as
-        damaged. Raises EnvironmentFailure.
+        Forces metrics.jsonl to disk first. Keeps files that gpt did not write, and checkpoints of later steps, which
+        resuming may have skipped as damaged. Raises EnvironmentFailure.
         """
         if self.metrics.exists():
             make_durable(self.metrics, self.path)

@@ -75,7 +75,7 @@ def have_one_tokenizer(runs: Iterable[Overview]) -> bool:
 
 
 def likeness_of(run: Overview) -> Likeness | None:
-    """Return how a run's config differs from one shipped with gpt; if imported, only in model and tokenizer."""
+    """Return the `likeness` of a run's config to a shipped one; for an import, only in model and tokenizer."""
     if run.config is None:
         return None
     alike = likeness(run.config, run.path.name)

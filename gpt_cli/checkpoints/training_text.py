@@ -68,7 +68,7 @@ def config_with_text(header: Header, advice: str = NAME_ONE, *, stdin: bool = Fa
 
 
 def trusted_config(header: Header) -> Config:
-    """Return the config of a model's run; without one, the checkpoint's config without its untrusted settings."""
+    """Return a run's config.yaml; if it is missing, invalid or untrusted, the safe part of the checkpoint's config."""
     run = run_of_checkpoint(header.path)
     run_config = None if run is None or _of_transformers(run) or is_imported(run) else valid_config(run)
     return run_config or without_untrusted_settings(header.config)
@@ -108,7 +108,7 @@ def located(data: DataConfig, run: Path, notice: Notify) -> DataConfig:
 def prompts_like(text: str, english: str = "The") -> list[str]:
     """Return prompts that resemble a text, best first: its words, then its single characters.
 
-    For a text without letters, sums such as 38+ replace the words; for other ASCII texts, `english` comes first.
+    A text of sums, without letters, gives sums such as 38+ instead of words. Other ASCII texts give `english` first.
     """
     words, letters = _WORD.findall(text), list(filter(str.isalpha, text))
     if not letters and (sums := _SUM.findall(text)):
@@ -121,7 +121,7 @@ def prompts_like(text: str, english: str = "The") -> list[str]:
 
 
 def readable_prompt(header: Header) -> str:
-    """Return a prompt that a model's tokenizer can encode, and that resembles the samples of the model's run."""
+    """Return a prompt that a model can encode: "The value of", or part of the run's samples if Chinese or sums."""
     text = "\n".join(_samples(header))
     letters = list(filter(str.isalpha, text))
     is_ascii = 2 * sum(map(str.isascii, letters)) >= len(letters) > 0  # an untrained model writes bytes of anything
@@ -136,7 +136,7 @@ def readable_prompt(header: Header) -> str:
 
 
 def opening(header: Header) -> str:
-    """Return the likely prompt of a run: the first line that all early samples share, in whole words, or ""."""
+    """Return the likely prompt of a run: the first line with which all early samples begin, cut after a word; or ""."""
     samples = _samples(header)
     alike = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*samples, strict=False))
     shared = "".join(letters[0] for letters in alike)

@@ -43,8 +43,8 @@ _PIECE = re.compile(
 def prepare_streams() -> None:
     """Make stdout and stderr escape characters that their encodings lack, and wrap stderr in a `Patient` stream.
 
-    Bytes of stdin that are not in its encoding become lone surrogates, which `tokenizers.utf8` refuses by name. A
-    stream that was closed before the program began is replaced by the null device.
+    Bytes that stdin cannot decode become lone surrogates; `tokenizers.utf8` later raises DataError that names the byte.
+    A stream that was closed before the program began is replaced by the null device.
     """
     sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115 - as long as the process
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
@@ -173,7 +173,7 @@ class Console:
         """Show the progress of the task `what`: yield a function to call with the number of units done since last time.
 
         A terminal shows a bar after two seconds, other output a line at most every ten seconds. `total` is None if
-        unknown. The first call starts the clock, which advances between calls too.
+        unknown. The first call starts the clock; a thread keeps the display up to date between two calls.
         """
         if self.quiet:
             yield lambda _: None
@@ -184,9 +184,9 @@ class Console:
             yield progress.count
 
     def host(self, writing: Callable[[], AbstractContextManager[None]] = nullcontext) -> Host:
-        """Return a Host that shows lines and progress here.
+        """Return a Host that prints a task's lines and progress on this console.
 
-        A task writes a long file in the context `writing()`, which can let a stop signal remove the unfinished file.
+        A task writes a long file inside `writing()`; with `removing_unfinished`, SIGTERM then removes a partial file.
         """
         return Host(self.notice, self.warn, self.counting, importing_torch, writing, sys.stdin)
 

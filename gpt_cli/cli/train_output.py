@@ -144,7 +144,7 @@ class _TrainingPosition:
         self._line_at = prepared.elapsed  # seconds
 
     def at(self, step: int, elapsed: float) -> int:
-        """Return how much of the training is done, in steps or seconds, at `step`, `elapsed` seconds into the run."""
+        """Return how much of `length` is done: `step` steps, or, if `by_clock`, `elapsed` seconds, rounded."""
         return min(self.length, round(elapsed)) if self.by_clock else step
 
     def seconds_left(self, event: Stepped) -> float:
@@ -160,7 +160,7 @@ class _TrainingPosition:
             self.best = step, validation_loss
 
     def prints_line(self, done_before: int, elapsed: float) -> bool:
-        """Return whether a line is due at `elapsed` seconds; if so, note the time. `done_before` is the last `done`."""
+        """Return whether a line is due at `elapsed` seconds (if so, note it), as `done` rose from `done_before`."""
         part, since = max(1, self.length // NUM_LINES), elapsed - self._line_at
         prints = since >= (LEAST_SECONDS if self.done // part > done_before // part else LINE_SECONDS)
         prints = prints or self.done == self.length > done_before

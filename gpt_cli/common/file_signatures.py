@@ -61,7 +61,7 @@ def holds_run(directory: Path) -> bool:
 
 
 def is_ours(path: Path) -> bool:
-    """Return whether a file begins as gpt's files of its name do, such as metrics.jsonl; True if empty or all NULs."""
+    """Return whether gpt may have written a file, by its name and first bytes; True if it is empty or all NULs."""
     beginnings = _BEGINNINGS.get(path.name) or _BEGINNINGS[path.suffix]
     if (text := _content(path)) is None:
         return False

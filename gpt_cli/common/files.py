@@ -155,7 +155,7 @@ def _temporary(target: Path, part: str = "") -> Path:
 
 
 def require_writable(directory: Path, meant: Path | None = None) -> None:
-    """Raise EnvironmentFailure if no test file can be made in `directory`; the error names `meant` or `directory`."""
+    """Raise EnvironmentFailure about `meant`, by default `directory`, if no test file can be made in `directory`."""
     path = _temporary(directory / "probe")
     try:
         _create(path, [b"?"])
@@ -216,7 +216,7 @@ def write_failure(path: Path, error: OSError, folder: Path | None = None) -> Env
 
 @contextlib.contextmanager
 def spooling(name: str) -> Iterator[None]:
-    """Turn an OSError while the context writes a temporary file into EnvironmentFailure; `name` stands for the file."""
+    """Turn an OSError in the context, which writes a temporary file, into EnvironmentFailure about the file `name`."""
     try:
         yield
     except OSError as error:

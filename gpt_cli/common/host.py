@@ -42,9 +42,9 @@ def ignored(_: str) -> None:
 class Host:
     """What the caller of a long task provides: functions that the task calls, contexts that it enters, and its input.
 
-    `counting` shows progress. `stdin` has the prompt if the request has none, or "-". `loaded` is the request's run as
-    `gpt_cli.load` returns it, or None. A training ends when `stop` returns a signal's number. After each step it saves
-    if `save_requested` returns True, and calls `remark`, which may say that other programs use the processor.
+    `counting` shows progress. A task reads the prompt from `stdin` if the request's prompt is missing or "-". `loaded`
+    is None or a model from `gpt_cli.load`, which the task uses. A training ends when `stop` returns a signal's number.
+    After a step, a training saves if `save_requested` is true, and calls `remark`, which may say that the CPU is busy.
     """
 
     notice: Notify = ignored

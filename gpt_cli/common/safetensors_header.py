@@ -26,9 +26,9 @@ class TensorEntry(NamedTuple):
 
 
 def read_header_bytes(file: BinaryIO, most: int) -> tuple[int, bytes]:
-    """Return the header's length, which a file's first 8 bytes state, and the bytes: these 8, then the header.
+    """Return the length of a file's header, which the first 8 bytes state, and these 8 bytes followed by the header.
 
-    If the header is longer than `most` bytes, only the 8 are read and returned. A file that is cut off gives fewer.
+    Of a header longer than `most` bytes, nothing is read beyond the first 8 bytes. A file that is cut off gives fewer.
     """
     beginning = file.read(8)
     length = int.from_bytes(beginning, "little") if len(beginning) == 8 else 0

@@ -46,7 +46,7 @@ def strict_json(text: str) -> Any:
 
 
 def plainly(error: Exception) -> str:
-    """Return a sentence about an error in a JSON file, without Python's terms; for a ValueError, its text."""
+    """Return a sentence for users about an error in a JSON file, such as: it has no key "model"."""
     if isinstance(error, KeyError):
         return f"it has no key {shown(error.args[0])}"
     if isinstance(error, UnicodeError):
@@ -57,7 +57,7 @@ def plainly(error: Exception) -> str:
 
 
 def figure(value: Any) -> float | None:
-    """Return `value` as a float if it can be a number in a training, such as a loss; else None, as for a bool, NaN."""
+    """Return `value` as a float if it is a number from -1e100 to 1e100, such as a loss; None for a bool or NaN."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if is_number and abs(value) <= FIGURE else None
 

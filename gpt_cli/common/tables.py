@@ -65,10 +65,10 @@ def cut(line: str, width: int) -> str:
 
 
 def narrow_table(rows: Sequence[tuple[str, ...]], width: int, spare: Sequence[str], dear: Sequence[str] = ()) -> str:
-    """Return rows as `table` does if `width` columns hold them; else put each row's last cell below the row, indented.
+    """Return rows as `table` does if they fit in `width`; else put the last cell of a row on a line below the row.
 
-    If rows are still too wide, first cells lose their middle, and columns are dropped by their titles: those in
-    `spare`, then those in `dear`. Dropping ends once first cells can have 24 columns (12 without `spare`) and differ.
+    If the rows are still too wide, columns are dropped by title, those in `spare` before those in `dear`, until first
+    cells differ and have room for 24 characters (12 once `spare` is dropped). Longer first cells lose their middle.
     """
     if max(map(cell_len, (whole := table(rows)).split("\n"))) <= width:
         return whole

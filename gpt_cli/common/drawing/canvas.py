@@ -52,8 +52,8 @@ _HINT = "(Debian: apt install fonts-noto-cjk)"
 def as_file(figure: Figure, kind: str) -> bytes:
     """Return the bytes of a figure as a file of type `kind` (png, svg or pdf); equal figures give equal bytes.
 
-    SVG stores words as paths. PDF stores words as text in TrueType fonts, or in Type 3 fonts if a text lists several
-    fonts, because Chinese fonts may not be TrueType.
+    SVG stores words as paths. PDF stores words as text in TrueType fonts. If a text lists several fonts, PDF
+    stores all words in Type 3 fonts, because the further fonts, such as Chinese ones, may not be TrueType.
     """
     buffer, dates = io.BytesIO(), {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     others = any(len({*text.get_fontfamily()}) > 1 for text in figure.findobj(Text))
@@ -84,9 +84,9 @@ def translate(figure: Figure, notice: Callable[[str], object]) -> tuple[list[str
 
 
 def remark_on_missing(missing: set[str], notice: Callable[[str], object], instead: str = "") -> None:
-    """Send `notice` a line about the characters in `missing`, which no installed font has.
+    """Send `notice` a line about the letters in `missing`, which fonts lack, and a line about the signs, such as emoji.
 
-    A second line lists signs such as emoji, whose coloured fonts pictures cannot draw. Both lines include `instead`.
+    Both lines include the clause `instead`, such as "; the picture shows ids instead of these tokens".
     """
     letters = sorted(character for character in missing if character.isalpha())
     signs = sorted(character for character in missing if unicodedata.category(character) == "So")
@@ -99,9 +99,9 @@ def remark_on_missing(missing: set[str], notice: Callable[[str], object], instea
 
 
 def find_fonts(characters: set[str]) -> tuple[list[str], set[str]]:
-    """Return names of fonts that together have `characters`, matplotlib's first, and the characters that no font has.
+    """Return the names of fonts that together have `characters`, and the set of characters that none of them has.
 
-    Among installed fonts, those of regular weight with simplified Chinese characters come first.
+    DejaVu Sans is always the first font. Installed fonts follow if needed, Chinese fonts first, but never emoji fonts.
     """
     fonts = ["DejaVu Sans"]
     missing = characters - _characters(Path(font_manager.findfont(fonts[0])))

@@ -16,8 +16,8 @@ _MEANT |= dict.fromkeys((".gif", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bm
 def ending_of(out: Path, endings: Sequence[str], hints: Mapping[str, str | None] | None = None) -> str:
     """Return the file ending of `out` in lower case, such as .png; raise UsageError if it is none of `endings`.
 
-    The hint of the error is `hints[ending]`, if any. Otherwise the hint is --json if `out` is - or ends in .json, and
-    `out` with a valid ending if not.
+    The hint of the error is `hints[ending]` if `hints` has the ending. Otherwise the hint is --json for the names - and
+    x.json, and a corrected name such as x.png for every other name.
     """
     ending = out.suffix.lower()
     if ending in endings:

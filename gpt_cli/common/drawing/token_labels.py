@@ -29,7 +29,7 @@ class Origin:
 
 
 def label_of(token: str, limit: int | None = MAX_LABEL) -> str:
-    """Return a token as a label of at most `limit` characters; ↵ is a line break, ␣ a space of a blank token."""
+    """Return a token as a label of at most `limit` characters; line breaks become ↵, and spaces of a blank token ␣."""
     if not token.strip():
         token = token.replace("\t", "⇥").replace(" ", "␣") or "∅"
     parts = [c if c.isprintable() else _escaped(c) for c in token.replace("\n", "↵")]

@@ -95,7 +95,7 @@ class Message:
         return cls(tuple(between), tuple(names), tuple((kind or "").removeprefix("!") for kind in kinds), said)
 
     def values_of(self, text: str) -> dict[str, str] | None:
-        """Return the placeholder values that turn the entry into `text`, leftmost as short as possible, or None."""
+        """Return placeholder values with which the entry reads `text`, or None; the leftmost as short as possible."""
         first, *rest = self.between
         if not rest:
             return {} if text == first else None
