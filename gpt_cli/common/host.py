@@ -44,7 +44,7 @@ class Host:
 
     `counting` shows progress. A task reads the prompt from `stdin` if the request's prompt is missing or "-". `loaded`
     is None or a model from `gpt_cli.load`, which the task uses. A training ends when `stop` returns a signal's number.
-    After a step, a training saves if `save_requested` is true, and calls `remark`, which may say that the CPU is busy.
+    After a step, a training saves if `save_requested` is true, and may call `remark` to report a busy processor.
     """
 
     notice: Notify = ignored
