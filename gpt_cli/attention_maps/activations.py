@@ -22,8 +22,8 @@ class Activations:
     """Activations of a block on n sequences of T tokens, without dropout; each is computed when it is first read.
 
     A caller may assign a new value, as in `activations.heads = x`; activations that are first read afterwards depend on
-    it. `chosen` lists the heads to compute (None: all). A caller who needs only the last t positions cuts queries and
-    resid_pre to these; then weights, heads and all outputs have t positions.
+    it. `chosen` lists the heads to compute (None: all). For the last t positions alone, a caller shortens queries to
+    `queries[:, :, -t:]`, then resid_pre to `resid_pre[:, -t:]`; weights, heads and all outputs then have t positions.
     """
 
     def __init__(self, block: Block, resid_pre: Tensor, rotation: Tensor | None, chosen: Sequence[int] | None = None):
@@ -85,7 +85,7 @@ class Activations:
 def walk(model: GPT, x: Tensor, rotation: Tensor | None, first: int = 0) -> Iterator[Activations]:
     """Yield the `Activations` of each block from layer `first` on; x [n, T, D] is the input of layer `first`.
 
-    Each later block reads the `resid_post` of the block before it, to which the caller may assign a new value first.
+    A block's `resid_post` is the input of the next block; the caller may assign it before asking for the next block.
     `model.embed` returns `rotation`, and x for layer 0.
     """
     assert not model.training

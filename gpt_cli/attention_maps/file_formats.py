@@ -52,12 +52,12 @@ def check_format(ending: str, stages: Sequence[str], file_dtype: str = "float32"
 
 
 def num_written(num_heads: int, num_tokens: int) -> int:
-    """Return k: a page lists the k tokens whose logits a head raises most at a position, and k that it lowers."""
+    """Return k, 0 to 5: an HTML page lists k tokens that a head raises most, and k that it lowers, at each position."""
     return min(_TOP, _MOST_WRITTEN // (2 * num_heads * num_tokens))
 
 
 def written_bytes(num_heads: int, num_tokens: int) -> tuple[int, int]:
-    """Estimate the bytes (memory, disk) for the tokens that a page lists for one of `num_heads` (see `num_written`)."""
+    """Estimate the bytes (memory, disk) of a head's raised and lowered tokens on a page of `num_heads` heads."""
     count = 2 * num_written(num_heads, num_tokens) * num_tokens
     return _WRITTEN_MEMORY * count, _WRITTEN_DISK * count
 

@@ -125,7 +125,7 @@ def require_room_for_dump(
     """Raise EnvironmentFailure if memory or disk cannot hold the attention that `command` is about to compute.
 
     `ending` is the file's, such as .png (None: no file), and `out` its path (None: the disk is not checked). The
-    error's hint is `shorter`; for the command attn-dump, if a single head fits, the hint is to choose one.
+    error's hint is `shorter`, or, if the command is attn-dump and one head would fit, to choose one head.
     """
     count, numbers = len(layers) * len(heads), count_numbers(stages, num_tokens, model.config)
     dots = num_dots(num_tokens, len(layers), len(heads))

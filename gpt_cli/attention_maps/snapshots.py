@@ -50,7 +50,7 @@ class Snapshot(_About):
 
 @dataclass(frozen=True)
 class Steps:
-    """The snapshots of one prompt at steps of a run; `read(n)` yields every n-th in order, always with the last."""
+    """The snapshots of one prompt at steps of a run; `read(n)` yields every n-th, counted back from the last."""
 
     run: str
     newest: Snapshot

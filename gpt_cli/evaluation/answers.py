@@ -65,11 +65,11 @@ def answer_costs(
 def measure_answers(
     loaded: Loaded, corpus: ConversationCorpus, dtype: str, host: Host, *, by_bytes: bool, device: torch.device
 ) -> tuple[dict[str, Any], Observations | None]:
-    """Return a model's figures on the answers of conversations, and the nats and size of each answer.
+    """Return a model's figures (loss, ...) on the answers of conversations, and the nats and size of each answer.
 
-    Sizes are in tokens, or in bytes with `by_bytes`. The second result is None if the context cannot hold an example.
-    In the figures, `exact_match` is None without short answers, `choices` without multiple choice. Raises DataError if
-    no example fits the context or the vocabulary lacks a character, CheckpointError if logits are not finite.
+    Sizes are in tokens, or in bytes with `by_bytes`. The second result is None if some example exceeds the context.
+    `exact_match` is None if no answer has at most SHORT tokens, `choices` if no question has choices. Raises DataError
+    if no example fits the context or the vocabulary lacks a character, CheckpointError if logits are not finite.
     """
     tokenizer, length, model = loaded.tokenizer, loaded.config.model.context_length, loaded.model.to(device).eval()
     template = template_for(loaded.config.data.template, tokenizer, host.notice)
@@ -123,7 +123,7 @@ def _share(hits: np.ndarray) -> dict[str, Any] | None:
 
 
 def about_answers(name: str, answers: dict[str, Any]) -> str:
-    """Return a line on run `name` from the `answers` in the figures of `measure_answers`."""
+    """Format the dict "answers" in the figures of `measure_answers` as a line on the run `name`."""
     said = [f"{visible(name)}: {counted(answers['examples'], 'example')}"]
     said += [f"{answers['left_out']:,} left out, which its context cannot hold"] if answers["left_out"] else []
     for key, what in (("exact_match", "exact answers"), ("choices", "right choices")):

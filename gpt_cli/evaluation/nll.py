@@ -99,7 +99,7 @@ def count_windows(model: GPT, num_ids: int, stride: int) -> int:
 def windows_at_once(model: GPT, num_windows: int, dtype: str = "float32", free: int | None = None) -> int:
     """Return the batch size with which `surprisals` reads `num_windows` windows: 1 to 16, fewer for long windows.
 
-    If a batch needs more than `free` bytes of memory, the size is halved until the batch fits, or until it is one.
+    While a batch needs more than `free` bytes of memory (None: no limit), the size is halved, but not below 1.
     """
     C, V, H = model.config.evaluation_window, model.vocab_size, model.config.num_heads
     fitting = max(1, min(16, num_windows, LOGITS_AT_ONCE // (V * C), WEIGHTS_AT_ONCE // (H * C**2)))
@@ -109,9 +109,9 @@ def windows_at_once(model: GPT, num_windows: int, dtype: str = "float32", free: 
 
 
 def scoring_bytes(model: GPT, num_windows: int, length: int, dtype: str = "float32") -> int:
-    """Estimate the bytes of memory that `surprisals` needs besides the model, per batch of windows of `length` tokens.
+    """Estimate the bytes of memory that `surprisals` needs, besides the model, for a batch of `num_windows` windows.
 
-    In bfloat16, the estimate includes copies of the weights.
+    A window has `length` tokens. In bfloat16, the estimate includes copies of the weights.
     """
     sizes, V, size = model.config, model.vocab_size, 2 if dtype == "bfloat16" else 4
     copies = size * sum(parameter.numel() for parameter in model.parameters()) if size < 4 else 0
@@ -137,9 +137,9 @@ def byte_lengths(tokenizer: Tokenizer) -> np.ndarray:
 
 
 def byte_lengths_on(text: Corpus, ids: Ids, tokenizer: Tokenizer) -> np.ndarray:
-    """Return the number of bytes of each vocabulary token, [V], so that those of `ids` add up to the size of `text`.
+    """Return the number of bytes of each vocabulary token, [V], so that the sum over `ids` is the size of `text`.
 
-    A Hugging Face tokenizer may write lowercase, drop accents, or use [UNK], so all its numbers are scaled to fit.
+    A Hugging Face tokenizer may change the text (lowercase, [UNK]), so its numbers are scaled, and may be fractions.
     """
     lengths = byte_lengths(tokenizer)
     if tokenizer.kind != "kept":
@@ -208,7 +208,7 @@ class Stretches(Observations):
 
 
 def in_stretches(parts: Iterable[np.ndarray], ids: Ids, stretches: Sequence[Stretches]) -> Iterator[np.ndarray]:
-    """Yield the arrays `parts`, in total N - 1 surprisals of ids [N], after adding each array to all `stretches`."""
+    """Yield the arrays `parts` unchanged, and add the N - 1 surprisals in them, of ids [N], to all `stretches`."""
     end = 1
     for nats in parts:
         for one in stretches:

@@ -97,7 +97,7 @@ def estimate(
 
 
 def gradients_waiting(num_micro_batches: int) -> int:
-    """Return how many partial sums of gradients are waiting at most while micro-batches are added: 4 -> 1, 8 -> 2."""
+    """Return the most gradient sums set aside at once while micro-batches are added in halves: 4 -> 1, 8 -> 2."""
     levels = 0
     while num_micro_batches > 2 and num_micro_batches % 2 == 0:
         num_micro_batches //= 2

@@ -34,7 +34,7 @@ class Keep(NamedTuple):
 class DropMasks:
     """What a micro-batch's dropout masks are drawn from: rate, seed, step, and index of its first sequence in the step.
 
-    `keys`, int32 [L, 3, 2] on the device, are the `key_halves` of `drop_keys`; unless None, they replace seed and step.
+    If given, `keys`, int32 [L, 3, 2] on the device, replace seed and step; they are the `key_halves` of `drop_keys`.
     """
 
     rate: float
@@ -48,7 +48,7 @@ class DropMasks:
         return replace(self, first_sequence=torch.full((), int(self.first_sequence), dtype=torch.int32, device=device))
 
     def to_draw(self, block: int = 0) -> ToDraw:
-        """Return what the three dropout masks of a block are drawn from."""
+        """Return the keys, first sequence and rate from which a block's three dropout masks are drawn."""
         if self.keys is None:
             keys = [stream_key(self.seed, "dropout", self.step, block, site) for site in _SITES]
         else:
@@ -57,7 +57,7 @@ class DropMasks:
 
 
 class ToDraw(NamedTuple):
-    """What one block's dropout masks are drawn from; `keys` are three 64-bit keys, or their halves, int32 [3, 2]."""
+    """What one block's dropout masks are drawn from; `keys` are three 64-bit ints, or their halves: int32 [3, 2]."""
 
     keys: Sequence[int] | Tensor
     first_sequence: int | Tensor
@@ -94,7 +94,7 @@ def drop_keys(seed: int, step: int, num_blocks: int) -> np.ndarray:
 
 
 def key_halves(keys: Tensor) -> Tensor:
-    """Split each 64-bit key into two 32-bit halves, the lower half first: int64 [L, 3] -> int32 [L, 3, 2]."""
+    """Split each 64-bit key, viewed as int64, into 32-bit halves, the lower half first: [L, 3] -> int32 [L, 3, 2]."""
     return keys.view(torch.int32).view(*keys.shape, 2)
 
 

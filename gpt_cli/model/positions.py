@@ -64,7 +64,7 @@ class RotaryPositions(nn.Module):
         return self.table[:, :num_tokens]
 
     def at(self, positions: Tensor) -> Tensor:
-        """Compute cosines and sines of any positions, also beyond the table: [...] -> float32 [2, ..., size]."""
+        """Compute cosines and sines of any positions, even beyond context_length: [...] -> float32 [2, ..., size]."""
         angles = positions[..., None].double() * self.frequencies(positions.device)
         tables = torch.stack([angles.cos(), angles.sin()]).float()
         return torch.cat([tables, tables], dim=-1)

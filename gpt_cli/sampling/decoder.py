@@ -111,7 +111,7 @@ class Decoder:
             row.append(token)
 
     def caches_by_reach(self) -> dict[int, Cache]:
-        """Return reach (how many tokens a token attends to) -> a cache; caches of equal reach have the same slots."""
+        """Return reach -> a cache of that reach; caches of equal reach have the same `base` and `num_slots`."""
         return {layer.cache.reach: layer.cache for layer in self.layers}
 
     def make_room(self) -> None:
@@ -137,14 +137,14 @@ class Decoder:
         return self.positions is not None and max(map(len, self.tokens)) >= self.config.context_length
 
     def recent_ids(self, T: int, rows: Sequence[int] | None = None) -> Tensor:
-        """Return the last n + T ids of `rows` (None: all), padded in front: [R, n + T]; the first n serve n-grams."""
+        """Return the last n + T ids of `rows` (None: all), padded in front: [R, n + T]; n is ngram_embedding, or 0."""
         num_before = 0 if self.ngrams is None else self.config.ngram_embedding or 0
         padding = [len(self.token_embedding) - 1] * (num_before + T)
         rows = range(len(self.tokens)) if rows is None else rows
         return torch.tensor([(padding + self.tokens[row][-len(padding) :])[-len(padding) :] for row in rows])
 
     def embed(self, ids: Tensor, positions: Tensor) -> Tensor:
-        """Embed the last T of `ids` [R, n + T], from `recent_ids`, at `positions` [R, T] -> [R, T, D]."""
+        """Embed the last T ids of each row at `positions` [R, T]: `ids` [R, n + T], from `recent_ids` -> [R, T, D]."""
         num_before = ids.shape[1] - positions.shape[1]
         x = self.token_embedding[ids[:, num_before:]].to(self.plain_dtype)
         if self.ngrams is not None:

@@ -28,9 +28,9 @@ _NEW_SLOTS = 256  # for tokens after a prompt, before there are more
 class DecodeStep:
     """A decoding step that runs the last T tokens of each of R sequences, in cache slots `start` to `end` - 1.
 
-    `rows` selects the R sequences among the B of a cache, and `starts` has the first slot of each after padding. Slot 0
-    has the longest prompt's first token. If T > 1, tokens attend only to slots from `start` on. `rotation`, None or
-    [2, R, 1, T, size], has RoPE's cosines and sines.
+    `rows` selects the R sequences among the B of a cache. `starts` has the first slot that each of the R sequences
+    reads, after padding or outdated tokens. Slot 0 has the longest prompt's first token. If T > 1, the T tokens attend
+    only to each other, not to earlier slots. `rotation`, None or [2, R, 1, T, size], has RoPE's cosines and sines.
     """
 
     rows: slice | Tensor
@@ -43,8 +43,8 @@ class DecodeStep:
     def hidden(self, first: int, start: int, end: int, reach: int, like: Tensor) -> Tensor | None:
         """Return the attention mask, -inf where a query must not attend, else 0: [R, 1, end - start, end - first].
 
-        Queries are in slots `start` to `end` - 1, keys in `first` to `end` - 1; a query sees at most `reach` keys.
-        Returns None if nothing is hidden. Padding attends to itself, since softmax needs at least one key.
+        Queries are in slots `start` to `end` - 1, keys in `first` to `end` - 1; a query sees at most `reach` keys. The
+        mask has dtype and device of `like`, or is None if nothing is hidden. Padding sees itself: softmax needs a key.
         """
         if end - start == 1 and max(self.starts) <= first:
             return None
@@ -56,7 +56,7 @@ class DecodeStep:
         return like.new_zeros(hidden.shape).masked_fill(hidden, -torch.inf)[:, None]
 
     def visible_slots(self, cache: Cache) -> slice | None:
-        """Return the slots to attend to, counted from `cache.base`; None (attend to new tokens) if T > cache.reach."""
+        """Return the slots to attend to, counted from `cache.base`; None if T > cache.reach: use the new keys."""
         num_tokens, end = self.end - self.start, self.end - cache.base
         if num_tokens > cache.reach:
             return None

@@ -31,8 +31,8 @@ def probabilities(logits: Tensor, parameters: SamplingParameters, seen: Tensor |
     """Return token probabilities: logits [B, V], tokens of the text so far (`seen`) as bool [B, V] -> float64 [B, V].
 
     The steps, each applied to the result of the one before: the penalty (divides positive logits of seen tokens,
-    multiplies negative ones; Keskar et al. 2019, section 4.1), the temperature, top_k (of equal tokens, the first
-    stay), top_p (Holtzman et al. 2020, section 3.1), min_p (Nguyen et al. 2024, section 3). At least one token stays;
+    multiplies negative ones; Keskar et al. 2019, section 4.1), the temperature, top_k (in a tie, lower ids stay),
+    top_p (Holtzman et al. 2020, section 3.1), min_p (Nguyen et al. 2024, section 3). At least one token stays;
     rows sum to 1. A temperature of 0, or one so small that the division overflows, gives the likeliest token
     probability 1. A logit of NaN gives probability 0; if all logits of a row are NaN, its tokens are equally likely.
     """

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 def read_prompt(
     prompt: str | None, file: Path | None, header: Header | None, stdin: TextIO | None, may_be_empty: bool = False
 ) -> tuple[str, str]:
-    """Return a prompt and its source, as errors name it: the content of `file`, else `prompt`, else piped `stdin`.
+    """Return a prompt (the content of `file`, else `prompt`, else piped `stdin`), and its name in errors: "stdin".
 
-    The `prompt` "-" means `stdin`, unless that is None, as in calls from Python. A line break at the end of a file
-    or stdin is dropped. Error hints show a prompt that the model of `header` can read. Raises UsageError if there is
-    no prompt, DataError if file or stdin have no text but this line break, unless `may_be_empty`.
+    The `prompt` "-" means `stdin`, unless `stdin` is None, as in calls from Python. A line break at the end of a file
+    or stdin is dropped. Errors suggest a prompt in characters that the model of `header` knows. Raises UsageError if
+    there is no prompt, DataError if file or stdin is unreadable, too long, or empty (unless `may_be_empty`).
     """
     if file is not None:
         return _decoded(_content_of(file), str(file), header, may_be_empty=may_be_empty), "‹prompt_file›"
@@ -64,10 +64,10 @@ def encode_text(tokenizer: Tokenizer, text: str, source: str) -> list[int]:
 def encode_prompt(
     tokenizer: Tokenizer, text: str, context_length: int, num_generated: int = 0, *, source: str, truncate: bool | None
 ) -> list[int]:
-    """Encode a prompt to at most context_length - `num_generated` ids, after the ids with which every text begins.
+    """Encode a prompt to at most context_length - `num_generated` ids, among them `tokenizer.starts_with` in front.
 
-    If the tokenizer has no such ids, an empty prompt gives end-of-text. `truncate` drops the first ids of a prompt that
-    is too long; it is None if the command has no such flag. Raises UsageError if there is no room for a prompt,
+    If there are no ids, the result is end-of-text. `truncate` drops the first ids, even `starts_with`, if the ids do
+    not fit; None means that the command has no such flag. Raises UsageError if there is no room for a prompt,
     DataError if the ids do not fit and `truncate` is not true, and the errors of `encode_text`.
     """
     ids = tokenizer.begin(encode_text(tokenizer, text, source))

@@ -24,7 +24,7 @@ _TOLERANCE = {torch.bfloat16: 0.1, torch.float32: 1e-3, torch.float64: 1e-9}
 class RecordedStep(DecodeStep):
     """A decoding step of one token for each row that a graph can replay: the slot number is a tensor, not an int.
 
-    The token attends to all slots in memory; the attention mask hides those after it, and those too far before it.
+    Scores are computed for all slots in memory, so shapes stay equal; the attention mask hides later and too old slots.
     """
 
     slot: Tensor  # int64 [1]
@@ -39,7 +39,7 @@ class RecordedStep(DecodeStep):
         return like.new_zeros(hidden.shape).masked_fill(hidden, -torch.inf)[:, None, None]
 
     def visible_slots(self, cache: Cache) -> slice:
-        """Return all slots in memory; the mask hides those to which the token may not attend."""
+        """Return all slots in memory; the mask hides the slots to which the token may not attend."""
         return slice(None)
 
     def write(self, cache: Cache, slots: Tensor, new: Tensor) -> None:
@@ -51,8 +51,8 @@ class RecordedDraws:
     """Sampler that draws tokens on the GPU: a CUDA graph runs the model on the last tokens and draws the next ones.
 
     The CPU launches each step before it reads the tokens of the previous step, so the GPU never waits. A step with a
-    full sequence (`Decoder.is_full`) runs without the graph; if a cache grows, the graph is recorded again. A graph
-    is used once it gives the numbers of a later step than its own, in less time; otherwise no step uses one any more.
+    full sequence (`Decoder.is_full`) runs without the graph; if a cache grows, the graph is recorded again. Every new
+    graph is tested on the next step: if it gives other numbers or is slower, no later step uses a graph.
     """
 
     @torch.inference_mode()
@@ -82,9 +82,9 @@ class RecordedDraws:
 
     @torch.inference_mode()
     def trial(self, tokens: Sequence[int]) -> tuple[Tensor, float] | None:
-        """Record the step after `tokens`, each row's last; return the `draw_next` result and seconds of a replay.
+        """Record the step after `tokens`, the last of each row; return the `draw_next` result and seconds of a replay.
 
-        Returns None if a replay gives other numbers than the step. Raises torch's RuntimeError if recording fails.
+        Returns None if the step gives other numbers without the graph. Raises torch's RuntimeError if recording fails.
         """
         self._decoder.make_room()
         self._send(self._decoder.end)
@@ -109,7 +109,7 @@ class RecordedDraws:
 
     @torch.inference_mode()
     def next(self) -> list[Draw]:
-        """Launch the next step; return the draws of the last step; raise CheckpointError if logits are not finite."""
+        """Launch a step; return the draws of the step before; raise CheckpointError if logits are not finite."""
         launched = self._pending
         if self._decoder.is_full:
             drawn = self._read(*launched)

@@ -170,16 +170,16 @@ class Sampler:
         return [self.ask(one.turns, request.max_new_tokens, target.source) for one in target.conversations]
 
     def tell(self, seed: int | None) -> None:
-        """Notify the user of checkpoint and seed (unless `seed` is None), and if the model has learned no answers."""
+        """Notify the user of checkpoint and seed (unless `seed` is None), and of a model not trained on answers."""
         if seed is not None:
             self._host.notice(f"{self.loaded.path}, step {self.loaded.step:,}, ‹seed={seed}›")
         if self.loaded.config.data.loss is None and self._template.end is None:
             self._host.notice("this model has learned no answers, so it continues the question like any other text")
 
     def ask(self, turns: Sequence[Turn], num_new_tokens: int, source: str) -> Prompt:
-        """Encode a conversation so that the model answers; notify the user if its first messages do not fit.
+        """Encode a conversation so that the model answers; notify the user of first messages left out to make it fit.
 
-        Raises DataError, naming `source`, for a message that does not fit, or a character that the model lacks.
+        Raises DataError, naming `source`, if the last question does not fit, or for a character that the model lacks.
         """
         tokenizer, length = self.loaded.tokenizer, self._decoder.config.context_length
         with blaming(source):
@@ -214,7 +214,7 @@ class Sampler:
         show: Notify = ignored,
         count: Callable[[int], object] = lambda _: None,
     ) -> list[Sample]:
-        """Draw the samples of all prompts in one batch; each step calls `show` with new text, and `count(1)`.
+        """Draw the samples of all prompts in one batch; a step calls `show` with each row's new text, and `count(1)`.
 
         Raises EnvironmentFailure if memory is short, CheckpointError if the weights give logits that are not finite.
         """

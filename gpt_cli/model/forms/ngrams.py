@@ -32,7 +32,7 @@ class NgramEmbedding(nn.Module):
     def forward(self, x: Tensor, ids: Tensor, num_before: int = 0, positions: Tensor | None = None) -> Tensor:
         """Add n-gram embeddings to x [B, T, D], then apply layer norm; `ids` [B, num_before + T] end with x's tokens.
 
-        N-grams do not extend beyond the first token of a text, where `positions` is 0 (None: the first id).
+        A text begins where `positions` is 0 (None: at the first id); no n-gram contains ids from before its text.
         """
         for table, rows in zip(self.tables, self.rows(ids, positions), strict=True):
             x = x + table(rows[:, num_before:])

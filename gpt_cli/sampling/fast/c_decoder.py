@@ -20,7 +20,7 @@ _ACTIVATIONS = {"gelu": 0, "gelu_tanh": 1, "relu": 2, "relu2": 3, "swiglu": 4, "
 
 
 def can_compile(model: GPT) -> bool:
-    """Return whether C code can decode a model: on a CPU, with a C compiler, float32 norms, known forms, no latents."""
+    """Return whether C code can decode a model: on a CPU, with a C compiler, float32 norms, and no latent attention."""
     forms = {type(block.attention) for block in model.blocks}
     return (
         forms <= {MultiHeadAttention, GroupedQueryAttention}

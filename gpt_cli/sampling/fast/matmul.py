@@ -121,7 +121,7 @@ FORMS: Mapping[Form, Callable[[Tensor, Tensor | None], Product]] = MappingProxyT
 
 
 def copied(weight: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Copy a weight to `dtype` (None: the weight's dtype); return a 16-bit weight of that dtype itself, uncopied."""
+    """Return a weight in `dtype` (None: the weight's dtype): a copy, unless the weight has this dtype and 16 bits."""
     return weight.detach().to(weight.dtype if dtype is None else dtype, copy=weight.dtype.itemsize > 2)
 
 
