@@ -111,7 +111,7 @@ class Decoder:
             row.append(token)
 
     def caches_by_reach(self) -> dict[int, Cache]:
-        """Return reach -> a cache of that reach; caches of equal reach have the same `base` and `num_slots`."""
+        """Return reach (tokens that a token sees) -> a cache; all caches of a reach have the same slots in memory."""
         return {layer.cache.reach: layer.cache for layer in self.layers}
 
     def make_room(self) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def read_prompt(
     prompt: str | None, file: Path | None, header: Header | None, stdin: TextIO | None, may_be_empty: bool = False
 ) -> tuple[str, str]:
-    """Return a prompt (the content of `file`, else `prompt`, else piped `stdin`), and its name in errors: "stdin".
+    """Return a prompt (the content of `file`, else `prompt`, else piped `stdin`), and its source's name in errors.
 
     The `prompt` "-" means `stdin`, unless `stdin` is None, as in calls from Python. A line break at the end of a file
     or stdin is dropped. Errors suggest a prompt in characters that the model of `header` knows. Raises UsageError if
