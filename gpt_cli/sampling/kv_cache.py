@@ -73,8 +73,8 @@ class DecodeStep:
 class Cache(ABC):
     """The attention of one layer in decoding: copies of its weights, and a cache slot for each token of B sequences.
 
-    A token attends to `reach` tokens, itself included. Slots have numbers from 0, the longest prompt's first token, and
-    the first in memory is number `base`. Memory grows to 2 `reach` slots; then `reach` old ones are dropped at once.
+    A token attends to at most `reach` tokens, itself included. Slot 0 has the longest prompt's first token, and `base`
+    is the number of the first slot in memory. Memory grows to 2 `reach` slots, of which `reach` old ones then go.
     """
 
     num_groups: int  # of heads that look at the same keys
