@@ -19,8 +19,8 @@ class GptError(Exception):
     """An error that a user can correct, printed as `error: where: sentence`, with a line `hint: ...` if it has a hint.
 
     `where` is the flag, the key, the file and line, or the object that the sentence is about; the sentence says what is
-    wrong and what would be right. A raised error may have `others`, so that the user sees all problems at once. A hint
-    that only some of the errors have is printed as `hint: about: ...`; by default, `about` is `where`.
+    wrong and what would be right. A raised error may have `others`, so that the user sees all problems at once. Where
+    only some of these errors have a hint, its line begins with their `about`, by default `where`: `hint: FILE: ...`.
     """
 
     exit_code = EXIT_CODE_BUG

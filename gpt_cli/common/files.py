@@ -138,7 +138,7 @@ def remove_directory(directory: Path) -> None:
 
 
 def temporaries(directory: Path, names: re.Pattern[str]) -> list[Path]:
-    """Return temporary files, left over or still being written, of targets in `directory` whose names match `names`."""
+    """Return the temporary files in `directory`, left over or in use, of files whose final names match `names`."""
     matches = ((_TEMPORARY.fullmatch(path.name), path) for path in directory.iterdir()) if directory.is_dir() else ()
     return [path for match, path in matches if match and names.fullmatch(match["name"])]
 

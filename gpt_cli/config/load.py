@@ -221,7 +221,7 @@ def _meant(setting: str) -> str | None:
 
 
 def is_plain(text: str) -> bool:
-    """Return whether `--set` reads a value as plain text, not as YAML flow text: a list such as [a, b], or null."""
+    """Return whether `--set` reads a value as it is; it reads null, and lists such as [a, b], as YAML."""
     return not text.startswith("[") and text not in NULLS
 
 

@@ -101,7 +101,7 @@ def decoded(blocks: Iterable[bytes], where: str, unnamed: str = "name a text fil
 
     The first block shows the format, so it must have 8,192 bytes, unless the document is shorter. Raises DataError at
     `where` (a path or stdin) that names a format other than text, an encoding, or the first byte that is not UTF-8.
-    The hint is `unnamed` in place of advice to rename the file, if `where` already has that ending or is stdin.
+    A hint that would only rename the file is `unnamed` instead, if the name is right already or `where` is stdin.
     """
     sample, before, rest, num_bytes, num_lines, starts = b"", b"", b"", 0, 0, True
     for number, block in enumerate(chain(blocks, [None])):

@@ -108,8 +108,8 @@ def sweep(
 ) -> Planned | Swept:
     """Train the points (runs) that have not ended; `show` and return a comparison of all points; write a report page.
 
-    `target` is the result of `request.find`. In the context `hearing(f)`, a signal calls `f`, which sends it to all
-    trainings. The command lines of trainings end with `flags`; None silences trainings. A dry run returns a Planned.
+    `target` is the result of `request.find`. Within `with hearing(f)`, a signal such as Ctrl-C calls `f`, which
+    sends it to all trainings. The command lines of trainings end with `flags`; None silences trainings. A dry run returns a Planned.
     """
     plan, directory, points = target
     if request.dry_run:

@@ -95,7 +95,7 @@ class CompareView(View):
             yield f"passages where the predictions part most, and what they cost each model ({unit})"
 
     def csv_rows(self, finding: Finding) -> list[Row]:
-        """Return a row for each number of the comparison, except the numbers of passages."""
+        """Return a row for each number of the comparison; the numbers in its list of passages are left out."""
         empty = {"run": None, "layer": None, "head": None, "part": None}
         lists, places = finding.lists, []
         for one in lists["runs"]:

@@ -64,7 +64,10 @@ class Passages:
         self._roots = [written_root(model, layer, heads) for layer in layers]
 
     def add(self, row: int, stages: Stages, starts: np.ndarray) -> None:
-        """Search windows that begin at tokens `starts` [B]; `stages` are their attention in layer `layers[row]`."""
+        """Search windows for the strongest passages of layer `layers[row]`, whose attention on them is in `stages`.
+
+        `starts` [B] has the number of each window's first token in the text.
+        """
         # the norm of P h, which a head adds: that of R h is the same, and no vector of D numbers is made for each head
         sizes = torch.einsum("hjk,bhtk->bhtj", self._roots[row], stages.heads).norm(dim=-1)  # [B, heads, T]
         require_finite(sizes, "outputs of heads", self._where)
