@@ -69,7 +69,7 @@ class Remarks:
         self.leave_out("record", error.where)
 
     def lines(self) -> tuple[str, ...]:
-        """Return the lines to print: each noted sentence, then a line for each reason to leave parts of the text out."""
+        """Return the lines to print: each noted sentence, then one for each reason to leave parts of the text out."""
         lines = list[str]()
         for sentence, (name, path) in self._notes.items():
             is_plain = path and path.suffix.lower() not in _PACKED

@@ -126,7 +126,7 @@ def copied(weight: Tensor, dtype: torch.dtype | None = None) -> Tensor:
 
 
 class Products:
-    """Factory of functions that multiply by fixed weights in `dtype`, or, with `int8`, in bfloat16 by stored int8 weights.
+    """Factory of functions that multiply by fixed weights in `dtype`, or, with `int8`, in bfloat16 by int8 weights.
 
     Inputs have about `num_rows` rows. With `compiled`, C code multiplies: inputs are float32, weights may be bfloat16.
     """

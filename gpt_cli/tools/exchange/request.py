@@ -239,7 +239,7 @@ def require_directory(out: Path, form: str, overwrite: bool = False) -> None:
 def require_file(out: Path, form: str) -> None:
     """Raise UsageError if `out` lacks the ending of the format `form`, is a directory, or is a file to preserve.
 
-    It preserves any file of a run, and what `gpt export` did not write: a checkpoint, or for gguf a Modelfile beside it.
+    It preserves files of a run, and what `gpt export` did not write: a checkpoint, or for gguf a Modelfile beside it.
     """
     if out.suffix != f".{form}":
         raise UsageError("‹out›", f"{shown(out.name)} does not end in .{form}, as ‹format={form}› writes")

@@ -109,7 +109,7 @@ def sweep(
     """Train the points (runs) that have not ended; `show` and return a comparison of all points; write a report page.
 
     `target` is the result of `request.find`. Within `with hearing(f)`, a signal such as Ctrl-C calls `f`, which
-    sends it to all trainings. The command lines of trainings end with `flags`; None silences trainings. A dry run returns a Planned.
+    sends it to all trainings, whose command lines end with `flags` (None silences them). A dry run returns a Planned.
     """
     plan, directory, points = target
     if request.dry_run:
