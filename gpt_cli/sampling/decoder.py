@@ -34,7 +34,7 @@ def cache_bytes(config: ModelConfig, num_tokens: int, size: int) -> int:
 
 
 class Decoder:
-    """Decoder of a batch of sequences, with key-value caches. It copies the model's weights, or shares those of 16 bits.
+    """Decoder of a batch of sequences with key-value caches. It copies the model's weights, or shares those of 16 bits.
 
     Products with weights are computed in `dtype`, or, with `int8`, in bfloat16 with weights rounded to 8-bit integers.
     All else is computed in the dtype of the model's norms. `num_rows`, the expected number of sequences, decides which
