@@ -107,7 +107,9 @@ def make_durable(*paths: Path) -> None:
 def remove(path: Path) -> None:
     """Remove a file if it exists. Raises EnvironmentFailure."""
     try:
-        path.unlink(missing_ok=True)
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
     except OSError as error:
         raise EnvironmentFailure(f"removing {shown(path)}", _refused(path, error)) from error
 
@@ -122,8 +124,9 @@ def move(path: Path, target: Path) -> None:
 def remove_if_empty(directory: Path) -> str | None:
     """Remove a directory if it is empty; return None if the directory is gone, else the reason why it stays."""
     try:
-        with contextlib.suppress(FileNotFoundError):
-            os.rmdir(directory)
+        os.rmdir(directory)
+    except FileNotFoundError:
+        return None
     except OSError as error:
         return reason(error)
     return None
