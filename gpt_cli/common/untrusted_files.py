@@ -105,7 +105,7 @@ def is_damaged_utf8(sample: bytes) -> bool:
 
 
 def is_binary(sample: bytes) -> bool:
-    """Return whether bytes that are not UTF-16 contain NULs, and are binary: half are NULs, or 2 % other controls."""
+    """Return whether bytes contain NULs, are not UTF-16, and are no text: half NULs, or over 2 % other controls."""
     is_text = len(sample.translate(None, _NO_TEXT)) >= 0.98 * len(sample) and sample.count(0) < len(sample) / 2
     return b"\0" in sample and not is_text and utf16_of(sample) is None
 

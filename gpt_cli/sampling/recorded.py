@@ -94,7 +94,7 @@ class RecordedDraws:
             raise error
         self._numbers.copy_(before[0])
         self._seen.copy_(before[1])
-        agrees, seconds, _ = self._try()
+        agrees, seconds, _ = self._compare()
         return (self._drawn.cpu(), seconds) if agrees else None
 
     @torch.inference_mode()
@@ -150,7 +150,7 @@ class RecordedDraws:
         """Compute one step, and decide whether later steps use the graph."""
         failure, agrees, seconds, plain_seconds = None, False, 0.0, 0.0
         try:
-            agrees, seconds, plain_seconds = self._try()
+            agrees, seconds, plain_seconds = self._compare()
         except RuntimeError as error:  # if memory is too small for a second copy of the caches
             failure = recording_failure(error)
         if failure is not None:  # only now, as the error holds that copy
@@ -161,7 +161,7 @@ class RecordedDraws:
         else:
             self._is_proven = True
 
-    def _try(self) -> tuple[bool, float, float]:
+    def _compare(self) -> tuple[bool, float, float]:
         """Compute one step by two replays, then without; return whether both agree, and the seconds of both.
 
         If torch raises an error, the numbers, seen tokens and caches are as before.
@@ -215,7 +215,8 @@ class RecordedDraws:
 
     def _record(self) -> RuntimeError | None:
         """Compute one step, then record the same work as a graph for later steps; return the error if that fails."""
-        self._graph, self._is_proven = None, False  # which frees memory that the new one may take
+        self._is_proven = False
+        self._graph = None  # frees memory that the new one may take
         with beside(self._device):
             self._compute()
             try:

@@ -85,10 +85,10 @@ def _choose(
 
     Without `possible`, no trial runs. `form` (triton or compiled) is the function's name in the record and in warnings.
     """
-    progress, graphs = state.progress, supports(state.device, "graphs")
+    progress = state.progress
     begins = not progress.step and state.config.train.graph != "off"  # a trial times what a graph would replay
     used, chosen = bool(progress.step) and part in progress.environment, None
-    if possible and (begins or used) and state.ranks.size == 1 and graphs:
+    if possible and (begins or used) and state.ranks.size == 1 and supports(state.device, "graphs"):
         with contextlib.suppress(Exception):  # whatever Triton, the compiler or the driver raise
             candidate, agrees, plain_seconds, seconds = trial()
             if agrees and (used or plain_seconds >= _FASTER * seconds):

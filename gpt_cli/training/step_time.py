@@ -55,15 +55,15 @@ def _seconds_if_soon_over(state: TrainingState, warn: Notify) -> float | None:
             raise
         return None
     messages: list[str] = []
-    if _is_over(state, seconds, within=_MOST_BY_GRAPH * COMPILE_FROM_SECONDS):
+    if _ends_within(state, seconds, _MOST_BY_GRAPH * COMPILE_FROM_SECONDS):
         seconds = record_step(state, messages.append) or seconds
-        if not _is_over(state, seconds, within=_KERNELS_FROM_SECONDS):
+        if not _ends_within(state, seconds, _KERNELS_FROM_SECONDS):
             messages.clear()
             state.whole_step = None  # whose graph takes memory
             choose_kernels(state, messages.append)
             seconds = _choose_sharing(state)
             seconds = record_step(state, messages.append) or seconds
-        if _is_over(state, seconds, within=COMPILE_FROM_SECONDS):
+        if _ends_within(state, seconds, COMPILE_FROM_SECONDS):
             for message in messages:
                 warn(message)
             return seconds
@@ -78,7 +78,7 @@ def _time_step(state: TrainingState, warn: Notify, *, must_compile: bool) -> flo
             # torch's compiler would have float32 computed with fewer bits
             warnings.filterwarnings("ignore", "TensorFloat32")
             may_be_short = not (state.progress.step or state.config.train.compile == "on" or state.reads_at_once)
-            if not (may_be_short and _is_over(state, time_step(state), within=_KERNELS_FROM_SECONDS)):
+            if not (may_be_short and _ends_within(state, time_step(state), _KERNELS_FROM_SECONDS)):
                 choose_kernels(state, warn)  # before blocks are compiled
             return _choose_sharing(state)
     except Exception as error:
@@ -93,11 +93,11 @@ def _time_step(state: TrainingState, warn: Notify, *, must_compile: bool) -> flo
     return _choose_sharing(state)
 
 
-def _is_over(state: TrainingState, step_seconds: float, *, within: float) -> bool:
-    """Return whether the training takes less than `within` seconds by its limits of steps and time."""
-    steps, seconds = state.config.train.max_steps, state.config.train.max_time
-    (of_all,) = state.ranks.broadcast(min(seconds or math.inf, (steps or math.inf) * step_seconds))
-    return of_all < within
+def _ends_within(state: TrainingState, step_seconds: float, seconds: float) -> bool:
+    """Return whether the training takes less than `seconds` by its limits of steps and time."""
+    steps, time = state.config.train.max_steps, state.config.train.max_time
+    (of_all,) = state.ranks.broadcast(min(time or math.inf, (steps or math.inf) * step_seconds))
+    return of_all < seconds
 
 
 def _choose_sharing(state: TrainingState) -> float:
@@ -119,7 +119,7 @@ def _choose_sharing(state: TrainingState) -> float:
 
 
 def _measured(state: TrainingState) -> tuple[float, bool, Tensor]:
-    """Return the seconds of a step, whether a graph replayed it, and numbers that show other losses or gradients."""
+    """Return the seconds of a step, whether a graph replayed it, and numbers that differ if losses or gradients do."""
     seconds = record_step(state, ignored)
     try:
         losses = compute_gradient(state, send(state, state.progress.step))

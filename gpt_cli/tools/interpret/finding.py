@@ -198,12 +198,12 @@ class View(ABC):
 
     def origin(self, finding: Finding) -> Origin:
         """Return the caption of the picture: run or checkpoint, step, and text or prompt."""
-        about, read = finding.about, self.read(finding)
+        about, read = finding.about, self.source_of(finding)
         if finding.stacked:
             return Origin(about["run"], finding.stacked[-1].about["step"], read)
         return Origin(about["checkpoint"], about["step"], read)
 
-    def read(self, finding: Finding) -> str:
+    def source_of(self, finding: Finding) -> str:
         """Return what the model read, as pictures and legends name it: a prompt, or the sources of a text."""
         return ", ".join(source_names(finding.about.get("text", finding.about.get("prompt"))))
 

@@ -85,7 +85,7 @@ class CompareView(View):
 
     def legend(self, finding: Finding) -> Iterator[str]:
         """Yield lines that name the text that both models read, and explain the columns."""
-        yield f"both models read {visible(self.read(finding))}; ±: standard error"
+        yield f"both models read {visible(self.source_of(finding))}; ±: standard error"
         if heads := finding.lists["heads"]:
             yield "attention: total variation distance of its rows (0 to 1); writes, weights: ||b - a|| / ||a||"
             if len(heads) > MAX_HEADS:
@@ -136,7 +136,7 @@ class CompareView(View):
         """Return the caption of the picture: both runs with their steps, and the text."""
         first, second = finding.lists["runs"]
         of_first = say(f"{first['run']}, step {first['step']:,}")
-        return Origin(f"{of_first}; {second['run']}", second["step"], self.read(finding))
+        return Origin(f"{of_first}; {second['run']}", second["step"], self.source_of(finding))
 
 
 COMPARE = CompareView()

@@ -189,7 +189,7 @@ class HeadsView(View):
                 yield "computed from checkpoints; the loss is that of this prompt"
             yield from steps_shown(finding, "checkpoint" if self.losses is None else "snapshot")
             return
-        source = "the prompt" if self.of_prompt else self.read(finding)
+        source = "the prompt" if self.of_prompt else self.source_of(finding)
         run = run_name(Path(about["checkpoint"]))
         yield f"{run}, step {about['step']:,}: {counted(about['tokens'], 'token')} of {source}"
         yield "entr: entropy (nats), dist: mean distance (tokens). Shares of the attention:"

@@ -82,7 +82,7 @@ class LensView(View):
     def legend(self, finding: Finding) -> Iterator[str]:
         """Yield lines that name the text that the model read, and explain the columns."""
         about, of_prompt, tuned = finding.about, "position" in finding.coords, finding.about.get("tuned")
-        source = "the prompt" if of_prompt else self.read(finding)
+        source = "the prompt" if of_prompt else self.source_of(finding)
         if finding.stacked:
             means = "loss of the true next token after each layer, and divergence from the last layer of the same step"
             yield f"{about['run']}, by step: {counted(about['tokens'], 'token')} of {source}"

@@ -138,7 +138,7 @@ class PatchView(View):
                 best = of_heads.at(place=farthest(of_heads, _HEADS))
                 yield heat_map(best, "output of the strongest heads", columns, shares.ends)
 
-    def read(self, finding: Finding) -> str:
+    def source_of(self, finding: Finding) -> str:
         """Return both prompts, or the file of pairs."""
         about = finding.about
         return about["pairs"]["file"] if "pairs" in about else f"{about['clean']} / {about['corrupt']}"
