@@ -1,7 +1,8 @@
 """Everything that docs/notes would report on a GPU, in one command and seven minutes: `make bench-cuda`.
 
-Each part has a process and a time limit of its own. What a part has found is in the file `--out` at once, so the same
-command goes on after a stop, and a part that fails leaves the others alone. On a CPU the scale is that of a test.
+Each part has a process and a time limit of its own; those that measure no time run at once. What a part
+has found is in the file `--out` at once, so the same command goes on after a stop, and a part that fails leaves the
+others alone. On a CPU the scale is that of a test.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -64,18 +66,26 @@ def _all_parts(asked: argparse.Namespace, device: torch.device) -> int:
     with EARLIER.open(encoding="utf-8", newline="") as file:
         earlier = {(row["part"], row["what"]): row["figure"] for row in csv.DictReader(file)}
     started = time.perf_counter()
-    for name in asked.only or PARTS:
+
+    def measure(name: str) -> None:
         if name not in found or found[name]["error"]:
             left = asked.budget - (time.perf_counter() - started)
             found[name] = _run(name, asked, min(left, PARTS[name].seconds))
-            write_durably(asked.out, [json.dumps({"machine": machine, "parts": found}, indent=1).encode()])
-        figures = [Figure(**figure) for figure in found[name]["figures"]]
-        title = f"{name}: {PARTS[name].what}; took {duration(found[name]['seconds'])}"
-        rows = [(figure.what, figure.shown(), earlier.get((name, figure.what), "")) for figure in figures]
-        show(title, ("what", "figure", "first H100"), rows)
-        if found[name]["error"]:
-            print(f"{name} failed: {found[name]['error']}\n", flush=True)
-    failed = [name for name in asked.only or PARTS if found[name]["error"]]
+
+    names = asked.only or list(PARTS)
+    together = [name for name in names if not PARTS[name].by_time]
+    for group in dict.fromkeys((name,) if PARTS[name].by_time else tuple(together) for name in names):
+        with ThreadPoolExecutor(len(group)) as several:
+            list(several.map(measure, group))
+        write_durably(asked.out, [json.dumps({"machine": machine, "parts": found}, indent=1).encode()])
+        for name in group:
+            figures = [Figure(**figure) for figure in found[name]["figures"]]
+            title = f"{name}: {PARTS[name].what}; took {duration(found[name]['seconds'])}"
+            rows = [(figure.what, figure.shown(), earlier.get((name, figure.what), "")) for figure in figures]
+            show(title, ("what", "figure", "first H100"), rows)
+            if found[name]["error"]:
+                print(f"{name} failed: {found[name]['error']}\n", flush=True)
+    failed = [name for name in names if found[name]["error"]]
     print(f"failed: {', '.join(failed)}; the same command tries them again" if failed else "all parts are done")
     return 1 if failed else 0
 

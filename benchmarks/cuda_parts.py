@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -25,15 +26,16 @@ from torch import Tensor, nn
 from benchmarks.cuda_commands import differences, prepare
 from benchmarks.shakespeare import PlainGPT, plain_optimizer
 from gpt_cli.common.host import NOBODY, ignored
-from gpt_cli.common.machine.devices import autocast, choose_dtype, num_accelerators, synchronize
+from gpt_cli.common.machine.devices import autocast, choose_dtype, num_accelerators, product_dtype, synchronize
 from gpt_cli.config import Config
 from gpt_cli.config.load import read_config
+from gpt_cli.model import GPT
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import CpuDraws, SamplingParameters, Uniforms
 from gpt_cli.text.load import read_corpus
 from gpt_cli.tools.bench import bench
-from gpt_cli.tools.bench.baselines import PROMPT, costs, endless_state, sampling_variants
+from gpt_cli.tools.bench.baselines import NUM_SAMPLES, PROMPT, costs, endless_state, sample_once, vocab_size_of
 from gpt_cli.training.cuda_graphs import record_step
 from gpt_cli.training.kernel_trials import choose_kernels, compare_with_plain
 from gpt_cli.training.step import read_outcomes, take_step, time_step
@@ -187,22 +189,20 @@ def memory(scale: Scale) -> Iterator[Figure]:
 
 def decoding(scale: Scale) -> Iterator[Figure]:
     """The default model with random weights, after a prompt of 8 tokens."""
-    num_tokens = 12 if scale.small else 400
-    variants = sampling_variants(scale.config("small"), scale.device, num_tokens)
-    ours = [each for each in variants if each.name.startswith("gpt sample") and each.dtype != "int8"]
-    names = [f"{each.name}, {each.dtype}" for each in ours]
-    runs = [each.run for each in ours] + [partial(_draw_anew, *cast("partial[None]", each.run).args) for each in ours]
-    seconds = bench.time_in_turns(runs, 1 if scale.small else 3, lambda _: None)
-    for name, each, median in zip(
-        [*names, *(f"{name}, each token anew" for name in names)], ours * 2, seconds, strict=True
-    ):
-        yield Figure(name, each.num_tokens / median, "tokens/s")
-
-    decoder, num_tokens, num_samples = cast("partial[None]", ours[-1].run).args
-    steps = generate(decoder, [PROMPT], SamplingParameters(), max_new_tokens=num_tokens, num_samples=num_samples)
-    recorded = [[draw.token if draw else None for draw in step] for step in steps]
-    equal = recorded == _draw_anew(decoder, num_tokens, num_samples)
-    yield Figure(f"  tokens of both, {names[-1]}", "equal" if equal else "differ")
+    num_tokens, config, generator = 12 if scale.small else 400, scale.config("small"), torch.Generator().manual_seed(0)
+    model = GPT(config.model, vocab_size_of(config), generator).to(scale.device).eval()
+    for num_rows, dtype in product((1, NUM_SAMPLES), dict.fromkeys(("float32", config.train.dtype))):
+        decoder = Decoder(model, product_dtype(dtype), num_rows=num_rows)
+        what = f"gpt sample{'' if num_rows == 1 else f', {num_rows} at once'}, {dtype}"
+        for times, more in ((1, ""), (3, f", {3 * num_tokens:,} tokens")):
+            run = partial(sample_once, decoder, times * num_tokens, num_rows)
+            yield Figure(what + more, times * num_tokens * num_rows / _seconds(scale, run, 1), "tokens/s")
+        run = partial(_draw_anew, decoder, num_tokens // 4, num_rows)
+        yield Figure("  each token anew", num_tokens // 4 * num_rows / _seconds(scale, run, 1), "tokens/s")
+        steps = generate(decoder, [PROMPT], SamplingParameters(), max_new_tokens=num_tokens, num_samples=num_rows)
+        recorded = [[draw.token if draw else None for draw in step] for step in steps]
+        equal = recorded == _draw_anew(decoder, num_tokens, num_rows)
+        yield Figure("  tokens of both", "equal" if equal else "differ")
 
 
 def _draw_anew(decoder: Decoder, num_tokens: int, num_samples: int) -> list[list[int]]:
@@ -371,11 +371,12 @@ class NanoTrainer:
 
 @dataclass(frozen=True)
 class Part:
-    """A part: what it measures, the most seconds that it may take, and how."""
+    """A part: what it measures, the most seconds that it may take, how, and whether by time, with the device alone."""
 
     what: str
     seconds: float
     measure: Callable[[Scale], Iterator[Figure]]
+    by_time: bool = True
 
 
 PARTS = {
@@ -385,9 +386,9 @@ PARTS = {
     "choice": Part("gpt chooses the settings", 100, choice),
     "training": Part("training the default model", 150, training),
     "attention": Part("attention with dropout", 70, attention),
-    "decoding": Part("sampling from the default model", 60, decoding),
-    "runs": Part("the same training in several ways", 80, runs),
-    "check": Part("the device beside the CPU", 90, check),
-    "commands": Part("commands on the device and on the CPU", 90, commands),
+    "decoding": Part("sampling from the default model", 70, decoding),
+    "runs": Part("the same training in several ways", 110, runs, by_time=False),
+    "check": Part("the device beside the CPU", 110, check, by_time=False),
+    "commands": Part("commands on the device and on the CPU", 110, commands, by_time=False),
     "nanogpt": Part(f"a plain trainer with nanoGPT's settings, to {TARGET}", 200, nanogpt),
 }

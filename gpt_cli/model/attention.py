@@ -310,7 +310,8 @@ class MultiHeadAttention(SelfAttention):
         chosen = range(self.num_heads) if heads is None else heads
         weights = self.shared_weights or self.projection_weights(chosen)
         projections = F.linear(x, *weights)  # [B, T, 3 x heads x K]
-        queries, keys, values = projections.unflatten(2, (3, len(chosen), -1)).permute(2, 0, 3, 1, 4)
+        parts = projections.chunk(3, dim=2)  # whose gradients are concatenated by one operation
+        queries, keys, values = (part.unflatten(2, (len(chosen), -1)).transpose(1, 2) for part in parts)
         return *self.norm_and_rotate(queries, keys, rotation), values
 
     def projection_weights(self, heads: Sequence[int]) -> tuple[Tensor, Tensor | None]:

@@ -20,12 +20,11 @@ from gpt_cli.model.dropout import ToDraw
 _FIRST, _SECOND = (tl.constexpr(multiplier) for multiplier in MULTIPLIERS)
 
 _PRECISION = tl.constexpr("ieee" if torch.version.hip else "tf32x3")  # of float32; AMD's compiler has no tf32x3
-_JIT_OPTIONS: Any = {"do_not_specialize": ["least"], "do_not_specialize_on_alignment": ["keys"]}
+_JIT_OPTIONS: Any = {"do_not_specialize": ["bound"], "do_not_specialize_on_alignment": ["keys"]}
 
 
 @triton.jit
-def _mix(words, half):
-    words += half
+def _mix(words):
     words ^= words >> 16
     words *= tl.full((), _FIRST, tl.uint32)
     words ^= words >> 15
@@ -34,15 +33,17 @@ def _mix(words, half):
 
 
 @triton.jit
-def _kept(keys, first, least, head, rows, columns, H, T):
-    """Draw a part of a head's dropout mask, for rows (queries) [BQ] and columns (keys) [BK]: bool [BQ, BK]."""
-    lanes = ((head % H) * T + rows[:, None]) * T + columns[None, :]
-    words = (tl.load(first) + head // H) * ((H * T * T + 1) // 2) + (lanes >> 1)
-    words = words.to(tl.uint32)
-    words = _mix(words, tl.load(keys).to(tl.uint32))
-    words = _mix(words, tl.load(keys + 1).to(tl.uint32))
-    numbers = (words >> (16 * (lanes & 1)).to(tl.uint32)) & 0xFFFF
-    return (numbers ^ 0x8000) >= least
+def _kept(keys, first, bound, head, rows, start, H, T, N: tl.constexpr):
+    """Draw a part of a head's dropout mask, for rows (queries) [BQ] and N columns (keys) from `start`: bool [BQ, N].
+
+    A word gives the lanes of two neighbouring columns; the even one is its lower half.
+    """
+    base = (tl.load(first) + head // H) * (H * T * (T // 2)) + ((head % H) * T + rows) * (T // 2)
+    base = (base + tl.load(keys)).to(tl.uint32)
+    words = _mix(base[:, None] + (start // 2 + tl.arange(0, N // 2)).to(tl.uint32)[None, :])
+    words = _mix(words + tl.load(keys + 1).to(tl.uint32))
+    low, high = (words << 16).to(tl.int32, bitcast=True), words.to(tl.int32, bitcast=True)
+    return tl.interleave(low, high) >= bound
 
 
 @triton.jit
@@ -51,116 +52,170 @@ def _dot(a, b):
 
 
 @triton.jit
-def _tile(source, head, rows, T, D: tl.constexpr, PAD: tl.constexpr):
-    """Load the given rows of one head, [rows, PAD], with zeros beyond the T tokens and the head size D."""
+def _of_head(tensor, head, H, of_sequence, of_head):
+    """Return a pointer to the first number of a head, from the distances between two sequences and two heads."""
+    return tensor + (head // H).to(tl.int64) * of_sequence + (head % H) * of_head
+
+
+@triton.jit
+def _tile(source, rows, of_row, T, D: tl.constexpr, PAD: tl.constexpr):
+    """Load rows of a head, [rows, PAD], `of_row` numbers apart, with zeros beyond the T tokens and the head size D."""
     size = tl.arange(0, PAD)
-    at = head.to(tl.int64) * T * D + rows[:, None] * D + size[None, :]
+    at = rows[:, None] * of_row + size[None, :]
     return tl.load(source + at, mask=(rows[:, None] < T) & (size[None, :] < D), other=0.0)
 
 
 @triton.jit
-def _put(target, numbers, head, rows, T, D: tl.constexpr, PAD: tl.constexpr):
+def _put(target, numbers, rows, head, H, T, D: tl.constexpr, PAD: tl.constexpr):
+    """Store rows of a head in a tensor laid out as [B, T, H, D]."""
     size = tl.arange(0, PAD)
-    at = head.to(tl.int64) * T * D + rows[:, None] * D + size[None, :]
-    tl.store(target + at, numbers.to(target.dtype.element_ty), mask=(rows[:, None] < T) & (size[None, :] < D))
+    at = _of_head(target, head, H, T * H * D, D) + rows[:, None] * (H * D) + size[None, :]
+    tl.store(at, numbers.to(target.dtype.element_ty), mask=(rows[:, None] < T) & (size[None, :] < D))
 
 
 @triton.jit
 def _scores(q, k, rows, columns, scale):
-    scores = _dot(q, tl.trans(k)) * scale
+    """Compute scores whose powers of 2 are the weights before normalisation, as a GPU has no other powers."""
+    scores = _dot(q, tl.trans(k)) * (scale * 1.4426950408889634)  # 1 / ln 2
     return tl.where(columns[None, :] <= rows[:, None], scores, float("-inf"))
 
 
 @triton.jit(**_JIT_OPTIONS)
 def _forward(
-    Q, K, V, OUT, LSE, keys, first, least, inverse, scale, H, T, D: tl.constexpr, PAD: tl.constexpr, N: tl.constexpr
-):
+    Q, K, V, OUT, LSE, keys, first, bound, inverse, scale, H, T, qb, qh, qt, kb, kh, kt, vb, vh, vt,
+    D: tl.constexpr, PAD: tl.constexpr, N: tl.constexpr,
+):  # fmt: skip
     block, head = tl.program_id(0), tl.program_id(1)
     rows = block * N + tl.arange(0, N)
-    q = _tile(Q, head, rows, T, D, PAD)
+    K, V = _of_head(K, head, H, kb, kh), _of_head(V, head, H, vb, vh)
+    q = _tile(_of_head(Q, head, H, qb, qh), rows, qt, T, D, PAD)
     best = tl.full((N,), float("-inf"), tl.float32)
     total = tl.zeros((N,), tl.float32)
     out = tl.zeros((N, PAD), tl.float32)
     for start in range(0, (block + 1) * N, N):
         columns = start + tl.arange(0, N)
-        scores = _scores(q, _tile(K, head, columns, T, D, PAD), rows, columns, scale)
+        scores = _scores(q, _tile(K, columns, kt, T, D, PAD), rows, columns, scale)
         highest = tl.maximum(best, tl.max(scores, 1))
-        p, shrink = tl.exp(scores - highest[:, None]), tl.exp(best - highest)
-        kept = tl.where(_kept(keys, first, least, head, rows, columns, H, T), p, 0.0)
-        v = _tile(V, head, columns, T, D, PAD)
+        p, shrink = tl.exp2(scores - highest[:, None]), tl.exp2(best - highest)
+        kept = tl.where(_kept(keys, first, bound, head, rows, start, H, T, N), p, 0.0)
+        v = _tile(V, columns, vt, T, D, PAD)
         out = out * shrink[:, None] + _dot(kept.to(v.dtype), v)
         total, best = total * shrink + tl.sum(p, 1), highest
-    _put(OUT, out * (inverse / total)[:, None], head, rows, T, D, PAD)
-    tl.store(LSE + head * T + rows, best + tl.log(total), mask=rows < T)
+    _put(OUT, out * (inverse / total)[:, None], rows, head, H, T, D, PAD)
+    tl.store(LSE + head * T + rows, best + tl.log2(total), mask=rows < T)
+
+
+@triton.jit
+def _gradients(
+    q, k, v, g, lse, delta, rows, start, keys, first, bound, inverse, scale, head, H, T, N: tl.constexpr
+):  # fmt: skip
+    """Compute the gradients of scores, and the weights after dropout, for rows (queries) and N keys from `start`."""
+    p = tl.exp2(_scores(q, k, rows, start + tl.arange(0, N), scale) - lse[:, None])
+    times = tl.where(_kept(keys, first, bound, head, rows, start, H, T, N), inverse, 0.0)
+    return p * (_dot(g, tl.trans(v)) * times - delta[:, None]) * scale, p * times
 
 
 @triton.jit(**_JIT_OPTIONS)
-def _backward(
-    Q, K, V, G, LSE, DELTA, DQ, DK, DV, keys, first, least, inverse, scale, H, T,
-    D: tl.constexpr, PAD: tl.constexpr, N: tl.constexpr, OF_KEYS: tl.constexpr,
+def _backward_queries(
+    Q, K, V, OUT, LSE, G, DELTA, DQ, keys, first, bound, inverse, scale, H, T,
+    qb, qh, qt, kb, kh, kt, vb, vh, vt, gb, gh, gt, D: tl.constexpr, PAD: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
-    """Compute the gradients of one block of keys and values (OF_KEYS), or of queries."""
+    """Compute the gradients of a block of queries, and the products DELTA of outputs and their gradients."""
     block, head = tl.program_id(0), tl.program_id(1)
-    mine = block * N + tl.arange(0, N)
-    one, two = tl.zeros((N, PAD), tl.float32), tl.zeros((N, PAD), tl.float32)
-    begin, end = 0, (block + 1) * N
-    if OF_KEYS:
-        begin, end = block * N, T
-    for start in range(begin, end, N):
-        other = start + tl.arange(0, N)
-        rows, columns = mine, other
-        if OF_KEYS:
-            rows, columns = other, mine
-        q, g = _tile(Q, head, rows, T, D, PAD), _tile(G, head, rows, T, D, PAD)
-        k, v = _tile(K, head, columns, T, D, PAD), _tile(V, head, columns, T, D, PAD)
+    rows = block * N + tl.arange(0, N)
+    K, V = _of_head(K, head, H, kb, kh), _of_head(V, head, H, vb, vh)
+    Q, G = _of_head(Q, head, H, qb, qh), _of_head(G, head, H, gb, gh)
+    q, g = _tile(Q, rows, qt, T, D, PAD), _tile(G, rows, gt, T, D, PAD)
+    out = _tile(_of_head(OUT, head, H, T * H * D, D), rows, H * D, T, D, PAD)
+    delta = tl.sum(g.to(tl.float32) * out.to(tl.float32), 1)
+    tl.store(DELTA + head * T + rows, delta, mask=rows < T)
+    lse = tl.load(LSE + head * T + rows, mask=rows < T, other=float("inf"))
+    gradient = tl.zeros((N, PAD), tl.float32)
+    for start in range(0, (block + 1) * N, N):
+        columns = start + tl.arange(0, N)
+        k, v = _tile(K, columns, kt, T, D, PAD), _tile(V, columns, vt, T, D, PAD)
+        of_scores, _ = _gradients(
+            q, k, v, g, lse, delta, rows, start, keys, first, bound, inverse, scale, head, H, T, N
+        )  # fmt: skip
+        gradient += _dot(of_scores.to(k.dtype), k)
+    _put(DQ, gradient, rows, head, H, T, D, PAD)
+
+
+@triton.jit(**_JIT_OPTIONS)
+def _backward_keys(
+    Q, K, V, LSE, G, DELTA, DK, DV, keys, first, bound, inverse, scale, H, T,
+    qb, qh, qt, kb, kh, kt, vb, vh, vt, gb, gh, gt, D: tl.constexpr, PAD: tl.constexpr, N: tl.constexpr,
+):  # fmt: skip
+    """Compute the gradients of a block of keys and their values."""
+    block, head = tl.program_id(0), tl.program_id(1)
+    columns = block * N + tl.arange(0, N)
+    Q, G = _of_head(Q, head, H, qb, qh), _of_head(G, head, H, gb, gh)
+    K, V = _of_head(K, head, H, kb, kh), _of_head(V, head, H, vb, vh)
+    k, v = _tile(K, columns, kt, T, D, PAD), _tile(V, columns, vt, T, D, PAD)
+    of_keys, of_values = tl.zeros((N, PAD), tl.float32), tl.zeros((N, PAD), tl.float32)
+    for start in range(block * N, T, N):
+        rows = start + tl.arange(0, N)
+        q, g = _tile(Q, rows, qt, T, D, PAD), _tile(G, rows, gt, T, D, PAD)
         lse = tl.load(LSE + head * T + rows, mask=rows < T, other=float("inf"))
         delta = tl.load(DELTA + head * T + rows, mask=rows < T, other=0.0)
-        p = tl.exp(_scores(q, k, rows, columns, scale) - lse[:, None])
-        times = tl.where(_kept(keys, first, least, head, rows, columns, H, T), inverse, 0.0)
-        of_scores = p * (_dot(g, tl.trans(v)) * times - delta[:, None]) * scale
-        if OF_KEYS:
-            one += _dot(tl.trans(of_scores).to(q.dtype), q)
-            two += _dot(tl.trans(p * times).to(g.dtype), g)
-        else:
-            one += _dot(of_scores.to(k.dtype), k)
-    if OF_KEYS:
-        _put(DK, one, head, mine, T, D, PAD)
-        _put(DV, two, head, mine, T, D, PAD)
-    else:
-        _put(DQ, one, head, mine, T, D, PAD)
+        of_scores, weights = _gradients(
+            q, k, v, g, lse, delta, rows, block * N, keys, first, bound, inverse, scale, head, H, T, N
+        )  # fmt: skip
+        of_keys += _dot(tl.trans(of_scores).to(q.dtype), q)
+        of_values += _dot(tl.trans(weights).to(g.dtype), g)
+    _put(DK, of_keys, columns, head, H, T, D, PAD)
+    _put(DV, of_values, columns, head, H, T, D, PAD)
 
 
 def _launch(queries: Tensor, masks: tuple[Tensor, Tensor], rate: float) -> tuple[Any, list[Any], dict[str, int]]:
-    """Return the launch grid of both kernels, the arguments that follow the tensors, and the compile-time options."""
+    """Return the launch grid of the kernels, the arguments that follow the tensors, and the compile-time options."""
     B, H, T, D = queries.shape
     pad = max(16, triton.next_power_of_2(D))
-    # the largest blocks that an H100 computes in its registers (note 0069)
+    # the largest blocks that an H100 computes in its registers; twice the warps compute parts twice (note 0069)
     rows = (64 if pad <= 64 else 32) * 2 // queries.element_size()
-    sizes = {"D": D, "PAD": pad, "N": rows, "num_warps": 8 if rows > 16 else 4}
-    return (triton.cdiv(T, rows), B * H), [*masks, round(rate * 2**16), 1 / (1 - rate)], sizes
+    sizes = {"D": D, "PAD": pad, "N": rows, "num_warps": 4}
+    bound = (round(rate * 2**16) - 2**15) * 2**16
+    return (triton.cdiv(T, rows), B * H), [*masks, bound, 1 / (1 - rate)], sizes
+
+
+def _distances(*tensors: Tensor) -> list[int]:
+    """Return the distances in memory between sequences, heads and tokens of each tensor [B, H, T, K]."""
+    return [distance for tensor in tensors for distance in tensor.stride()[:3]]
+
+
+def _new(like: Tensor) -> Tensor:
+    """Return a new tensor [B, H, T, K] that lies in memory as [B, T, H, K], as `join_heads` wants it."""
+    return like.new_empty(like.transpose(1, 2).shape).transpose(1, 2)
 
 
 def _run(
     queries: Tensor, keys: Tensor, values: Tensor, halves: Tensor, first: Tensor, rate: float, scale: float
 ) -> tuple[Tensor, Tensor]:
     grid, rest, sizes = _launch(queries, (halves, first), rate)
-    out, lse = torch.empty_like(queries), queries.new_empty(queries.shape[:3], dtype=torch.float32)
+    out, lse = _new(queries), queries.new_empty(queries.shape[:3], dtype=torch.float32)
+    numbers = [*rest, scale, *queries.shape[1:3], *_distances(queries, keys, values)]
     with torch.accelerator.device_index(queries.device.index):
-        _forward[grid](queries, keys, values, out, lse, *rest, scale, *queries.shape[1:3], **sizes)  # type: ignore[index]
+        _forward[grid](queries, keys, values, out, lse, *numbers, **sizes)  # type: ignore[index]
     return out, lse
 
 
 def _run_backward(
-    queries: Tensor, keys: Tensor, values: Tensor, halves: Tensor, first: Tensor, gradient: Tensor, lse: Tensor,
-    delta: Tensor, rate: float, scale: float,
+    queries: Tensor, keys: Tensor, values: Tensor, halves: Tensor, first: Tensor, out: Tensor, lse: Tensor,
+    gradient: Tensor, rate: float, scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     grid, rest, sizes = _launch(queries, (halves, first), rate)
-    results = torch.empty_like(queries), torch.empty_like(keys), torch.empty_like(values)
-    arguments = (queries, keys, values, gradient, lse, delta, *results, *rest, scale, *queries.shape[1:3])
+    of_queries, of_keys, of_values = _new(queries), _new(keys), _new(values)
+    three, delta = (queries, keys, values), torch.empty_like(lse)
+    numbers = [*rest, scale, *queries.shape[1:3], *_distances(*three, gradient)]
     with torch.accelerator.device_index(queries.device.index):
-        for of_keys in (True, False):
-            _backward[grid](*arguments, **sizes, OF_KEYS=of_keys)  # type: ignore[index]
-    return results
+        _backward_queries[grid](*three, out, lse, gradient, delta, of_queries, *numbers, **sizes)  # type: ignore[index]
+        _backward_keys[grid](*three, lse, gradient, delta, of_keys, of_values, *numbers, **sizes)  # type: ignore[index]
+    return of_queries, of_keys, of_values
+
+
+def _with_rows(tensor: Tensor) -> Tensor:
+    """Return `tensor`, or a copy, whose vectors [K] lie whole in memory."""
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -170,10 +225,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
 
 
 def _backpropagate(run: Callable[..., Any], ctx: Any, *gradients: Any) -> tuple[Tensor | None, ...]:
-    gradient: Tensor = gradients[0].contiguous()
-    *five, out, lse = ctx.saved_tensors
-    delta = (gradient.float() * out.float()).sum(dim=-1)
-    return *run(*five, gradient, lse, delta, *ctx.rate_and_scale), None, None, None, None
+    return *run(*ctx.saved_tensors, _with_rows(gradients[0]), *ctx.rate_and_scale), None, None, None, None
 
 
 class _EagerAttention(torch.autograd.Function):
@@ -184,7 +236,7 @@ class _EagerAttention(torch.autograd.Function):
     backward = staticmethod(partial(_backpropagate, _run_backward))
 
 
-# compiled blocks keep operators whole, and make their inputs contiguous
+# compiled blocks keep operators whole, and leave the strides of their inputs as they are
 _compiled_attention = torch.library.custom_op(
     "gpt_cli::dropout_attention", _run, mutates_args=(), tags=(torch.Tag.needs_exact_strides,)
 )
@@ -196,20 +248,21 @@ _compiled_attention.register_autograd(partial(_backpropagate, _compiled_backward
 
 @_compiled_attention.register_fake
 def _(queries: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(queries), queries.new_empty(queries.shape[:3], dtype=torch.float32)
+    return _new(queries), queries.new_empty(queries.shape[:3], dtype=torch.float32)
 
 
 @_compiled_backward.register_fake
 def _(queries: Tensor, keys: Tensor, values: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return torch.empty_like(queries), torch.empty_like(keys), torch.empty_like(values)
+    return _new(queries), _new(keys), _new(values)
 
 
 def dropout_attention(queries: Tensor, keys: Tensor, values: Tensor, masks: ToDraw, scale: float) -> Tensor:
     """Compute softmax(queries keysᵀ * scale), with dropout, times values: [B, H, T, K] each -> [B, H, T, K].
 
-    The mask is `masks.keep("weights", [B, H, T, T])`; `masks.keys` must be a tensor on the device.
+    The mask is `masks.keep("weights", [B, H, T, T])`; `masks.keys` must be a tensor on the device. T must be even.
     """
-    three = (each.to(values.dtype).contiguous() for each in (queries, keys, values))
+    three = (_with_rows(each.to(values.dtype)) for each in (queries, keys, values))
+    assert queries.shape[2] % 2 == 0
     assert isinstance(masks.keys, Tensor)
     first = masks.first_sequence
     if not isinstance(first, Tensor):  # filled on the device, because a recorded step may not copy from the host

@@ -66,7 +66,7 @@ def choose_kernels(state: TrainingState, warn: Notify) -> None:
         return form, *_compare(ways, [logits], torch.ones((), device=device), train.dtype)
 
     fits = sizes.query_size == sizes.value_size and sizes.num_heads * sizes.context_length**2 < _MOST_WEIGHTS
-    fits = fits and not packed and None in sizes.windows
+    fits = fits and sizes.context_length % 2 == 0 and not packed and None in sizes.windows
     has_kernel = bool(sizes.dropout) and fits and bool(find_spec("triton"))
     state.model.use_kernel(_choose(state, "attention", "triton", has_kernel, attention, warn))
     has_loss = compiled and not packed and train.num_teachers < 2
@@ -135,7 +135,7 @@ def _compare(
     device = gradient.device
 
     def run(way: Callable[..., Tensor]) -> list[Tensor]:
-        leaves = [each.clone().requires_grad_() for each in inputs]
+        leaves = [each.detach().requires_grad_() for each in inputs]
         with autocast(device, dtype):
             out = way(*leaves)
         return [out.detach(), *torch.autograd.grad(out, leaves, gradient.to(out.dtype))]

@@ -49,12 +49,12 @@ class Muon:
             momentum = self.momentum[key]
             momentum.lerp_(stacked, 1 - MOMENTUM)
             steps = orthogonalise(stacked.lerp_(momentum, MOMENTUM), self.dtype)
-            for (name, number), step in zip(self.batches[key], steps, strict=True):
-                decayed = cut[name][number].mul_(decay)
-                if isinstance(learning_rate, Tensor):
-                    decayed.addcmul_(step, learning_rate, value=-1)
-                else:
-                    decayed.add_(step, alpha=-learning_rate)
+            pieces = [cut[name][number] for name, number in self.batches[key]]
+            torch._foreach_mul_(pieces, decay)  # type: ignore[attr-defined]
+            if isinstance(learning_rate, Tensor):
+                torch._foreach_sub_(pieces, (steps * learning_rate).unbind())  # type: ignore[attr-defined]
+            else:
+                torch._foreach_add_(pieces, steps.unbind(), alpha=-learning_rate)  # type: ignore[attr-defined]
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the momentum of each parameter, by parameter name."""
