@@ -69,6 +69,10 @@ class DecodeStep:
         end = self.end - cache.base
         slots[self.rows, ..., end - new.shape[-2] : end, :] = new
 
+    def attend(self, queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, scale: float) -> Tensor:
+        """Return the outputs of `gpt_cli.model.attention.attend`."""
+        return attend(queries, keys, values, bias, scale)[0]
+
 
 class Cache(ABC):
     """The attention of one layer in decoding: copies of its weights, and a cache slot for each token of B sequences.
@@ -126,18 +130,17 @@ class Cache(ABC):
         size = max(1, min(SCORES_AT_ONCE // (H * S), QUERIES_AT_ONCE))
         if size >= T:
             bias = self._bias(step, step.end - S, step.start, step.end, queries)
-            return self._mixed(queries, keys, values, bias)
+            return self._mixed(queries, keys, values, bias, step)
         outputs = []
         for start in range(0, T, size):
             first, end = max(0, start + 1 - self.reach), min(start + size, T)
             bias = self._bias(step, step.start + first, step.start + start, step.start + end, queries)
-            outputs.append(self._mixed(queries[:, :, start:end], keys[:, first:end], values[:, first:end], bias))
+            outputs.append(self._mixed(queries[:, :, start:end], keys[:, first:end], values[:, first:end], bias, step))
         return torch.cat(outputs, dim=2)
 
-    def _mixed(self, queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None) -> Tensor:
+    def _mixed(self, queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, step: DecodeStep) -> Tensor:
         (R, H, T, K), G = queries.shape, self.num_groups
-        mixed, _ = attend(queries.reshape(R * G, H // G * T, K), keys, values, bias, self.scale)
-        return mixed.view(R, H, T, -1)
+        return step.attend(queries.reshape(R * G, -1, K), keys, values, bias, self.scale).view(R, H, T, -1)
 
     def _bias(self, step: DecodeStep, first: int, start: int, end: int, like: Tensor) -> Tensor | None:
         """Return the mask to add to scores of queries from slot `start` on: [R * G or 1, H // G * T, end - first].
@@ -181,14 +184,13 @@ class KeyValueCache(Cache):
         R, T = len(step.starts), step.end - step.start
         H, G, K = self.num_heads, self.num_groups, self.head_size
         projections = self.queries_keys_values(x.to(self.dtype)).to(x.dtype).view(R, T, H + 2 * G, K).transpose(1, 2)
-        turning, values = projections.split((H + G, G), dim=1)
+        queries, keys, values = projections.split((H, G, G), dim=1)
+        turning = projections[:, : H + G]
         if self.norms is not None:
-            turning = F.rms_norm(turning, (K,), eps=self.epsilon) * self.norms
+            torch.mul(F.rms_norm(turning, (K,), eps=self.epsilon), self.norms, out=turning)
         if step.rotation is not None:
-            turning = rotate(turning, step.rotation)
-        queries, keys = turning.split((H, G), dim=1)
-        step.write(self, self.slots[0], keys)
-        step.write(self, self.slots[1], values)
+            turning.copy_(rotate(turning, step.rotation))
+        step.write(self, self.slots.transpose(0, 1), projections[:, H:].view(R, 2, G, T, K))
         if slots := step.visible_slots(self):
             keys, values = self.slots[:, step.rows, :, slots].view(2, R * G, -1, K)
         else:

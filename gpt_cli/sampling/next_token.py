@@ -42,11 +42,10 @@ def probabilities(logits: Tensor, parameters: SamplingParameters, seen: Tensor |
         penalty = parameters.repetition_penalty
         penalised = torch.where(logits > 0, logits / penalty, logits * penalty).clamp(-1e300, 1e300)
         logits = torch.where(seen, penalised, logits)
-    best = logits.argmax(dim=-1, keepdim=True)
     if parameters.temperature == 0:
-        return torch.zeros_like(logits).scatter(-1, best, 1.0)
+        return torch.zeros_like(logits).scatter(-1, logits.argmax(dim=-1, keepdim=True), 1.0)
     # relative to the best, so that no temperature makes infinity minus infinity
-    p = ((logits - logits.gather(-1, best)) / parameters.temperature).softmax(dim=-1)
+    p = ((logits - logits.amax(dim=-1, keepdim=True)) / parameters.temperature).softmax(dim=-1)
     if parameters.top_k or parameters.top_p is not None:
         order = p.argsort(dim=-1, descending=True, stable=True)
         ordered = p.gather(-1, order)
@@ -70,15 +69,18 @@ def draw_token(p: Tensor, uniform: Tensor) -> Tensor:
     return torch.searchsorted(running, uniform[:, None] * running[:, -1:], right=True)[:, 0]
 
 
-def draw_next(logits: Tensor, parameters: SamplingParameters, seen: Tensor, uniform: Tensor) -> Tensor:
-    """Draw a token for each row; return ids, log probabilities, lowest and highest logits, stacked: float64 [4, B].
+def draw_next(logits: Tensor, parameters: SamplingParameters, seen: Tensor, uniform: Tensor) -> list[Tensor]:
+    """Draw a token for each row; return ids, log probabilities, lowest and highest logits, each float64 [B].
 
-    `seen` [B, V] marks the tokens of each text so far, and is updated; `uniform` [B] has random numbers in [0, 1).
+    `seen` [B, V] marks the tokens of each text so far, and is updated if there is a repetition penalty; `uniform` [B]
+    has random numbers in [0, 1).
     """
+    logits = logits.double()
     picked = draw_token(probabilities(logits, parameters, seen), uniform)
-    seen.scatter_(1, picked[:, None], True)
-    log_probabilities = logits.double().log_softmax(dim=-1).gather(-1, picked[:, None])[:, 0]
-    return torch.stack([picked.double(), log_probabilities, *(each.double() for each in logits.aminmax(dim=-1))])
+    if parameters.repetition_penalty != 1:
+        seen.scatter_(1, picked[:, None], True)
+    log_probabilities = logits.log_softmax(dim=-1).gather(-1, picked[:, None])[:, 0]
+    return [picked.double(), log_probabilities, *logits.aminmax(dim=-1)]
 
 
 class Draw(NamedTuple):
@@ -128,13 +130,13 @@ class CpuDraws:
         if self.step:
             self._logits = self.decoder.decode(self.tokens)
         uniform = self.uniforms.of_steps(self.step, self.step + 1)[:, 0]
-        drawn = to_draws(draw_next(self._logits.cpu(), self.parameters, self.seen, uniform), self.where)
+        drawn = to_draws(torch.stack(draw_next(self._logits.cpu(), self.parameters, self.seen, uniform)), self.where)
         self.step, self.tokens = self.step + 1, [draw.token for draw in drawn]
         return drawn
 
 
 def to_draws(drawn: Tensor, where: str) -> list[Draw]:
-    """Convert the result of `draw_next` to a Draw for each row.
+    """Convert the stacked results of `draw_next` [4, B] to a Draw for each row.
 
     Raises CheckpointError, naming `where`, if logits are not finite.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -27,16 +27,16 @@ class RecordedStep(DecodeStep):
     Scores are computed for all slots in memory, so shapes stay equal; the attention mask hides later and too old slots.
     """
 
-    slot: Tensor  # int64 [1]
-    first_slots: Tensor  # where the windows of the rows start: int64 [R]
-    bases: Mapping[int, Tensor]  # by reach, the first slot in memory: int64 [1]
+    positions: Tensor  # in the windows of the rows: int64 [R, 1]
+    slots: Mapping[int, Tensor]  # by reach, the token's slot, counted from the first in memory: int64 [1]
+    num_layers: int
+    masks: dict[int, list[Tensor]] = field(default_factory=dict)  # by identity of the mask of which they are copies
 
     def hidden(self, first: int, start: int, end: int, reach: int, like: Tensor) -> Tensor:
         """Return the mask to add to scores, -inf at slots that the token must not see, else 0: [R, 1, 1, slots]."""
-        keys = torch.arange(end - first, device=like.device) + self.bases[reach]
-        oldest = torch.maximum(self.first_slots, self.slot - reach + 1)[:, None]
-        hidden = (keys > self.slot) | (keys < oldest)
-        return like.new_zeros(hidden.shape).masked_fill(hidden, -torch.inf)[:, None, None]
+        keys, slot = torch.arange(end - first, device=like.device), self.slots[reach]
+        visible = keys == keys.clamp(slot - self.positions.clamp(max=reach - 1), slot)
+        return visible.log().to(like.dtype)[:, None, None]
 
     def visible_slots(self, cache: Cache) -> slice:
         """Return all slots in memory; the mask hides the slots to which the token may not attend."""
@@ -44,7 +44,15 @@ class RecordedStep(DecodeStep):
 
     def write(self, cache: Cache, slots: Tensor, new: Tensor) -> None:
         """Write keys, values or latents [R, ..., 1, size] to the slot of this token."""
-        slots.index_copy_(slots.dim() - 2, self.slot - self.bases[cache.reach], new)
+        slots.index_copy_(slots.dim() - 2, self.slots[cache.reach], new)
+
+    def attend(self, queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, scale: float) -> Tensor:
+        """Return the outputs of `DecodeStep.attend`, computed in a copy of the mask, made for all layers at once."""
+        assert bias is not None
+        if not (masks := self.masks.setdefault(id(bias), [])):
+            masks += bias.repeat(self.num_layers * len(queries) // len(bias), 1, 1).chunk(self.num_layers)
+        weights = masks.pop().baddbmm_(queries, keys.transpose(1, 2), alpha=scale).softmax(dim=-1)
+        return torch.bmm(weights, values)
 
 
 class RecordedDraws:
@@ -59,14 +67,14 @@ class RecordedDraws:
     def __init__(self, cpu_draws: CpuDraws, num_tokens: int, refuse: Notify):
         self._decoder = decoder = cpu_draws.decoder
         self._parameters, self._where, self._device = cpu_draws.parameters, cpu_draws.where, decoder.device
-        self._step = 0  # counted from here
+        self._first_slot, self._bases = decoder.end, dict[int, int]()  # by reach, as the device knows them
         # what changes from token to token, apart from the caches
         num_rows, num_recent = decoder.recent_ids(1).shape
-        sizes = [num_rows * num_recent, num_rows, 1, 1]
+        sizes = [num_rows * num_recent, num_rows, 1, *(1 for _ in decoder.caches_by_reach())]
         self._numbers = torch.zeros(sum(sizes), dtype=torch.int64, device=self._device)
-        recent, self._first_slots, self._slot, self._step_index = self._numbers.split(sizes)
-        self._recent = recent.view(num_rows, num_recent)
-        self._bases = {reach: self._slot.new_zeros(1) for reach in decoder.caches_by_reach()}
+        recent, self._positions, self._step, *slots = self._numbers.split(sizes)
+        self._recent, self._counters = recent.view(num_rows, num_recent), self._numbers[len(recent) :]
+        self._slots = dict(zip(decoder.caches_by_reach(), slots, strict=True))
         self._seen = to_device(cpu_draws.seen, self._device)
         self._uniforms = to_device(
             cpu_draws.uniforms.of_steps(cpu_draws.step, cpu_draws.step + num_tokens + 2), self._device
@@ -82,7 +90,7 @@ class RecordedDraws:
 
     @torch.inference_mode()
     def trial(self, tokens: Sequence[int]) -> tuple[Tensor, float] | None:
-        """Record the step after `tokens`, the last of each row; return the `draw_next` result and seconds of a replay.
+        """Record the step after `tokens`, the last of each row; return the `draw_next` results and seconds of a replay.
 
         Returns None if the step gives other numbers without the graph. Raises torch's RuntimeError if recording fails.
         """
@@ -100,7 +108,6 @@ class RecordedDraws:
     @torch.inference_mode()
     def begin(self, tokens: Sequence[int]) -> None:
         """Start to draw on the GPU after `trial`: launch the step after `tokens`, which CpuDraws drew last."""
-        self._step += 1
         if self._decoder.is_full:
             self._recompute(tokens)
         else:
@@ -127,7 +134,7 @@ class RecordedDraws:
     def _recompute(self, tokens: Sequence[int]) -> None:
         """Run the step after `tokens` without the graph, as the decoder must recompute the windows of full rows."""
         logits = self._decoder.decode(tokens)
-        self._send(self._decoder.end)
+        self._send(self._decoder.end - 1)
         self._draw(logits)
         self._copy_to_host()
 
@@ -198,20 +205,21 @@ class RecordedDraws:
 
     def _copy_to_host(self) -> None:
         """Start to copy the drawn tokens to the host; an event marks the end of the copy, for which `_read` waits."""
-        self._step += 1
         self._pending = self._drawn.to("cpu", non_blocking=True), torch.Event(self._device)
         self._pending[1].record()
 
     def _send(self, slot: int) -> None:
-        """Copy to the device: the last ids and the first slot of each row, the next token's slot, the step number."""
-        numbers = torch.tensor([*self._decoder.starts, slot, self._step])
-        self._numbers.copy_(to_device(torch.cat([self._decoder.recent_ids(1).flatten(), numbers]), self._device))
-        self._refresh()
+        """Copy to the device the last ids of each row, and the numbers that count tokens, as of a token in `slot`."""
+        self._bases = {reach: cache.base for reach, cache in self._decoder.caches_by_reach().items()}
+        origins = torch.tensor([*self._decoder.starts, self._first_slot, *self._bases.values()])
+        self._numbers.copy_(to_device(torch.cat([self._decoder.recent_ids(1).flatten(), slot - origins]), self._device))
 
     def _refresh(self) -> None:
-        """Write each cache's `base`, the number of its first slot, to the device; bases change once in many tokens."""
+        """Where a cache's `base`, the number of its first slot, has changed, count its slots on the device from it."""
         for reach, cache in self._decoder.caches_by_reach().items():
-            self._bases[reach].fill_(cache.base)
+            if self._bases[reach] != cache.base:
+                self._slots[reach].fill_(self._decoder.end - cache.base)
+                self._bases[reach] = cache.base
 
     def _record(self) -> RuntimeError | None:
         """Compute one step, then record the same work as a graph for later steps; return the error if that fails."""
@@ -234,25 +242,21 @@ class RecordedDraws:
     def _compute(self) -> None:
         """Run the model on the last tokens, draw the next ones, and go on to the next slot."""
         # where the next step recomputes windows, a recording that follows this one would be beyond the last position
-        positions = (self._slot - self._first_slots)[:, None].clamp(max=self._last_position)
+        positions = self._positions[:, None].clamp(max=self._last_position)
         rotation = None if self._rotations is None else self._rotations[:, positions][:, :, None]
-        step = RecordedStep(
-            *(slice(None), self._decoder.starts, 0, 1, rotation),
-            slot=self._slot,
-            first_slots=self._first_slots,
-            bases=self._bases,
-        )
+        fixed = slice(None), self._decoder.starts, 0, 1, rotation
+        step = RecordedStep(*fixed, positions=positions, slots=self._slots, num_layers=len(self._decoder.layers))
         self._draw(self._decoder.compute(self._decoder.embed(self._recent, positions)[:, 0], step))
-        self._slot.add_(1)
 
     def _draw(self, logits: Tensor) -> None:
-        uniform = self._uniforms.index_select(1, self._step_index)[:, 0]
-        self._drawn.copy_(draw_next(logits, self._parameters, self._seen, uniform))
-        self._append(self._drawn[0].long())
-        self._step_index.add_(1)
+        uniform = self._uniforms.index_select(1, self._step)[:, 0]
+        torch.stack(draw_next(logits, self._parameters, self._seen, uniform), out=self._drawn)
+        self._append(self._drawn[0])
+        self._counters.add_(1)
 
     def _append(self, tokens: Tensor) -> None:
-        self._recent.copy_(torch.cat([self._recent[:, 1:], tokens[:, None]], dim=1))
+        self._recent[:, :-1] = self._recent[:, 1:].clone()
+        self._recent[:, -1] = tokens
 
 
 def recorded_draws(cpu_draws: CpuDraws, num_tokens: int, warn: Notify) -> tuple[CpuDraws | RecordedDraws, list[Draw]]:
@@ -285,6 +289,6 @@ def recorded_draws(cpu_draws: CpuDraws, num_tokens: int, warn: Notify) -> tuple[
 
 
 def _agree(drawn: Tensor, expected: Sequence[Draw], tolerance: float) -> bool:
-    """Return whether a result of `draw_next` has the expected tokens, and log probabilities within `tolerance`."""
+    """Return whether `draw_next` results have the expected tokens, and log probabilities within `tolerance`."""
     tokens, log_probabilities = torch.tensor(expected, dtype=torch.float64).T
     return torch.equal(drawn[0], tokens) and bool(((drawn[1] - log_probabilities).abs() <= tolerance).all())
