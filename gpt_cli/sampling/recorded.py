@@ -36,7 +36,7 @@ class RecordedStep(DecodeStep):
         """Return the mask to add to scores, -inf at slots that the token must not see, else 0: [R, 1, 1, slots]."""
         keys, slot = torch.arange(end - first, device=like.device), self.slots[reach]
         visible = keys == keys.clamp(slot - self.positions.clamp(max=reach - 1), slot)
-        return visible.log().to(like.dtype)[:, None, None]
+        return visible.log().to(like.dtype)[:, None, None]  # log 1 or log 0
 
     def visible_slots(self, cache: Cache) -> slice:
         """Return all slots in memory; the mask hides the slots to which the token may not attend."""
