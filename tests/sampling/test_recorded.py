@@ -39,6 +39,7 @@ def graphs(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> list[Si
     """A device that records, and a clock that says that replays are faster: each reading comes later than the last."""
     clock = iter(number**2 for number in range(10**6))
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr("gpt_cli.sampling.generate.TRIAL_TOKENS", 8)  # so that short texts are worth a trial
     return give_graphs(accelerator)
 
 
@@ -215,7 +216,10 @@ def test_a_prompt_that_fills_the_window_is_recorded_after_it(graphs: list[Simula
 
 
 @pytest.mark.parametrize("count", [1, 3, TRIAL_TOKENS + 2])
-def test_a_short_text_is_not_worth_a_trial(count: int, graphs: list[SimulatedGraph]) -> None:
+def test_a_short_text_is_not_worth_a_trial(
+    count: int, graphs: list[SimulatedGraph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpt_cli.sampling.generate.TRIAL_TOKENS", TRIAL_TOKENS)
     assert len(drawn(model_of(), "sim", max_new_tokens=count)) == count
     assert not graphs
 
