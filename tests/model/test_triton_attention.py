@@ -49,8 +49,8 @@ def test_output_and_gradients_are_those_of_the_twin_with_the_same_mask(
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # of torch itself
-def test_compiled_blocks_train_with_the_kernel_as_plain_blocks_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A block stays one graph, with the kernel as an operator of it, for any sequence and any keys."""
+def test_blocks_train_with_the_kernel_as_they_do_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiled block stays one graph, with the kernel as an operator of it, for any sequence and any keys."""
     pytest.importorskip("triton", reason="a gigabyte; make test-long installs it")
     from torch._dynamo.testing import CompileCounterWithBackend
 
@@ -60,16 +60,18 @@ def test_compiled_blocks_train_with_the_kernel_as_plain_blocks_do(monkeypatch: p
     backend = CompileCounterWithBackend("aot_eager")
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend, fullgraph=True))
     sizes = ModelConfig(context_length=40, d_model=32, num_heads=2, num_blocks=2, dropout=0.3, positions="rope")
-    plain, compiled = (GPT(sizes, 50, torch.Generator().manual_seed(0)).train() for _ in range(2))
+    plain, eager, compiled = (GPT(sizes, 50, torch.Generator().manual_seed(0)).train() for _ in range(3))
+    eager.use_kernel(dropout_attention)
     compiled.compile_blocks().use_kernel(dropout_attention)
     ids = torch.arange(80).view(2, 40) % 50
     for step in range(3):
         keys = key_halves(torch.from_numpy(drop_keys(1, step, 2).view("int64")))
-        for model in (plain, compiled):
+        for model in (plain, eager, compiled):
             model.zero_grad()
             model(ids, DropMasks(0.3, seed=0, step=0, first_sequence=2 * step, keys=keys)).square().mean().backward()
-        for one, other in zip(plain.parameters(), compiled.parameters(), strict=True):
-            torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-8)
+        for expected, *others in zip(*(model.parameters() for model in (plain, eager, compiled)), strict=True):
+            for other in others:
+                torch.testing.assert_close(expected.grad, other.grad, rtol=1e-4, atol=1e-8)
     assert backend.frame_count == 1
 
 
