@@ -124,8 +124,7 @@ def command(
     assert issubclass(request, Request)
 
     def decorated(function: Callable[..., R]) -> Command[P, R]:
-        does = partial(done, work, torch=torch, shares=shares) if work else function
-        return Command(request, function, does)
+        return Command(request, function, partial(done, work, torch=torch, shares=shares) if work else function)
 
     return decorated
 

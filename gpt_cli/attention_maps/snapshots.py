@@ -92,8 +92,7 @@ def kept_steps(run: RunFiles) -> Steps:
 
     Raises CheckpointError if the run has no snapshot, or if a snapshot file is invalid.
     """
-    paths = list(run.snapshots().values())
-    if not paths:
+    if not (paths := list(run.snapshots().values())):
         sentence = "this run has kept no snapshots of its attention while it trained"
         path, watch = shlex.quote(str(run.path)), "--watch 'one two one two'"
         hint = f"gpt train --out {path} --resume {watch}"

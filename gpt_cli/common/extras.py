@@ -13,8 +13,7 @@ from gpt_cli.errors import EnvironmentFailure, shown, together
 
 def require_installed(names: Sequence[str]) -> None:
     """Raise EnvironmentFailure that names every logger in `names` whose package is not installed."""
-    missing = [name for name in names if not is_installed(name)]
-    if not missing:
+    if not (missing := [name for name in names if not is_installed(name)]):
         return
     hint = f"in the clone of gpt: pip install -e '.[{','.join(missing)}]'"
     sentence = "the package of {} is not installed"

@@ -21,8 +21,7 @@ def stream_key(seed: int, *names: str | int) -> int:
     torch.Generator, which draws samples and initial weights, uses only the lowest 32 bits of the key, so two of N such
     streams coincide with a probability of about N^2 / 2^33.
     """
-    text = repr((seed, *names)).encode()
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+    return int.from_bytes(hashlib.blake2b(repr((seed, *names)).encode(), digest_size=8).digest(), "little")
 
 
 def random_words(key: int, start: int, count: int) -> np.ndarray:

@@ -43,8 +43,7 @@ def parse_header(content: bytes) -> tuple[Any, dict[str, TensorEntry]]:
     """
     end = 8 + int.from_bytes(content[:8], "little")
     entries = strict_json(content[8:end].decode("utf-8"))
-    metadata = entries.pop("__metadata__", {})
-    return metadata, {name: _stored(entry) for name, entry in entries.items()}
+    return entries.pop("__metadata__", {}), {name: _stored(entry) for name, entry in entries.items()}
 
 
 def _stored(entry: Mapping[str, Any]) -> TensorEntry:

@@ -33,8 +33,7 @@ def strict_json(text: str) -> Any:
 
     def finite(number: str) -> float:
         if math.isinf(float(number)):
-            cut = number if len(number) <= _LONGEST_SHOWN else f"{number[:_LONGEST_SHOWN]}…"
-            raise ValueError(f"{cut} is more than a float can hold")
+            raise ValueError(f"{visible(number, _LONGEST_SHOWN)} is more than a float can hold")
         return float(number)
 
     def whole(number: str) -> int:

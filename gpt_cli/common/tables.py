@@ -42,7 +42,8 @@ def html_of(parts: Sequence[Rows | str]) -> str:
 def _html(rows: Rows) -> str:
     heading, *body = rows
     columns = zip(*body, strict=True) if body else [()] * len(heading)
-    alignments = [_RIGHT if 2 * sum(map(_is_number, each)) > len(each) else _LEFT for each in columns]
+    are_numbers = [[_NUMBER.fullmatch(cell.strip()) is not None for cell in each] for each in columns]
+    alignments = [_RIGHT if 2 * sum(each) > len(each) else _LEFT for each in are_numbers]
 
     def line(row: tuple[str, ...], kind: str = "td") -> str:
         cells = zip(alignments, row, strict=True)
@@ -53,10 +54,6 @@ def _html(rows: Rows) -> str:
     lines = [*([line(heading, "th")] if any(heading) else []), *map(line, body[:_MOST_ROWS])]
     more = f"<p>{say(f'{len(body) - _MOST_ROWS:,} more rows are not shown')}</p>" if len(body) > _MOST_ROWS else ""
     return f'<table style="{_TABLE}"><tr>{"</tr><tr>".join(lines)}</tr></table>{more}'
-
-
-def _is_number(cell: str) -> bool:
-    return _NUMBER.fullmatch(cell.strip()) is not None
 
 
 def cut(line: str, width: int) -> str:

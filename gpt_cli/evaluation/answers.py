@@ -114,8 +114,7 @@ def _chosen(
 
 def _share(hits: np.ndarray) -> dict[str, Any] | None:
     """Return the share of hits [N] that are true, its standard error (None if N is 1), and N; None if N is 0."""
-    number = len(hits)
-    if not number:
+    if not (number := len(hits)):
         return None
     share = float(hits.mean())
     error = math.sqrt(share * (1 - share) / (number - 1)) if number > 1 else None

@@ -154,8 +154,7 @@ def _total(lengths: np.ndarray, ids: Ids) -> int:
 def score_of(nats: float, num_tokens: int, num_bytes: int) -> Score:
     """Compute a Score from the sum of surprisals in nats and the numbers of predicted tokens and of their bytes."""
     loss = nats / num_tokens
-    perplexity = math.exp(loss) if loss < 700 else None
-    return Score(num_tokens, loss, perplexity, nats / math.log(2) / max(1, num_bytes))
+    return Score(num_tokens, loss, math.exp(loss) if loss < 700 else None, nats / math.log(2) / max(1, num_bytes))
 
 
 @dataclass(eq=False)

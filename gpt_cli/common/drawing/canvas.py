@@ -70,8 +70,7 @@ def fonts_for(spoken: str, notice: Callable[[str], object]) -> tuple[list[str], 
     fonts, missing = find_fonts(_COMMON if spoken == "zh" else set())
     if missing:
         notice(f"no installed font has Chinese characters, so the picture is in English {_HINT}")
-        return fonts, "en"
-    return fonts, spoken
+    return fonts, "en" if missing else spoken
 
 
 def translate(figure: Figure, notice: Callable[[str], object]) -> tuple[list[str], str]:
@@ -91,8 +90,7 @@ def remark_on_missing(missing: set[str], notice: Callable[[str], object], instea
     letters = sorted(character for character in missing if character.isalpha())
     signs = sorted(character for character in missing if unicodedata.category(character) == "So")
     if letters:
-        wide = any(unicodedata.east_asian_width(character) == "W" for character in letters)
-        end = f" {_HINT}" if wide else ""
+        end = f" {_HINT}" if any(unicodedata.east_asian_width(character) == "W" for character in letters) else ""
         notice(f"no installed font has the characters {' '.join(letters[:10])}{instead}{end}")
     if signs:
         notice(f"pictures cannot have coloured signs such as {' '.join(signs[:10])}{instead}")
@@ -104,8 +102,7 @@ def find_fonts(characters: set[str]) -> tuple[list[str], set[str]]:
     DejaVu Sans is always the first font. Installed fonts follow if needed, Chinese fonts first, but never emoji fonts.
     """
     fonts = ["DejaVu Sans"]
-    missing = characters - _characters(Path(font_manager.findfont(fonts[0])))
-    if not missing:
+    if not (missing := characters - _characters(Path(font_manager.findfont(fonts[0])))):
         return fonts, missing
     for path in sorted(map(Path, font_manager.findSystemFonts()), key=_preference):
         # fonts of coloured emoji cannot be drawn

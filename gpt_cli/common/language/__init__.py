@@ -185,8 +185,7 @@ class Catalogue:
             if kind == "t":
                 said[name] = self._say_value(values[name])
             elif kind == "l":
-                names = re.sub(r" \((.+?)\)", self._say_kind, values[name])
-                said[name] = re.sub(r" \| |, ", "、", names)
+                said[name] = re.sub(r" \| |, ", "、", re.sub(r" \((.+?)\)", self._say_kind, values[name]))
             elif kind == "m":
                 said[name] = _in_ten_thousands(values[name])
         return _VALUE.sub(lambda match: said[match[1]], entry.said)

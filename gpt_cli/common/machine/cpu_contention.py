@@ -179,8 +179,7 @@ def sharing(notice: Callable[[str], object] | None = None) -> Iterator[Sharing]:
     report what other programs use.
     """
     shared = Sharing(notice)
-    chosen_by_user = any(name in os.environ for name in CHOSEN_BY_USER)
-    before = None if chosen_by_user else read_usage()
+    before = None if any(name in os.environ for name in CHOSEN_BY_USER) else read_usage()
     thread = threading.Thread(target=shared.watch, args=(before,), name="sharing", daemon=True)
     if before is not None:
         with contextlib.suppress(RuntimeError):  # the system refuses another thread

@@ -23,8 +23,7 @@ def to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 def _part_to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
     scales = (weight.abs().amax(dim=1) / LEVELS).clamp(min=1e-30).to(torch.bfloat16)
-    rounded = (weight / scales.to(weight.dtype)[:, None]).round().clamp(-LEVELS, LEVELS)
-    return rounded.to(torch.int8), scales
+    return (weight / scales.to(weight.dtype)[:, None]).round().clamp(-LEVELS, LEVELS).to(torch.int8), scales
 
 
 def float32_weight(weight: Tensor) -> Tensor:

@@ -52,8 +52,7 @@ class Variant:
 def vocab_size_of(config: Config) -> int:
     """Return the vocabulary size of a config, or a typical one if the size depends on the text."""
     published = PUBLISHED.get(config.tokenizer.name, PUBLISHED["gpt2"])
-    learned = {"bpe": config.tokenizer.vocab_size, "byte": 257, "char": 66}
-    return learned.get(config.tokenizer.kind, published)
+    return {"bpe": config.tokenizer.vocab_size, "byte": 257, "char": 66}.get(config.tokenizer.kind, published)
 
 
 def require_batch(config: Config, num_tokens: int) -> None:
@@ -86,8 +85,7 @@ def needed_bytes(config: Config, num_tokens: int) -> tuple[int, int]:
 
 def costs(config: Config, dtype: str) -> CostEstimate:
     """Estimate the operations, memory and parameters of training and sampling with a config."""
-    settings = config.train
-    return estimate(config.model, vocab_size_of(config), micro_batch_size=settings.sequences_at_once, dtype=dtype)
+    return estimate(config.model, vocab_size_of(config), micro_batch_size=config.train.sequences_at_once, dtype=dtype)
 
 
 def training_variants(config: Config, device: torch.device) -> list[Variant]:

@@ -153,8 +153,7 @@ class DeviceRuns:
 
     def attended(self, run: Path) -> Figures:
         """Compute all attention stages (weights, ...) of all heads of a run's model on PROMPT: name -> array."""
-        result = _answer(attention, AttentionRequest, run=run, device=self.device, prompt=PROMPT, stage=STAGES[1:])
-        return result.stages
+        return _answer(attention, AttentionRequest, run=run, device=self.device, prompt=PROMPT, stage=STAGES[1:]).stages
 
 
 def checks(cpu: DeviceRuns, other: DeviceRuns) -> list[tuple[str, Bound, dict[str, Pair]]]:

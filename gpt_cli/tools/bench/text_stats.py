@@ -122,8 +122,7 @@ class Characters:
 
     def most_common(self, number: int) -> list[str]:
         """Return the `number` most common characters, those of equal counts in order of code points."""
-        points = np.argsort(-self.counts, kind="stable")[:number]
-        return [chr(point) for point in points if self.counts[point]]
+        return [chr(point) for point in np.argsort(-self.counts, kind="stable")[:number] if self.counts[point]]
 
 
 def _count(corpus: Corpus, host: Host) -> Characters:

@@ -86,8 +86,7 @@ def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
         model = _validated({**settings, "context_length": length}, family, where)
         if _is_too_large(model, directory):
             raise CheckpointError(directory.where, "its config does not fit its tensors", hint=_HINT)
-        as_there = model.changed(scale="head" if family.divides else "none")
-        recipes = family.tensors(as_there, num_rows)
+        recipes = family.tensors(model.changed(scale="head" if family.divides else "none"), num_rows)
         if absent := family.absent(fields):
             left_out = [recipes.pop(name) for name in [*filter(absent.search, recipes)]]
             zeros = {part.names[0]: recipe.shape for recipe in left_out for part in recipe.parts}

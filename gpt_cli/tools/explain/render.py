@@ -47,9 +47,7 @@ def to_terminal(explanation: Explanation, language: str, width: int) -> str:
     """Return an explanation as text; columns beyond `width` are left out, or follow below if columns have names."""
     lines = [say(explanation.title, language), *([explanation.source] if explanation.source else [])]
     for table in _tables(explanation, language):
-        if table.part:
-            lines += ["", f"== {table.part}"]
-        lines.append("")
+        lines += ["", f"== {table.part}", ""] if table.part else [""]
         colon = "：" if language == "zh" else ":"
         lines += [f"{title}{colon}  {formula}" for title, formula in table.headings]
         lines += _aligned([table.header, *table.rows], width, whole=table.whole)
@@ -64,12 +62,9 @@ def to_markdown(explanation: Explanation, language: str) -> str:
         return "| " + " | ".join(map(_escaped, row)) + " |"
 
     lines = [f"# {say(explanation.title, language)}"]
-    if explanation.source:
-        lines += ["", _escaped(explanation.source)]
+    lines += ["", _escaped(explanation.source)] if explanation.source else []
     for table in _tables(explanation, language):
-        if table.part:
-            lines += ["", f"## {table.part}"]
-        lines.append("")
+        lines += ["", f"## {table.part}", ""] if table.part else [""]
         lines += [f"**{title}** `{formula}`  " for title, formula in table.headings]
         header, *rows = _cut(table)
         lines += ["", cells(header), "|" + " ---: |" * len(header), *map(cells, rows)]
@@ -145,10 +140,7 @@ def _title(step: Step, language: str) -> str:
 
 
 def _number(number: float) -> str:
-    if number == -np.inf:
-        return "-∞"
-    text = f"{number:.4f}"
-    return "0.0000" if text == "-0.0000" else text
+    return "-∞" if number == -np.inf else f"{number:z.4f}"  # z: zero has no sign
 
 
 def _cut(table: Table) -> list[list[str]]:

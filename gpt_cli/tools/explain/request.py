@@ -71,8 +71,7 @@ class ExplainRequest(PromptRequest):
         """
         if self.out is not None:
             if ending_of(self.out, (".html", ".md", ".json", *PICTURES)) in PICTURES and self.study is None:
-                wrong = "only a study has a picture; use .html, .md or .json"
-                raise UsageError("‹out›", wrong, hint="‹out=head.html›")
+                raise UsageError("‹out›", "only a study has a picture; use .html, .md or .json", hint="‹out=head.html›")
             require_foreign(self.out)
         if self.example or self.study:
             return None

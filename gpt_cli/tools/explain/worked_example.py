@@ -115,10 +115,7 @@ def _causal(x: Tensor) -> StepsAndMatrices:
 def _dropout(x: Tensor) -> StepsAndMatrices:
     weights = linear_head().weights(x)
     torch.manual_seed(123)
-    return [
-        step_of("weights", "w", weights),
-        step_of("dropped", "w · keep / (1 - 0.5)", F.dropout(weights, 0.5)),
-    ], {}
+    return [step_of("weights", "w", weights), step_of("dropped", "w · keep / (1 - 0.5)", F.dropout(weights, 0.5))], {}
 
 
 def _multi_head(x: Tensor) -> StepsAndMatrices:

@@ -39,8 +39,7 @@ def encode_dump(
 
         yield draw(dump, notice, kind=ending[1:])
     elif ending in (".json", ".csv"):
-        is_csv = ending == ".csv"
-        pieces = _csv(dump, count) if is_csv else json_pieces({"tokens": dump.tokens, **_arrays(dump)}, count)
+        pieces = _csv(dump, count) if ending == ".csv" else json_pieces({"tokens": dump.tokens, **_arrays(dump)}, count)
         yield from (piece.encode() for piece in gathered(pieces))
     else:
         yield {".npz": _npz, ".safetensors": _safetensors, ".html": attention_page}[ending](dump)

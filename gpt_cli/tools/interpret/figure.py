@@ -116,8 +116,7 @@ def cell(number: float | None, error: float | None = None, decimals: int = 2, *,
 
 def cell_at(figure: Figure, index: tuple[int, ...] = (), decimals: int = 2) -> str:
     """Format the value of a figure at `index`, and its error, as a table cell."""
-    error = None if figure.error is None else figure.error[index]
-    return cell(figure.values[index], error, decimals)
+    return cell(figure.values[index], None if figure.error is None else figure.error[index], decimals)
 
 
 def cells(figure: Figure, decimals: int = 2, *, with_error: bool = True) -> list[str]:
@@ -178,7 +177,6 @@ def named_curves(
 def farthest(figure: Figure, most: int, least: float = 0) -> list[str]:
     """Return up to `most` places whose maximum |value| over all other axes is at least `least`, the largest first."""
     others = tuple(n for n, axis in enumerate(figure.axes) if axis != "place")
-    measured = np.where(np.isnan(figure.values), -np.inf, np.abs(figure.values))
-    reach = measured.max(axis=others)
+    reach = np.where(np.isnan(figure.values), -np.inf, np.abs(figure.values)).max(axis=others)
     order = np.argsort(-reach, kind="stable")[:most].tolist()
     return [figure.coords["place"][at] for at in order if reach[at] >= least]

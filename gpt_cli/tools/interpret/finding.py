@@ -253,8 +253,7 @@ def as_csv(rows: Sequence[Row]) -> bytes:
     text = io.StringIO()
     text.write(f"{','.join(columns)}\n")
     # a carriage return in a token is quoted too
-    writer = csv.DictWriter(text, columns, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    writer.writerows(flat)
+    csv.DictWriter(text, columns, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC).writerows(flat)
     return text.getvalue().encode()
 
 

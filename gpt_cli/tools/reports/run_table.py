@@ -251,8 +251,7 @@ def removing(runs: Sequence[RunFiles], host: Host) -> Iterator[RunFiles]:
             for directory in (run.checkpoints, run.attention, run.lens, run.logs):
                 remove_if_empty(directory)
         if why := remove_if_empty(run.path):
-            left = ", ".join(sorted(visible(path.name) for path in run.path.iterdir()))
-            if left:
+            if left := ", ".join(sorted(visible(path.name) for path in run.path.iterdir())):
                 host.warn(f"{visible(run.path)} stays: it also holds {left}, which no run wrote")
             else:
                 host.warn(f"{visible(run.path)} stays, empty: {why}")

@@ -164,8 +164,7 @@ def _compared(directory: Path, all_points: Sequence[Point], ended: Jobs) -> Swep
 
 def _write_page(result: Swept, host: Host) -> None:
     """Write a report page of the runs that have begun (only the best, if too many for a page); warn on failure."""
-    begun = [point.path for point in result.points if is_run(point.path)]
-    if not begun:
+    if not (begun := [point.path for point in result.points if is_run(point.path)]):
         return
     page = result.directory / SWEEP_PAGE
     try:

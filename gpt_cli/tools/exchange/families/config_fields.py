@@ -114,8 +114,7 @@ class ConfigFields:
 
 def brief(value: Any) -> str:
     """Format a value as JSON for a message; cut long text and end it with an ellipsis."""
-    text = visible(json.dumps(value, ensure_ascii=False))
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
+    return visible(json.dumps(value, ensure_ascii=False), _MOST_SHOWN)
 
 
 def _is_neutral(value: Any) -> bool:

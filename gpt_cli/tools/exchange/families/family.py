@@ -12,13 +12,6 @@ from gpt_cli.tools.exchange.export_tensors import Part, Recipe, copy, norm, unsc
 from gpt_cli.tools.exchange.families.config_fields import LLAMA3, ConfigFields
 
 _T = TypeVar("_T")
-_USUAL_NAMES = {
-    "max_position_embeddings": "context_length",
-    "hidden_size": "d_model",
-    "num_attention_heads": "num_heads",
-    "num_hidden_layers": "num_blocks",
-    "intermediate_size": "feed_forward_size",
-}
 PLAIN_LAYERS = {"c_fc": "expand", "c_proj": "contract"}  # of the feed-forward part, with those of ours
 # activations there; of two names for one function, the usual one is the last
 ACTIVATIONS = {
@@ -42,7 +35,13 @@ class Family(ABC):
     output = "lm_head.weight"
     other_output: str | None = None  # its name in other versions
     tied = False  # where config.json does not say it
-    names: Mapping[str, str] = _USUAL_NAMES  # keys of config.json that are settings of ours as they are
+    names: Mapping[str, str] = {  # keys of config.json that are settings of ours as they are
+        "max_position_embeddings": "context_length",
+        "hidden_size": "d_model",
+        "num_attention_heads": "num_heads",
+        "num_hidden_layers": "num_blocks",
+        "intermediate_size": "feed_forward_size",
+    }
     optional: tuple[str, ...] = ()  # of them
     dropout_key: str
     dropout = 0.0  # this and the next where config.json does not say them
@@ -129,9 +128,6 @@ class Family(ABC):
     def misfits(self, model: ModelConfig) -> Iterator[tuple[str, str]]:
         """Yield (setting, sentence) for each setting that the class lacks; the sentence names a value that works."""
         windows = set(model.windows)
-        own_size = model.value_size * model.num_heads != model.d_model
-        if own_size and "head_size" in self.has:
-            own_size = self.whole_heads and model.d_model % model.num_heads != 0
         activations = [*self.activations.values()]
         features = {
             "activation": (model.activation not in activations, activations[0]),
@@ -143,7 +139,8 @@ class Family(ABC):
             "bias": (model.bias, "false"),
         }
         wrong = {key: value for key, (is_used, value) in features.items() if is_used and key not in self.has}
-        if own_size:
+        has_any_size = "head_size" in self.has and not (self.whole_heads and model.d_model % model.num_heads)
+        if model.value_size * model.num_heads != model.d_model and not has_any_size:
             wrong["head_size"] = "null"
         if self.windows == "none" and windows != {None}:
             wrong["attention_window"] = "null"

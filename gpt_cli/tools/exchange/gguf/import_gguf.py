@@ -78,8 +78,7 @@ def read_gguf(path: Path) -> GGUF:
     for key, value in left.items():
         if key.removeprefix(f"{name}.") not in _IRRELEVANT:
             raise CheckpointError(where, f"{shown(key)} is {brief(value)}, which gpt does not know", hint=_AS_IT_IS)
-    blocks = {match[1] for match in map(_BLOCK_NUMBER.match, tensors) if match}
-    names = architecture.names(family, blocks)
+    names = architecture.names(family, {match[1] for match in map(_BLOCK_NUMBER.match, tensors) if match})
     if unknown := sorted(tensors.keys() - names.keys()):
         raise CheckpointError(where, f"{shown(unknown[0])} is no tensor of {name}, as gpt knows it", hint=_AS_IT_IS)
     if export_info:

@@ -70,8 +70,7 @@ def read_gguf_header(path: Path) -> tuple[dict[str, Any], dict[str, HFTensor]]:
     end = max((one.start + _num_bytes(one) for one in tensors.values()), default=0)
     if end > header.size:
         raise header.error(f"the file is truncated or damaged: it has {header.size:,} of {end:,} bytes")
-    names = sorted(tensors, key=lambda name: tensors[name].start)
-    for name, other in itertools.pairwise(names):
+    for name, other in itertools.pairwise(sorted(tensors, key=lambda name: tensors[name].start)):
         if tensors[name].start + _num_bytes(tensors[name]) > tensors[other].start:
             raise header.error(f"the file is damaged: {shown(name)} and {shown(other)} overlap")
     return metadata, tensors

@@ -219,11 +219,9 @@ def _joined(rows: Sequence[Row], more: Sequence[Row]) -> list[Row]:
 
 def _prompt(request: HeadsRequest, target: ToInspect, loaded: Loaded) -> Text:
     """Return the encoded prompt; raises DataError if it is too long, or has one token though the model can read two."""
-    least = min(2, loaded.config.model.context_length)
-    text = encode_prompt_of(target, loaded, truncate=request.truncate, least=least)
+    text = encode_prompt_of(target, loaded, truncate=request.truncate, least=min(2, loaded.config.model.context_length))
     if text.num_tokens < 2 and request.ablate:
-        sentence = "this model reads 1 token at a time, so a prompt has none to predict; use ‹data›"
-        raise UsageError("‹ablate›", sentence)
+        raise UsageError("‹ablate›", "this model reads 1 token at a time, so a prompt has none to predict; use ‹data›")
     return text
 
 

@@ -108,8 +108,7 @@ def heads_page(report: Mapping[str, Any]) -> bytes:
 
 
 def _content(row: Row, partners: Mapping[tuple[int, int], Row] | None) -> Row:
-    numbers = ("layer", "head", *_COLUMNS, f"{LOSS_CHANGE}_error")
-    content = {name: row[name] for name in numbers if name in row}
+    content = {name: row[name] for name in ("layer", "head", *_COLUMNS, f"{LOSS_CHANGE}_error") if name in row}
     content["role"] = _PLACES.get(row.get("label") or "")
     if "passages" in row:
         content["passages"] = [_passage(passage) for passage in row["passages"]]

@@ -54,8 +54,7 @@ def patch(request: PatchRequest, target: ToPatch, host: Host) -> Finding:
     """
     use_threads(request.threads)
     device = choose_device(request.device or "auto")
-    paths = step_files(target.header.run) if request.over_training else []
-    if paths:
+    if paths := step_files(target.header.run) if request.over_training else []:
         loaded = load(paths[-1], None, host.warn)
     else:
         loaded = load_for(host, request.run, request.checkpoint, target.header)
