@@ -179,6 +179,10 @@ def _bench(threads: int) -> None:
     gpt_cli.bench("smoke", threads=threads, rounds=1, tokens=1)
 
 
+def _check(threads: int) -> None:
+    gpt_cli.bench(check_device="cpu", threads=threads)
+
+
 def _sample(threads: int) -> None:
     gpt_cli.sample("The", run="smoke", threads=threads, max_new_tokens=1)
 
@@ -191,11 +195,12 @@ def _train(threads: int) -> None:
         assert torch.equal(torch.get_rng_state(), torch_state)
 
 
-@pytest.mark.parametrize("work", [pytest.param(_bench, marks=pytest.mark.slow), _sample, _train])
+@pytest.mark.parametrize("work", [pytest.param(_bench, marks=pytest.mark.slow), _check, _sample, _train])
 def test_threads_and_random_states_stay_as_they_are(
     work: Callable[[int], None], copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gpt_cli.tools.bench.bench._SIZE", 64)
+    monkeypatch.setattr("gpt_cli.tools.bench.device_check.checks", lambda *_: [])  # which take half a minute
     monkeypatch.setitem(sys.modules, "transformers", None)  # which bench would import, for seconds
 
     def state() -> str:

@@ -28,6 +28,7 @@ from gpt_cli.common.machine.devices import (
     free_memory,
     processor,
     supports,
+    restored_threads,
     use_threads,
 )
 from gpt_cli.common.machine.memory import available_memory, reuse_memory
@@ -280,6 +281,7 @@ class DeviceCheck(Result):
         return together(errors) if errors else None
 
 
+@restored_threads()
 def check_device(request: BenchRequest, _config: Config, host: Host) -> DeviceCheck:
     """Run all checks on the requested device; raise EnvironmentFailure if there is no such device."""
     use_threads(request.threads)
