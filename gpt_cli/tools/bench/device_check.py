@@ -27,8 +27,8 @@ from gpt_cli.common.machine.devices import (
     device_name,
     free_memory,
     processor,
-    supports,
     restored_threads,
+    supports,
     use_threads,
 )
 from gpt_cli.common.machine.memory import available_memory, reuse_memory
