@@ -29,18 +29,9 @@ OLD_CL100K_PATTERN = (
 )
 # of Qwen 2: one digit at a time
 QWEN2_PATTERN = OLD_CL100K_PATTERN.replace("{1,3}", "")
-PATTERNS = (
-    WORD_PATTERN,
-    GPT2_PATTERN,
-    R50K_PATTERN,
-    CL100K_PATTERN,
-    O200K_PATTERN,
-    OLD_R50K_PATTERN,
-    OLD_CL100K_PATTERN,
-    QWEN2_PATTERN,
-)
 # the values of the setting tokenizer.pattern
 BY_NAME = {"simple": WORD_PATTERN, "gpt2": GPT2_PATTERN, "llama3": OLD_CL100K_PATTERN, "qwen2": QWEN2_PATTERN}
+PATTERNS = (*BY_NAME.values(), R50K_PATTERN, CL100K_PATTERN, O200K_PATTERN, OLD_R50K_PATTERN)
 
 
 def as_oniguruma(pattern: str) -> str:
