@@ -12,7 +12,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -201,9 +201,7 @@ def parquet_columns(path: Path, file: BinaryIO) -> list[str]:
         return optional_library("pyarrow.parquet", "parquet", path).read_schema(file).names
 
 
-def parquet_rows(
-    path: Path, file: BinaryIO, growth: Growth, columns: Collection[str] | None = None
-) -> Iterator[Record]:
+def parquet_rows(path: Path, file: BinaryIO, growth: Growth, columns: Sequence[str] | None = None) -> Iterator[Record]:
     """Yield the rows of a Parquet table, one row group after another, with only `columns` (None: all columns).
 
     Raises DataError for a table that is damaged, or that expands beyond the limit of `growth`.
