@@ -64,10 +64,9 @@ class SourceCorpus(SurveyedCorpus):
 
     def notices(self) -> Iterator[str]:
         """Yield lines for the user: remarks on the text, what was left out, and the number of repeated sources."""
-        survey = self.survey
-        yield from survey.notes
-        if survey.num_repeated:
-            yield f"left out {counted(survey.num_repeated, 'repeated source')}: each text is read once"
+        yield from self.survey.notes
+        if self.survey.num_repeated:
+            yield f"left out {counted(self.survey.num_repeated, 'repeated source')}: each text is read once"
 
     @property
     def _where(self) -> str:

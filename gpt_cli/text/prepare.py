@@ -52,9 +52,8 @@ class Preparation(Result):
         hidden = {"bad_files"} if not facts["bad_files"] else set[str]()
         hidden |= {"seconds", "bytes_per_second", "bytes_on_disk", "training_directory", "validation_directory"}
         rows = {key: value for key, value in facts.items() if key not in hidden} | lines
-        return table(
-            [(key.replace("_", " "), f"{value:,}" if isinstance(value, int) else value) for key, value in rows.items()]
-        )
+        said = ((key, f"{value:,}" if isinstance(value, int) else value) for key, value in rows.items())
+        return table([(key.replace("_", " "), value) for key, value in said])
 
 
 def prepare_text(request: PrepareRequest, config: Config, host: Host) -> Preparation:
