@@ -60,10 +60,8 @@ def config_to_resume(stored: Config, requested: Config, run_config: Config | Non
     `stored` is the checkpoint's config, `run_config` the run's config.yaml. Only config.yaml may choose `compile`, so
     that a stranger's checkpoint cannot start a compiler.
     """
-    text_settings = {
-        key: getattr(stored.data, key) for key in ("loss", "template") if getattr(requested.data, key) is None
-    }
-    requested = requested.changed(data=text_settings)  # what null means is in the text, and the run has noted it
+    noted = {key: getattr(stored.data, key) for key in ("loss", "template") if getattr(requested.data, key) is None}
+    requested = requested.changed(data=noted)  # what null means is in the text, and the run has noted it
     sources = {"dtype": stored, "device": run_config, "compile": run_config}
     chosen = {
         key: getattr(source.train, key)
@@ -208,21 +206,17 @@ def ended_before(run: RunFiles, progress: Progress, requested: Config, run_confi
 
 def _require_no_less(run: RunFiles, progress: Progress, requested: Config, run_config: Config | None) -> None:
     """Raise UsageError if the run has already trained longer than the requested max_steps or max_time."""
-    steps, seconds = requested.train.max_steps, requested.train.max_time
-    run_steps, run_seconds = (
-        (None, None) if run_config is None else (run_config.train.max_steps, run_config.train.max_time)
-    )
-    if (steps, seconds) == (run_steps, run_seconds):
+    steps, seconds, own = requested.train.max_steps, requested.train.max_time, run_config and run_config.train
+    if own and (steps, seconds) == (own.max_steps, own.max_time):
         return
     if steps is not None and steps < progress.step:
         sentence = f"{shown(run.path)} has trained {progress.step:,} steps already, more than {steps:,}"
         # the run's own length may still lie ahead
-        ahead = run_steps is not None and run_steps > progress.step
-        longer = "" if ahead else f" --max-steps {2 * progress.step}"
+        longer = "" if own and (own.max_steps or 0) > progress.step else f" --max-steps {2 * progress.step}"
         raise UsageError("‹max_steps›", sentence, hint=f"{run.resume_command}{longer}")
     if seconds is not None and seconds < progress.elapsed:
         sentence = f"{shown(run.path)} has trained for {round(progress.elapsed):,} s already, more than {seconds:g} s"
-        ahead = run_seconds is not None and run_seconds > progress.elapsed
+        ahead = own and (own.max_time or 0) > progress.elapsed
         longer = "" if ahead else f" --max-time {twice_as_long(progress.elapsed)}"
         raise UsageError("‹max_time›", sentence, hint=f"{run.resume_command}{longer}")
 
