@@ -13,15 +13,7 @@ import torch
 from torch import Tensor
 
 from gpt_cli.common.host import Notify
-from gpt_cli.common.machine.devices import (
-    Graph,
-    beside,
-    new_graph,
-    recording_failure,
-    supports,
-    synchronize,
-    to_device,
-)
+from gpt_cli.common.machine.devices import Graph, beside, new_graph, recording_failure, supports, synchronize, to_device
 from gpt_cli.model.dropout import drop_keys, key_halves
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import StepInputs, clipped_gradient
