@@ -66,9 +66,8 @@ def model_ends(progress: Progress, settings: TrainConfig) -> bool:
     steps, seconds, end = settings.max_steps, settings.max_time, _end_of_model(progress, settings)
     if end == 1.0 or progress.step == progress.model_step:
         return False
-    return (steps is not None and progress.step >= steps * end) or (
-        seconds is not None and seconds * end <= progress.elapsed < seconds
-    )
+    by_steps = steps is not None and progress.step >= steps * end
+    return by_steps or (seconds is not None and seconds * end <= progress.elapsed < seconds)
 
 
 def settings_of_model(progress: Progress, settings: TrainConfig) -> TrainConfig:
