@@ -144,9 +144,8 @@ def batches_of(ids: Ids | Examples, config: Config, device: torch.device) -> Bat
         if not isinstance(ids, np.ndarray):
             what = "questions with answers" if isinstance(ids, Examples) else "a text that stays on the disk"
             raise UsageError("train.teacher_share", f"no model teaches {what}", hint="‹train.teacher_share=null›")
-        taught = TaughtTargets(ids.astype(np.int64), train.seed)
-        if train.num_teachers > 1:
-            taught.num_targets = TARGETS_OF_LAST
+        num_targets = TARGETS_OF_LAST if train.num_teachers > 1 else 1
+        taught = TaughtTargets(ids.astype(np.int64), train.seed, num_targets=num_targets)
     if isinstance(ids, Examples):
         return PackedBatches(ids, length, train.batch_size, train.seed)
     moved = ids if isinstance(ids, TokensOnDisk) else torch.from_numpy(ids.astype(np.int32)).to(device)
