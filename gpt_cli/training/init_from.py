@@ -29,7 +29,6 @@ FLAG = "‹init_from›"
 _FREE = frozenset({"model.dropout", "model.context_length"})
 # the parameters that belong to a vocabulary
 _OF_TOKENS = ("token_embedding.", "output_layer.", "ngram_embedding.")
-_POSITIONS = "position_embedding.weight"
 _ONE_MODEL = {"teacher_share": None, "num_models": 2}
 _HINT = "leave these settings out, so that they are as there, or train without ‹init_from›"
 
@@ -169,7 +168,7 @@ def begin_with(model: GPT, initial: InitialWeights, tokenizer: Tokenizer, notice
         if name.startswith(_OF_TOKENS) and not same_tokens:
             continue
         weight = torch.from_numpy(initial.weight(name))
-        if name == _POSITIONS and len(weight) > len(parameter):
+        if name == "position_embedding.weight" and len(weight) > len(parameter):
             notice(f"the first {len(parameter)} of {len(weight)} positions are used, as model.context_length says")
             weight = weight[: len(parameter)]
         parameter.copy_(weight)

@@ -72,9 +72,7 @@ class Muon:
     def _pieces(self, matrices: Mapping[str, Tensor]) -> dict[tuple[int, torch.Size], Tensor]:
         """Cut the matrices; return {(index of a group of `stacks`, piece shape): pieces [pieces, rows, columns]}."""
         cut = {name: _cut(name, matrix) for name, matrix in matrices.items()}
-        return {
-            key: torch.stack([cut[name][number] for name, number in pieces]) for key, pieces in self.batches.items()
-        }
+        return {key: torch.stack([cut[name][number] for name, number in parts]) for key, parts in self.batches.items()}
 
 
 def stacks(parameters: Mapping[str, Tensor]) -> list[list[str]]:

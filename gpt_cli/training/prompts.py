@@ -58,8 +58,7 @@ def _length(parts: Sequence[bytes]) -> int:
     lines = [i for i in ends if parts[i].startswith(b"\n")]
     words = [i for i in ends if parts[i][:1].isspace() and not _space_after(parts[i - 1])]
     characters = [i for i in ends if not _is_within_character(parts[i])]
-    best = [*lines[:1], *words[-1:], *characters[-1:], min(len(parts), SAMPLE_PROMPT_TOKENS)]
-    return best[0]
+    return [*lines[:1], *words[-1:], *characters[-1:], min(len(parts), SAMPLE_PROMPT_TOKENS)][0]
 
 
 def _space_after(part: bytes) -> bytes:

@@ -108,9 +108,8 @@ class Run:
     def checkpoint(self, *, with_optimizer: bool) -> Checkpoint:
         """Return a checkpoint of the current state. All ranks must call this; only the first gets a complete one."""
         optimizer_state = self.state.optimizer.state_dict() if with_optimizer else {}
-        return Checkpoint(
-            self.config, self.tokenizer, self.progress, self.state.evaluated_model.state_dict(), optimizer_state
-        )
+        weights = self.state.evaluated_model.state_dict()
+        return Checkpoint(self.config, self.tokenizer, self.progress, weights, optimizer_state)
 
     def save(self, *, requested: bool | None = None) -> None:
         """Save a checkpoint to resume from; raise Diverged if a loss or gradient is not finite.
