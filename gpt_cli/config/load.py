@@ -27,6 +27,8 @@ from gpt_cli.config.strict_yaml import NULLS, Document, KeyPath, parse, read_con
 from gpt_cli.errors import GptError, UsageError, collecting, shown, together, visible
 
 _LENGTHS = ("max_steps", "max_time")
+# section.key -> (field of a request, value)
+Flags = Mapping[str, tuple[str, Any]]
 
 
 def find_config(name: str, also: Sequence[str] = ()) -> Path:
@@ -62,13 +64,11 @@ def near_config(name: str, also: Sequence[str] = ()) -> str | None:
     return nearest(Path(name).stem, [*shipped_configs(), *also])
 
 
-def read_config(
-    name: str, settings: Sequence[str] = (), flags: Mapping[str, tuple[str, Any]] | None = None, *, whole: bool = False
-) -> Config:
+def read_config(name: str, settings: Sequence[str] = (), flags: Flags | None = None, *, whole: bool = False) -> Config:
     """Return the config `name` (a path or a shipped name), overridden by `settings` (texts of --set), then by `flags`.
 
-    `flags` maps section.key to (request field, value). `whole` says that gpt wrote the file, which thus lists every
-    key. Raises UsageError that names every unknown key and every wrong value.
+    `whole` says that gpt wrote the file, which thus lists every key. Raises UsageError that names every unknown key and
+    every wrong value.
     """
     path = find_config(name)
     try:
@@ -82,9 +82,7 @@ def read_config(
         raise
 
 
-def read_run_config(
-    path: Path, settings: Sequence[str] = (), flags: Mapping[str, tuple[str, Any]] | None = None
-) -> Config:
+def read_run_config(path: Path, settings: Sequence[str] = (), flags: Flags | None = None) -> Config:
     """Read the config.yaml of a run as `read_config` does; raise UsageError also for a missing or cut-off file."""
     hint = f"gpt train --config FILE --out {shlex.quote(visible(path.parent))} --resume writes it again"
     if not path.exists():
@@ -120,17 +118,12 @@ def without_retired(content: Any, *, whole: bool = False) -> Any:
 
 
 def build_config(
-    document: Document,
-    where: str,
-    settings: Sequence[str] = (),
-    flags: Mapping[str, tuple[str, Any]] | None = None,
-    *,
-    to_choose: bool = False,
+    document: Document, where: str, settings: Sequence[str] = (), flags: Flags | None = None, *, to_choose: bool = False
 ) -> Config:
     """Build a Config from a parsed document, overridden by `--set` texts, then by flags; raise UsageError if invalid.
 
-    `flags` maps section.key to (request field, value). `where` names the document in errors. With `to_choose`, set keys
-    of model and train need not fit unset keys, which `auto_config` chooses later.
+    `where` names the document in errors. With `to_choose`, set keys of model and train need not fit unset keys, which
+    `auto_config` chooses later.
     """
     content = {section: {} if value is None else value for section, value in document.content.items()}
     train = content.get("train")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -19,7 +19,7 @@ from gpt_cli.common.files import require_no_file
 from gpt_cli.common.host import Host
 from gpt_cli.config import Config
 from gpt_cli.config.field_types import Count, Duration, Few, Switch
-from gpt_cli.config.load import build_config, find_config, read_config, read_run_config, shipped_config
+from gpt_cli.config.load import Flags, build_config, find_config, read_config, read_run_config, shipped_config
 from gpt_cli.config.request import (
     CONFIG,
     EMPTY,
@@ -215,7 +215,7 @@ class TrainRequest(Request):
             return start
         return Resume(config=start.config, directory=directory, start=start, by_run_config=by_run_config)
 
-    def _fixed_settings(self, flags: Mapping[str, tuple[str, Any]]) -> Config:
+    def _fixed_settings(self, flags: Flags) -> Config:
         """Return a config with only the settings that the user set; raise UsageError if gpt cannot choose the rest."""
         config = build_config(Document({}), AUTO, self.settings, flags, to_choose=True)
         fields_set = config.train.model_fields_set
@@ -236,9 +236,7 @@ class TrainRequest(Request):
             hint = "add ‹dry_run=True› > my.yaml to this command, then train with ‹config=my.yaml›"
             raise UsageError("‹config=auto›", sentence, hint=hint)
 
-    def _with_initial(
-        self, directory: Path, settings: list[str], flags: Mapping[str, tuple[str, Any]], host: Host
-    ) -> NewRun:
+    def _with_initial(self, directory: Path, settings: list[str], flags: Flags, host: Host) -> NewRun:
         """Return the plan of a run with --init-from, whose model gives sizes and tokenizer if the config does not."""
         assert self.init_from is not None
         names_text = bool(self.data) or asks_for(settings, "data.source=", "data=")
