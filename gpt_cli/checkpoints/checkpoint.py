@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
-from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -29,9 +28,7 @@ from gpt_cli.model.costs import parameters_by_part
 from gpt_cli.text.tokenizers import Tokenizer
 
 # of weights in a file; those of a training and all moments are float32
-TYPES: Mapping[str, torch.dtype] = MappingProxyType(
-    {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-)
+TYPES: Mapping[str, torch.dtype] = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
