@@ -18,7 +18,7 @@ from gpt_cli.common.strict_json import strict_json
 from gpt_cli.common.untrusted_files import read_bytes
 from gpt_cli.errors import CheckpointError, shown
 
-_SEPARATORS = (",", ":")
+_DENSE = (",", ":")
 _SPACED = (", ", ": ")  # in the digest of a tuned lens that version 0.2 wrote
 
 
@@ -48,7 +48,7 @@ class ArrayFile:
             about, digest = stored["about"], stored["digest"]
         except (SafetensorError, *MALFORMED):
             raise self.refusal(path) from None
-        if digest not in (_digest(about, arrays, separators) for separators in (_SEPARATORS, _SPACED)):
+        if digest not in (_digest(about, arrays, separators) for separators in (_DENSE, _SPACED)):
             raise self.refusal(path)
         return about, arrays
 
@@ -57,9 +57,7 @@ class ArrayFile:
         return CheckpointError(shown(path), f"this is not {self.what} of gpt, or it is damaged", hint=self.hint)
 
 
-def _digest(
-    about: Mapping[str, Any], arrays: Mapping[str, np.ndarray], separators: tuple[str, str] = _SEPARATORS
-) -> str:
+def _digest(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray], separators: tuple[str, str] = _DENSE) -> str:
     """Return the SHA-256 of metadata and arrays, in hexadecimal."""
     digest = hashlib.sha256(canonical_json(about, separators).encode())
     for name in sorted(arrays):
@@ -68,6 +66,6 @@ def _digest(
     return digest.hexdigest()
 
 
-def canonical_json(content: Any, separators: tuple[str, str] = _SEPARATORS) -> str:
+def canonical_json(content: Any, separators: tuple[str, str] = _DENSE) -> str:
     """Return `content` as JSON with sorted keys, so that equal contents give equal texts; by default without spaces."""
     return json.dumps(content, ensure_ascii=False, sort_keys=True, separators=separators, allow_nan=False)
