@@ -140,9 +140,8 @@ def require_foreign(path: Path, *, replaces: bool = False) -> None:
     with contextlib.suppress(OSError, RuntimeError):  # a circle of links, a missing permission: the writer reports it
         target = path.resolve()
         if target.is_file() and is_checkpoint(target) and not replaces:
-            raise UsageError(
-                "‹out›", f"{shown(path)} is a checkpoint, which gpt never overwrites", hint="name another file"
-            )
+            wrong = f"{shown(path)} is a checkpoint, which gpt never overwrites"
+            raise UsageError("‹out›", wrong, hint="name another file")
         for directory in (target.parent, target.parent.parent):
             run = RunFiles(directory)
             if run.exists() and run.owns(target):

@@ -98,11 +98,9 @@ class RunDirectory(RunFiles):
             lost, every = max([0, *of_best, *map(step_in, _log(self.metrics).split("\n"))]), config.train.save_every
             # a kill before the first checkpoint leaves no trace beyond it
             if lost > every:
-                sentence = (
-                    f"the run was trained to step {lost}, but its checkpoints, due from step {every} on, are gone"
-                )
+                wrong = f"the run was trained to step {lost}, but its checkpoints, due from step {every} on, are gone"
                 hint = "put one back, or replace the run with ‹overwrite=True›"
-                raise CheckpointError(shown(self.path), sentence, hint=hint)
+                raise CheckpointError(shown(self.path), wrong, hint=hint)
         return None
 
     def save(self, checkpoint: Checkpoint, keep: int) -> None:
