@@ -132,13 +132,11 @@ def _refusals(kind: type[Request], error: ValidationError, values: Mapping[str, 
             hint = "call the function once for each of them"
         errors.append(UsageError(f"‹{name}›", f"{said} {sentence}", hint=hint))
     for name in (name for name in first if name not in kind.model_fields):
-        argument_names = [*(field for field, _, _ in flags_of(kind)), *kind.of_python]
+        fields = [*(field for field, _, _ in flags_of(kind)), *kind.of_python]
         run = next((field for field in ("run", "path") if field in kind.model_fields), "")
-        placeholders = {
-            field: "" if kind.model_fields[field].annotation is bool else "VALUE" for field in argument_names
-        }
+        placeholders = {field: "" if kind.model_fields[field].annotation is bool else "VALUE" for field in fields}
         hint = Arguments(placeholders, kind, run).hint(name, as_yaml(values[name]))
-        hint = hint or f"the arguments are {', '.join(argument_names)}"
+        hint = hint or f"the arguments are {', '.join(fields)}"
         errors.append(UsageError(name, "there is no such argument", hint=hint))
     return errors
 

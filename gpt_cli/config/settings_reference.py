@@ -47,8 +47,7 @@ def key_names() -> list[str]:
 
 def allowed_values(key: str, details: Mapping[str, Any]) -> list[str]:
     """Describe the values that the setting `key` allows: ["a number above 0", "null"]; `details` is its JSON schema."""
-    kinds = details.get("anyOf", [details])
-    return _NOUNS_BY_KEY.get(key) or [word for kind in kinds for word in _alternatives(kind)]
+    return _NOUNS_BY_KEY.get(key) or [word for kind in details.get("anyOf", [details]) for word in _alternatives(kind)]
 
 
 def is_none_of(alternatives: list[str]) -> str:
