@@ -35,7 +35,7 @@ from gpt_cli.distributed.failure_detector import (
 )
 from gpt_cli.errors import EnvironmentFailure, GptError, UsageError, counted, shown, together, visible
 
-CONNECT_SECONDS = 300.0
+_CONNECT_WITHIN = timedelta(minutes=5)
 LEAVE_SECONDS = 10.0
 POLL_SECONDS = 0.05
 PROBE_SECONDS = 5.0  # a network filesystem may show a new file that much later
@@ -84,35 +84,28 @@ class Rendezvous:
         All ranks' records must have equal entries; the settings in the entry `config`, a JSON object, are compared one
         by one. On all ranks, raises UsageError or EnvironmentFailure that reports every difference.
         """
-        mine = dict(record)
+        mine, rank, size = dict(record), self.rank_env.rank, self.rank_env.size
         mine |= {"threads": str(torch.get_num_threads()), "torch": torch.__version__, "code": digest_of_code()}
         if self.run_directory is not None:
             mine["run directory"] = self._seen_in(self.run_directory)
         about = {"host": socket.gethostname(), "pid": str(os.getpid()), "gpu": _gpu(device)}
-        self._store.set(f"record/{self.rank_env.rank}", json.dumps([mine, about]))
-        entries = [json.loads(self._await(f"record/{rank}")) for rank in range(self.rank_env.size)]
+        self._store.set(f"record/{rank}", json.dumps([mine, about]))
+        entries = [json.loads(self._await(f"record/{other}")) for other in range(size)]
         records, abouts = zip(*entries, strict=True)
         self.watcher.where = [f"host {visible(about['host'])}, pid {about['pid']}" for about in abouts]
         if problems := [*differences(records, self.watcher.where), *shared_gpus(abouts, self.watcher.where)]:
             raise together(problems)
         try:
             dist.init_process_group(
-                _backends(device),
-                store=PrefixStore("group", self._store),
-                rank=self.rank_env.rank,
-                world_size=self.rank_env.size,
-                timeout=_NEVER,
+                _backends(device), store=PrefixStore("group", self._store), rank=rank, world_size=size, timeout=_NEVER
             )
         except RuntimeError as error:
             if is_lack_of_files(error):
                 raise
             reason = visible(str(error).splitlines()[0])
             # gloo takes the interface that the host's own name leads to, which may be loopback
-            raise LostProcess(
-                self.rank_env.name,
-                f"it cannot connect to the others: {reason}",
-                hint="between hosts, name the network interface, as in GLOO_SOCKET_IFNAME=eth0",
-            ) from error
+            hint = "between hosts, name the network interface, as in GLOO_SOCKET_IFNAME=eth0"
+            raise LostProcess(self.rank_env.name, f"it cannot connect to the others: {reason}", hint=hint) from error
         self.watcher.patience = PATIENCE
 
     def part(self) -> None:
@@ -178,12 +171,7 @@ def _open(rank_env: RankEnvironment) -> tuple[Store, Heartbeats]:
 
     def connected(serves: bool) -> Store:
         store = TCPStore(
-            host,
-            int(port),
-            is_master=serves,
-            timeout=timedelta(seconds=CONNECT_SECONDS),
-            wait_for_workers=False,
-            multi_tenant=True,
+            host, int(port), is_master=serves, timeout=_CONNECT_WITHIN, wait_for_workers=False, multi_tenant=True
         )
         return PrefixStore(f"gpt/{rank_env.num_restarts}", store)
 
@@ -192,9 +180,8 @@ def _open(rank_env: RankEnvironment) -> tuple[Store, Heartbeats]:
     except RuntimeError as error:
         reason = visible(str(error).splitlines()[0])
         what = "it cannot listen at" if rank_env.serves else "it cannot reach the first process at"
-        raise EnvironmentFailure(
-            rank_env.name, f"{what} {rank_env.address}, {reason}", hint="set MASTER_ADDR and MASTER_PORT to others"
-        ) from error
+        sentence = f"{what} {rank_env.address}, {reason}"
+        raise EnvironmentFailure(rank_env.name, sentence, hint="set MASTER_ADDR and MASTER_PORT to others") from error
 
 
 def differences(records: Sequence[Mapping[str, str]], where: Sequence[str]) -> list[GptError]:
