@@ -65,12 +65,10 @@ def launch(words: Sequence[str], num_processes: int, config: Config, intact: Int
     `intact()`: a clause that names the checkpoint that is left, and a hint.
     """
     with tempfile.TemporaryDirectory(prefix="gpt-", ignore_cleanup_errors=True) as folder:
-        workers = Workers(num_processes, Path(folder), intact)
+        workers, command = Workers(num_processes, Path(folder), intact), [*python_command(), "-m", "gpt_cli", *words]
         with hearing(workers.hear):
             try:
-                workers.start(
-                    [*python_command(), "-m", "gpt_cli", *words], process_environment(num_processes, folder, config)
-                )
+                workers.start(command, process_environment(num_processes, folder, config))
                 return workers.wait()
             finally:
                 workers.kill()
