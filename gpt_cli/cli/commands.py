@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -25,6 +26,7 @@ from gpt_cli.errors import UsageError
 _JSON = typer.Option("--json", help="Print the result as one JSON object, the last line of stdout.")
 _QUIET = typer.Option("--quiet", help="Print no progress and no notices.")
 _METAVARS: dict[Any, str] = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
+_keyword = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
 
 
 def callback(name: str, function: Command[..., Any]) -> Callable[..., int | None]:
@@ -51,10 +53,11 @@ def callback(name: str, function: Command[..., Any]) -> Callable[..., int | None
             raise failure
         return None
 
-    parameters = [inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
+    parameters = [_keyword("context", annotation=typer.Context)]
     parameters += [_parameter(name, field, flag) for name, field, flag in fields]
-    parameters += [_switch("json", Annotated[bool, _JSON])] if function.request.has_json else []
-    parameters += [_switch("quiet", Annotated[bool, _QUIET]), _switch("debug", Debug)]
+    switches = {"json": Annotated[bool, _JSON]} if function.request.has_json else {}
+    switches |= {"quiet": Annotated[bool, _QUIET], "debug": Debug}
+    parameters += [_keyword(name, default=False, annotation=kind) for name, kind in switches.items()]
     vars(call).update(request=function.request, __signature__=inspect.Signature(parameters))
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     call.__doc__ = as_flags(inspect.getdoc(function.request) or "")
@@ -76,9 +79,7 @@ def _parameter(name: str, field: Any, flag: Flag) -> inspect.Parameter:
         details |= {"metavar": flag.metavar or ("NAME" if words else _METAVARS[kind]), "autocompletion": complete}
     declared = typer.Argument(**details) if flag.position else typer.Option(*names, **details)
     default = ... if field.is_required() else None
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[typed, declared]
-    )
+    return _keyword(name, default=default, annotation=Annotated[typed, declared])
 
 
 def _kind(annotation: Any) -> tuple[Any, bool]:
@@ -88,7 +89,3 @@ def _kind(annotation: Any) -> tuple[Any, bool]:
         many |= origin is Sequence
         annotation = next(each for each in get_args(annotation) if each is not type(None))
     return annotation, many
-
-
-def _switch(name: str, kind: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind)
