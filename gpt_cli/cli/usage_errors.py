@@ -132,10 +132,8 @@ class _Line:
     def value_of(self, flag: str) -> str | None:
         """Return the first value that the command line gives to a flag; None if it gives none."""
         words = zip(self.words, self._roles, strict=True)
-        values = (
-            word.removeprefix(f"{role}=") for word, role in words if _plain(role) == _plain(flag) and word != role
-        )
-        return next(filter(None, values), None)
+        texts = (word.removeprefix(f"{role}=") for word, role in words if _plain(role) == _plain(flag) and word != role)
+        return next(filter(None, texts), None)
 
     def positions_of(self, extra: str) -> list[int]:
         """Return the positions of the unexpected words that typer joined to the text `extra`; [] if not found."""
@@ -175,19 +173,17 @@ class _Line:
         from gpt_cli.config.load import shipped_configs
         from gpt_cli.text.datasets import ENTRIES
 
-        trains = "--init-from" in self._flags
         typed, texts = {_plain(word.partition("=")[0]) for word in self.words}, list[str]()
+        trains, free = "--init-from" in self._flags, self._flags.keys() - typed
         for word in words:
             is_config = word in shipped_configs() or word.endswith((".yaml", ".yml"))
             is_text = word in ENTRIES or word.endswith(_TEXTS) or os.path.exists(word)
             is_run = trains and word not in ENTRIES and RunFiles(named_run(word)).exists()
-            if "--resume" in typed and "--out" in self._flags.keys() - typed:
+            if "--resume" in typed and "--out" in free:
                 yield f"--out {shlex.quote(str(named_run(word)))}"
-            elif is_config and "--config" in self._flags.keys() - typed:
+            elif is_config and "--config" in free:
                 yield f"--config {shlex.quote(word)}"
-            elif "--run" in self._flags.keys() - typed and (
-                word.endswith(_CHECKPOINT) or os.path.isdir(named_run(word))
-            ):
+            elif "--run" in free and (word.endswith(_CHECKPOINT) or os.path.isdir(named_run(word))):
                 yield f"--run {shlex.quote(word)}"
             elif is_run and not typed & {"--config", "--data", "--out"} and not is_imported(RunFiles(named_run(word))):
                 yield f"--out {shlex.quote(str(named_run(word)))} --resume"
@@ -197,7 +193,7 @@ class _Line:
                 yield f"--data {shlex.quote(word)}"
             else:
                 texts.append(word)
-        if texts and "--prompt" in self._flags.keys() - typed:
+        if texts and "--prompt" in free:
             yield f"--prompt {shlex.quote(' '.join(texts))}"
 
 
