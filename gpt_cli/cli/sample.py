@@ -143,11 +143,9 @@ def converse(console: Console, request: SampleRequest, open_model: Callable[[Sam
             if word == "/help" and more:
                 console.result("\n".join(explained(request, more.strip().removeprefix("/"))))
             elif word == "/help":
-                console.result(say(welcome))
-                console.result(
-                    say("These are the values now; type a line like them to change one, /help NAME for more:")
-                )
-                console.result("\n".join(line for name in SETTINGS for line in sample_commands(request, name)))
+                about = say("These are the values now; type a line like them to change one, /help NAME for more:")
+                values = (line for name in SETTINGS for line in sample_commands(request, name))
+                console.result("\n".join([say(welcome), about, *values]))
             elif line.startswith("/"):
                 changed = changed_by(request, line)
                 if (changed.checkpoint, changed.without) != (request.checkpoint, request.without):
