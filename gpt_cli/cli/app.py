@@ -219,6 +219,5 @@ def _as_gpt_error(error: Exception, words: Sequence[str]) -> GptError:
         return EnvironmentFailure("open files", sentence, hint="ulimit -n 1024")
     if isinstance(error, OSError):
         return EnvironmentFailure(shown(error.filename) if error.filename else "output", reason(error))
-    return GptError(
-        "internal", f"this is a bug of gpt, {type(error).__name__}: {error}", hint="add --debug for the traceback"
-    )
+    sentence = f"this is a bug of gpt, {type(error).__name__}: {error}"
+    return GptError("internal", sentence, hint="add --debug for the traceback")

@@ -201,19 +201,17 @@ def _about_evaluation(event: Evaluated, progress: _TrainingPosition) -> str:
 
 def conclude(finished: Finished, prepared: Prepared, console: Console, *, as_json: bool) -> None:
     """Print the result of a training on stdout; print advice from its metrics and the next command on stderr."""
-    summary, files = finished.summary, RunFiles(prepared.directory)
+    summary, files, steps = finished.summary, RunFiles(prepared.directory), finished.summary["steps"]
     if finished.signal is not None:
-        saved = f"step {summary['steps']:,} is saved" if summary["steps"] else "no step was done"
+        saved = f"step {steps:,} is saved" if steps else "no step was done"
         cause = "Ctrl-C" if finished.signal == signal.SIGINT else signal_name(finished.signal)
         console.tell(f"stopped by {cause}; {saved}. To go on: {files.resume_command}")
     elif summary["stopped_by"] == "patience":
-        console.notice(
-            f"stopped at step {summary['steps']:,}: no better validation loss for train.patience evaluations"
-        )
+        console.notice(f"stopped at step {steps:,}: no better validation loss for train.patience evaluations")
     show_result(finished, console, as_json=as_json)
     if finished.signal is None and prepared.steps_left and not console.quiet:
         curve = Curve(prepared)
-        for line in read_lines(files.metrics, summary["steps"] + 1):
+        for line in read_lines(files.metrics, steps + 1):
             curve.add(line)
         advise(curve.at_the_end(summary["validation_loss"], summary["stopped_by"], files.resume_command), console)
     if finished.signal is None and not as_json:

@@ -44,14 +44,14 @@ def train_together(
     except GptError as error:  # which the others must hear of
         failure = error
     directory = None if plan is None else plan.directory
+    intact = RunFiles(directory).intact if directory else lambda: ("nothing was saved", None)
     try:
-        meeting = Rendezvous(
-            rank_env, directory, RunFiles(directory).intact if directory else lambda: ("nothing was saved", None)
-        )
+        meeting = Rendezvous(rank_env, directory, intact)
     except EnvironmentFailure as error:
         if rank_env.rank == 0 and not isinstance(error, LostProcess):  # of which the launcher knows
             raise failure or error from None
         return error.exit_code
+    claim = meeting.heartbeats.claim
     with meeting:
         try:
             if failure is not None:
@@ -59,16 +59,14 @@ def train_together(
             assert plan is not None
             _choose_gpu(plan, rank_env)
             group = ProcessGroup(rank_env.rank, rank_env.size, meeting, rank_env.local_size)
-            return train_and_show(
-                plan, console, json=json, ranks=group, may_speak=meeting.heartbeats.claim, part=meeting.part
-            )
+            return train_and_show(plan, console, json=json, ranks=group, may_speak=claim, part=meeting.part)
         except LeftToAnother as left:
             return left.exit_code
         except Exception as error:
             exit_code = exit_code_of(error)
             if isinstance(error, LostProcess) and rank_env.launcher == "gpt":
                 return exit_code  # the launcher knows which one it was
-            if not meeting.heartbeats.claim(exit_code):
+            if not claim(exit_code):
                 return exit_code
             raise
 
