@@ -97,73 +97,71 @@ def choose_settings(
     `most_parameters` limits the weights of blocks and output layer, for a machine with little memory. Raises UsageError
     if fixed settings contradict each other.
     """
-    overrides = {section: dict(fixed.get(section, {})) for section in ("model", "tokenizer", "train")}
+    of_model, of_tokenizer, of_train = (dict(fixed.get(section, {})) for section in ("model", "tokenizer", "train"))
     steps = budget.reference_steps
-    tokenizer, why_tokenizer, bytes_per_token = choose_tokenizer(text, steps, overrides["tokenizer"])
+    tokenizer, why_tokenizer, bytes_per_token = choose_tokenizer(text, steps, of_tokenizer)
     vocabulary = num_tokens(text, tokenizer)
     data, fraction = fixed.get("data", {}), DataConfig.model_fields["validation_fraction"].default
     share = 1.0 if data.get("validation_source") else 1 - data.get("validation_fraction", fraction)  # to train on
     tokens = max(1.0, share * (text.num_bytes / bytes_per_token + text.num_documents - 1))  # with end-of-text between
-    width, blocks = shape_of(tokens, steps, vocabulary, overrides["model"], most_parameters)
-    bounded = (width, blocks) != shape_of(tokens, steps, vocabulary, overrides["model"], math.inf)
+    width, blocks = shape_of(tokens, steps, vocabulary, of_model, most_parameters)
+    bounded = (width, blocks) != shape_of(tokens, steps, vocabulary, of_model, math.inf)
     validation = tokens / share * (1 - share or 0.1)  # another text is about as long as a share of this one would be
-    length = overrides["model"].get("context_length") or context_of(text, bytes_per_token, validation, width)
-    batch = overrides["train"].get("batch_size") or _batch(length, overrides["train"].get("micro_batch_size"))
+    length = of_model.get("context_length") or context_of(text, bytes_per_token, validation, width)
+    batch = of_train.get("batch_size") or _batch(length, of_train.get("micro_batch_size"))
     wide = has_wide_characters(text, tokenizer["kind"])
     most_epochs, times = (_OF_CHARACTERS, _OF_TWO_OF_CHARACTERS) if wide else (_MOST_EPOCHS, _OF_TWO)
     large = (
         width < _LARGE[0]
         and parameters_of(*_LARGE, vocabulary) <= most_parameters
-        and _large_pays(text, budget, times * most_epochs * tokens, vocabulary, overrides)
+        and not {*of_model, *of_train} & _FIXES_SIZE
+        and _large_pays(text, budget, times * most_epochs * tokens, vocabulary, of_train)
     )
     large_by_characters = large and tokenizer["kind"] == "char"
     if large:  # rounded to the heads that are fixed
-        width, blocks = fitting_width(_LARGE[0], overrides["model"]), _LARGE[1]
-    sizes, tokens_per_step = (width, blocks, vocabulary, overrides["model"].get("feed_forward_size")), batch * length
+        width, blocks = fitting_width(_LARGE[0], of_model), _LARGE[1]
+    sizes, tokens_per_step = (width, blocks, vocabulary, of_model.get("feed_forward_size")), batch * length
     parameters, cost = parameters_of(*sizes), cost_of(*sizes) * tokens_per_step
     possible = budget.steps or max(1, round(budget.reference_steps * REFERENCE_COST * REFERENCE_TOKENS / cost))
     useful = max(_FEWEST_STEPS, _rounded(most_epochs * tokens / tokens_per_step))
     reads = _lasting(budget, possible, useful) * tokens_per_step / tokens
     ngrams_pay = reads < _NGRAMS_BELOW and steps <= NGRAMS_UP_TO
-    ngrams = _ngrams(text, tokenizer) if ngrams_pay or "ngram_rows" in overrides["model"] else None
-    attention = overrides["model"].get(
-        "attention", "grouped_query" if "num_key_value_heads" in overrides["model"] else None
-    )
-    form = _form(overrides["model"].get("ngram_embedding", ngrams), attention)
+    ngrams = _ngrams(text, tokenizer) if ngrams_pay or "ngram_rows" in of_model else None
+    attention = of_model.get("attention", "grouped_query" if "num_key_value_heads" in of_model else None)
+    form = _form(of_model.get("ngram_embedding", ngrams), attention)
     if form is not _BESIDE_NGRAMS and budget.steps is None:
         possible = max(1, round(possible / _SLOWER))
     of_two = _rounded(times * useful)
     in_time = possible >= _TEACHING_PAYS * useful and (budget.steps is None or of_two >= 0.9 * possible)
-    teaching_pays = in_time and tokens <= _MOST_TAUGHT_TOKENS and _may_teach(text, overrides["train"])
-    taught = overrides["train"].get("teacher_share", teaching_pays)
-    num_models, of_first = overrides["train"].get("num_models", 2), _OF_TEACHER * most_epochs * tokens / tokens_per_step
+    teaching_pays = in_time and tokens <= _MOST_TAUGHT_TOKENS and _may_teach(text, of_train)
+    taught = of_train.get("teacher_share", teaching_pays)
+    num_models, of_first = of_train.get("num_models", 2), _OF_TEACHER * most_epochs * tokens / tokens_per_step
     if taught:
-        if large_by_characters and "num_models" not in overrides["train"]:
+        if large_by_characters and "num_models" not in of_train:
             fitting = int((possible - of_first) / (of_two - of_first))
             num_models = min(fitting, _SEVERAL[-1]) if fitting >= _SEVERAL[0] else 2
         useful = of_two if num_models == 2 else _rounded(of_first + num_models * (of_two - of_first))
     num_steps = _lasting(budget, possible, useful)
     ends_early, epochs = num_steps < possible, num_steps * tokens_per_step / tokens
-    heads = overrides["model"].get("num_heads") or heads_of(width, overrides["model"].get("num_key_value_heads") or 1)
+    heads = of_model.get("num_heads") or heads_of(width, of_model.get("num_key_value_heads") or 1)
+    dropout = _LARGE_DROPOUT if large_by_characters else next(each for least, each in _DROPOUTS if epochs >= least)
     model = {
         "context_length": length,
         "d_model": width,
         "num_heads": heads,
         "num_blocks": blocks,
-        "positions": "learned" if (overrides["model"].get("head_size") or width // heads) % 2 else "rope",
+        "positions": "learned" if (of_model.get("head_size") or width // heads) % 2 else "rope",
         **({"attention": attention} if attention else {}),
         **form,
         "bias": False,
         "ngram_embedding": ngrams,
-        "dropout": _LARGE_DROPOUT
-        if large_by_characters
-        else next(dropout for least, dropout in _DROPOUTS if epochs >= least),
-    } | overrides["model"]
+        "dropout": dropout,
+    } | of_model
     often = min(_CADENCES, key=lambda usual: abs(usual - num_steps / 10))
     train = {
         "batch_size": batch,
         "optimizer": "muon",
-        "learning_rate": _rate(overrides["train"].get("optimizer", "muon"), width),
+        "learning_rate": _rate(of_train.get("optimizer", "muon"), width),
         "warmup_steps": min(100, min(num_steps, of_two) // 10 if taught else num_steps // 10),
         "eval_every": often,
         "save_every": often,
@@ -172,12 +170,16 @@ def choose_settings(
         **({"num_models": num_models} if num_models > 2 else {}),
         **({"weight_decay": _LARGE_DECAY} if large else {}),
         **({"ema_decay": _LARGE_EMA} if large_by_characters else {}),
-    } | overrides["train"]
+    } | of_train
     if budget.steps is None:
         fewer = {"max_steps": num_steps} if ends_early else {}
         train = {"max_steps": None, **train, **fewer, "max_time": budget.seconds}
     elif useful < 0.9 * possible and not taught:
         train.setdefault("patience", PATIENCE)
+    memorised = not large and epochs > 1.5 * (times if taught else 1) * most_epochs
+    why_fewer = _why_fewer(possible, memorised=memorised) if ends_early else ""
+    patient = "patience" in train.keys() - of_train.keys()
+    why_less = f", or fewer: {PATIENCE} evaluations in a row without a better loss end it" if patient else ""
     sections = {**{name: dict(values) for name, values in fixed.items()}, "model": model, "train": train}
     reasons = (
         f"text      {size(text.num_bytes)}, {text.bytes_per_character:.2f} bytes a character, "
@@ -188,22 +190,12 @@ def choose_settings(
         + (", as large as there is memory for" if bounded else ""),
         f"training  {train['optimizer']}, {tokens_per_step:,} tokens a step; "
         + (_models(num_models, train["teacher_share"]) if taught else "the text is read ")
-        + f"about {_few(epochs)} times, "
-        f"{'with' if overrides['model'].keys() & {'dropout', 'ngram_embedding'} else 'hence'} "
+        + f"about {epochs:{',.0f' if epochs >= 100 else '.2g'}} times, "
+        f"{'with' if of_model.keys() & {'dropout', 'ngram_embedding'} else 'hence'} "
         f"{_regularisation(model, large)}{' for all models but the last' if taught and num_models > 2 else ''}",
         f"length    about {counted(num_steps, 'step')} at that speed"
         if budget.steps is None and not ends_early
-        else f"length    {counted(num_steps, 'step')}"
-        + (
-            _why_fewer(possible, memorised=not large and epochs > 1.5 * (times if taught else 1) * most_epochs)
-            if ends_early
-            else ""
-        )
-        + (
-            f", or fewer: {PATIENCE} evaluations in a row without a better loss end it"
-            if "patience" in train.keys() - overrides["train"].keys()
-            else ""
-        ),
+        else f"length    {counted(num_steps, 'step')}{why_fewer}{why_less}",
     )
     config = validate(sections | {"tokenizer": tokenizer}, "auto")
     return Choice(config, reasons, num_steps, vocabulary, budget.seconds if budget.steps is None else None)
@@ -240,14 +232,13 @@ def _may_teach(text: TextFigures, settings: Mapping[str, Any]) -> bool:
 
 
 def _large_pays(
-    text: TextFigures, budget: Budget, most_tokens: float, vocabulary: int, overrides: Mapping[str, Mapping[str, Any]]
+    text: TextFigures, budget: Budget, most_tokens: float, vocabulary: int, of_train: Mapping[str, Any]
 ) -> bool:
-    """Return whether two models of size _LARGE have time for `most_tokens`; False if `overrides` set the size."""
-    fixed = {*overrides["model"], *overrides["train"]} & _FIXES_SIZE
-    if budget.steps is not None or fixed or text.num_bytes not in _MEASURED:
+    """Return whether two models of size _LARGE have time for `most_tokens`, and may train."""
+    if budget.steps is not None or text.num_bytes not in _MEASURED:
         return False
     trained = REFERENCE_TOKENS * budget.reference_steps * REFERENCE_COST / (_SLOWER * cost_of(*_LARGE, vocabulary))
-    return trained >= most_tokens and _may_teach(text, overrides["train"])
+    return trained >= most_tokens and _may_teach(text, of_train)
 
 
 def _models(number: int, share: float) -> str:
@@ -302,11 +293,6 @@ def _regularisation(model: Mapping[str, Any], large: bool) -> str:
     if model["ngram_embedding"]:
         return f"{dropout} and n-grams of up to {model['ngram_embedding']} tokens"
     return dropout
-
-
-def _few(number: float) -> str:
-    """Format a number with two significant digits, or as a whole number from 100 on."""
-    return f"{number:,.0f}" if number >= 100 else f"{number:.2g}"
 
 
 def _rounded(number: float) -> int:
