@@ -84,11 +84,12 @@ class Rendezvous:
         All ranks' records must have equal entries; the settings in the entry `config`, a JSON object, are compared one
         by one. On all ranks, raises UsageError or EnvironmentFailure that reports every difference.
         """
-        mine, rank, size = dict(record), self.rank_env.rank, self.rank_env.size
+        mine = dict(record)
         mine |= {"threads": str(torch.get_num_threads()), "torch": torch.__version__, "code": digest_of_code()}
         if self.run_directory is not None:
             mine["run directory"] = self._seen_in(self.run_directory)
         about = {"host": socket.gethostname(), "pid": str(os.getpid()), "gpu": _gpu(device)}
+        rank, size = self.rank_env.rank, self.rank_env.size
         self._store.set(f"record/{rank}", json.dumps([mine, about]))
         entries = [json.loads(self._await(f"record/{other}")) for other in range(size)]
         records, abouts = zip(*entries, strict=True)

@@ -186,8 +186,9 @@ def _compute_micro_batch(state: TrainingState, sent: StepInputs, micro_batch: in
     """Add the gradient of one micro-batch to the parameters' gradients; return its share of the batch's mean loss."""
     settings, micro = state.config.train, state.config.train.sequences_at_once
     inputs, targets, positions, num_targets = state.batches.windows(sent.micro_batches[micro_batch])
-    rate, first = state.config.model.dropout, micro_batch * micro
-    masks = DropMasks(rate, settings.seed, sent.step, first_sequence=first, keys=sent.keys)
+    masks = DropMasks(
+        state.config.model.dropout, settings.seed, sent.step, first_sequence=micro_batch * micro, keys=sent.keys
+    )
     with autocast(state.device, settings.dtype):
         if num_targets is None:
             loss = state.cross_entropy(state.model(inputs, masks), targets) * (micro / settings.batch_size)
