@@ -238,7 +238,7 @@ def _finished(run: Run, closing: tuple[Score, float | None, int] | None, signal:
         "validation_tokens": score and score.num_tokens,
         "bits_per_byte": score and score.bits_per_byte,
         "tokens_per_second": round(num_tokens / seconds, 1) if seconds else None,
-        "parameters": run.state.num_parameters,
+        "parameters": run.state.costs.parameters,
         "device": settings.device,
         "dtype": settings.dtype,
         "stopped_by": ended_by(progress, settings) if signal is None else "signal",

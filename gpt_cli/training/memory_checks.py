@@ -47,13 +47,9 @@ def require_memory(config: Config, free: int | None, ranks: Ranks = ALONE, *, ma
             flags += [] if fitting[-1] == at_once else [f"‹train.micro_batch_size={fitting[-1]}›"]
             hint = " ".join(flags)
             break
-    raise EnvironmentFailure(
-        "memory",
-        f"the model and {counted(at_once, 'sequence')} of its batch take at least {needed / 1e6:,.0f} MB"
-        f"{f' in {ranks.local_size} processes' if ranks.local_size > 1 else ''}, "
-        f"and {free / 1e6:,.0f} MB are free",
-        hint=hint,
-    )
+    among = f" in {ranks.local_size} processes" if ranks.local_size > 1 else ""
+    takes = f"the model and {counted(at_once, 'sequence')} of its batch take at least {needed / 1e6:,.0f} MB{among}"
+    raise EnvironmentFailure("memory", f"{takes}, and {free / 1e6:,.0f} MB are free", hint=hint)
 
 
 @contextlib.contextmanager
@@ -79,7 +75,7 @@ def fitting_device(config: Config, num_ranks: int = 1, *, recorded: bool = False
 def require_space(run: Run) -> None:
     """Raise EnvironmentFailure if the disk cannot hold the checkpoints and attention snapshots of a run."""
     settings = run.config.train
-    weights = 4 * run.state.num_parameters
+    weights = 4 * run.state.costs.parameters
     to_continue = weights + 4 * settings.stored_per_weight * run.state.num_trained
     num_saved = len(run.directory.steps()) if run.progress.step else 0
     snapshots = 0

@@ -129,10 +129,6 @@ class TrainingState:
         return self.device.type == "cpu"
 
     @property
-    def num_parameters(self) -> int:
-        return sum(parameter.numel() for parameter in self.model.parameters())
-
-    @property
     def costs(self) -> CostEstimate:
         """The estimated costs of each process of this training."""
         return training_costs(self.config, self.model.vocab_size, self.ranks.size)
