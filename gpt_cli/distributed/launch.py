@@ -40,11 +40,8 @@ def require_fitting(num_processes: int, config: Config, where: str = "‹process
         raise UsageError(where, f"{num_processes} is not a power of two; use {near} or {2 * near}")
     *others, most = map(str, fitting)
     numbers = f"{', '.join(others)} or {most} processes" if others else "1 process"
-    smaller = [
-        size
-        for size in range(settings.sequences_at_once, 0, -1)
-        if settings.batch_size % size == 0 and num_processes in fitting_sizes(settings.batch_size // size)
-    ]
+    divisors = (size for size in range(settings.sequences_at_once, 0, -1) if settings.batch_size % size == 0)
+    smaller = [size for size in divisors if num_processes in fitting_sizes(settings.batch_size // size)]
     raise UsageError(
         where,
         f"{num_processes} processes cannot share a batch of {counted(settings.batch_size, 'sequence')} evenly, "
