@@ -150,10 +150,8 @@ def _overview(run: RunFiles) -> Overview:
     config = _config(run, header) if run.config.exists() or not training else None
     outcome = {} if training else read_outcome(run)
     state = "training" if training else _ENDS.get(str(outcome.get("stopped_by")), "stopped")
-    if state == "stopped" and header is None:
-        state = "empty"
-    elif state == "stopped" and header is not None and header.progress.imported:
-        state = "imported"
+    if state == "stopped":
+        state = "empty" if header is None else "imported" if header.progress.imported else "stopped"
     best_loss = None if header is None else (best or header).progress.best_loss
     closing = figure(outcome.get("validation_loss"))
     bits = _bits_of(run, best_loss) if closing is None else figure(outcome.get("bits_per_byte"))
