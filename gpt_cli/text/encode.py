@@ -266,11 +266,9 @@ def _require_space(directory: Path, num_bytes: int) -> None:
     """Raise EnvironmentFailure if the disk of `directory` has less than `num_bytes` free."""
     free = shutil.disk_usage(directory).free
     if num_bytes > free:
-        raise EnvironmentFailure(
-            shown(directory),
-            f"the tokens of this text take about {num_bytes / 1e6:,.1f} MB, and {free / 1e6:,.1f} MB are free there",
-            hint="delete files, or set XDG_CACHE_HOME to a folder with more space",
-        )
+        need = f"the tokens of this text take about {num_bytes / 1e6:,.1f} MB, and {free / 1e6:,.1f} MB are free there"
+        hint = "delete files, or set XDG_CACHE_HOME to a folder with more space"
+        raise EnvironmentFailure(shown(directory), need, hint=hint)
 
 
 def _clear(directory: Path) -> None:
