@@ -126,7 +126,8 @@ def choose_settings(
     useful = max(_FEWEST_STEPS, _rounded(most_epochs * tokens / tokens_per_step))
     reads = _lasting(budget, possible, useful) * tokens_per_step / tokens
     ngrams_pay = reads < _NGRAMS_BELOW and steps <= NGRAMS_UP_TO
-    ngrams = _ngrams(text, tokenizer) if ngrams_pay or "ngram_rows" in of_model else None
+    letters = tokenizer["kind"] in ("char", "byte") and not has_wide_characters(text, "char")
+    ngrams = (4 if letters else 2) if ngrams_pay or "ngram_rows" in of_model else None  # tokens of the longest
     attention = of_model.get("attention", "grouped_query" if "num_key_value_heads" in of_model else None)
     form = _form(of_model.get("ngram_embedding", ngrams), attention)
     if form is not _BESIDE_NGRAMS and budget.steps is None:
@@ -273,12 +274,6 @@ def _batch(context_length: int, at_once: int | None) -> int:
     """Return the sequences per step: whole micro-batches of `at_once`, and about as many tokens as a REFERENCE step."""
     batch = max(1, REFERENCE_TOKENS // context_length)
     return batch if not at_once else at_once * -(-batch // at_once)
-
-
-def _ngrams(text: TextFigures, tokenizer: Mapping[str, Any]) -> int:
-    """Return the length, in tokens, of the longest n-grams that get embeddings."""
-    letters = tokenizer["kind"] in ("char", "byte") and not has_wide_characters(text, "char")
-    return 4 if letters else 2
 
 
 def _form(ngrams: int | None, attention: str | None) -> Mapping[str, Any]:
