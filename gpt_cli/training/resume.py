@@ -169,15 +169,13 @@ def other_text(continued: Checkpoint, config: Config, files: RunFiles, why: str 
     """Return the error for a text whose ids differ from those that the run was trained on, with `why` at its end."""
     sources = ", ".join([*source_names(config.data.source), *source_names(config.data.validation_source)])
     then, now = continued.config.data, config.data
-    if (then.source, then.validation_source) == (now.source, now.validation_source):
-        sentence = f"{shown(sources)} has changed since this run began"
-    else:
-        sentence = f"{shown(sources)} is not the text that this run began with"
+    same = (then.source, then.validation_source) == (now.source, now.validation_source)
+    what = "has changed since this run began" if same else "is not the text that this run began with"
     begin = _begin_anew(files, config)
     hint = f"put the old text back, name another copy of it with ‹data›, or begin a new run with these weights: {begin}"
     if STDIN in source_names(now.source):
         hint = f"pipe the same text again: cat my.txt | {files.resume_command}"
-    return CheckpointError("‹resume›", sentence + why, hint=hint)
+    return CheckpointError("‹resume›", f"{shown(sources)} {what}{why}", hint=hint)
 
 
 def ended_before(run: RunFiles, progress: Progress, requested: Config, run_config: Config | None) -> Finished | None:
