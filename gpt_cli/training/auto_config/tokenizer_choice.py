@@ -21,10 +21,8 @@ _LETTERS_BELOW, _TIMES = 150_000, 10
 _LETTERS, _PAYING_PAIRS = 256, 0.05
 
 
-def choose_tokenizer(
-    text: TextFigures, steps: float, overrides: Mapping[str, Any]
-) -> tuple[dict[str, Any], str, float]:
-    """Choose the tokenizer for a text and a budget of `steps` reference steps; keep the settings in `overrides`.
+def choose_tokenizer(text: TextFigures, steps: float, fixed: Mapping[str, Any]) -> tuple[dict[str, Any], str, float]:
+    """Choose the tokenizer for a text and a budget of `steps` reference steps; keep the settings in `fixed`.
 
     Returns its settings, the reason, and about how many bytes a token has.
     """
@@ -32,16 +30,16 @@ def choose_tokenizer(
     often = steps * REFERENCE_TOKENS >= _TIMES * text.num_characters
     few_letters = text.num_distinct <= _LETTERS and text.pair_saving < _PAYING_PAIRS
     small = text.num_bytes < _CHARACTERS_UP_TO if wide else few_letters or (text.num_bytes < _LETTERS_BELOW and often)
-    learns = "vocab_size" in overrides or "pattern" in overrides
-    kind = overrides.get("kind") or ("tiktoken" if "name" in overrides else "char" if small and not learns else "bpe")
+    learns = "vocab_size" in fixed or "pattern" in fixed
+    kind = fixed.get("kind") or ("tiktoken" if "name" in fixed else "char" if small and not learns else "bpe")
     if kind in ("char", "byte"):
         what = f"tokens are {'bytes' if kind == 'byte' else 'characters'}"
-        return {**overrides, "kind": kind}, what, 1.0 if kind == "byte" else text.bytes_per_character
+        return {**fixed, "kind": kind}, what, 1.0 if kind == "byte" else text.bytes_per_character
     if kind != "bpe":
-        return {**overrides, "kind": kind}, "a published vocabulary", 4.0
+        return {**fixed, "kind": kind}, "a published vocabulary", 4.0
     num_bytes = min(text.num_bytes, _SHORT_VOCABULARY) if steps < _SHORT else text.num_bytes
-    vocabulary = overrides.get("vocab_size") or _VOCABULARIES[max(size for size in _VOCABULARIES if num_bytes >= size)]
-    chosen = {**overrides, "kind": kind, "vocab_size": vocabulary}
+    vocabulary = fixed.get("vocab_size") or _VOCABULARIES[max(size for size in _VOCABULARIES if num_bytes >= size)]
+    chosen = {**fixed, "kind": kind, "vocab_size": vocabulary}
     return chosen, f"byte pairs, vocabulary of {vocabulary:,}", text.bytes_per_token(vocabulary)
 
 
