@@ -204,17 +204,17 @@ def ended_before(run: RunFiles, progress: Progress, requested: Config, run_confi
 
 def _require_no_less(run: RunFiles, progress: Progress, requested: Config, run_config: Config | None) -> None:
     """Raise UsageError if the run has already trained longer than the requested max_steps or max_time."""
-    steps, seconds, own = requested.train.max_steps, requested.train.max_time, run_config and run_config.train
-    if own and (steps, seconds) == (own.max_steps, own.max_time):
+    steps, seconds, of_run = requested.train.max_steps, requested.train.max_time, run_config and run_config.train
+    if of_run and (steps, seconds) == (of_run.max_steps, of_run.max_time):
         return
     if steps is not None and steps < progress.step:
         sentence = f"{shown(run.path)} has trained {progress.step:,} steps already, more than {steps:,}"
-        # the run's own length may still lie ahead
-        longer = "" if own and (own.max_steps or 0) > progress.step else f" --max-steps {2 * progress.step}"
+        # the length of the run may still lie ahead
+        longer = "" if of_run and (of_run.max_steps or 0) > progress.step else f" --max-steps {2 * progress.step}"
         raise UsageError("‹max_steps›", sentence, hint=f"{run.resume_command}{longer}")
     if seconds is not None and seconds < progress.elapsed:
         sentence = f"{shown(run.path)} has trained for {round(progress.elapsed):,} s already, more than {seconds:g} s"
-        ahead = own and (own.max_time or 0) > progress.elapsed
+        ahead = of_run and (of_run.max_time or 0) > progress.elapsed
         longer = "" if ahead else f" --max-time {twice_as_long(progress.elapsed)}"
         raise UsageError("‹max_time›", sentence, hint=f"{run.resume_command}{longer}")
 
