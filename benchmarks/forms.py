@@ -182,7 +182,7 @@ def compare_models(
     (first_step, *_), (first_sample, *_) = seconds
     models = []
     for (form, config), (state, loss), step, sample in zip(configs.items(), learned, *seconds, strict=True):
-        settings, parameters = config.train, state.num_parameters
+        settings, parameters = config.train, state.costs.parameters
         moments = sum(tensor.nbytes for tensor in state.optimizer.state_dict().values())
         kept = kept_bytes(state.model, settings.sequences_at_once, settings.dtype)
         models.append(

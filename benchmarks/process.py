@@ -61,7 +61,7 @@ def _works(config: Config, ranks: Ranks) -> Works:
     state = endless_state(config, ranks)
     if ranks.size == 1:
         return {"gpt train": lambda: take_step(state)}
-    numbers = torch.zeros(state.num_parameters)
+    numbers = torch.zeros(state.costs.parameters)
     parts = [torch.zeros(length) for length in _lengths(state.layout)]
 
     def exchange() -> None:
