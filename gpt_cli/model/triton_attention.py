@@ -52,16 +52,16 @@ def _dot(a, b):
 
 
 @triton.jit
-def _of_head(tensor, head, H, of_sequence, of_head):
-    """Return a pointer to the first number of a head, from the distances between two sequences and two heads."""
-    return tensor + (head // H).to(tl.int64) * of_sequence + (head % H) * of_head
+def _of_head(tensor, head, H, sequence_stride, head_stride):
+    """Return a pointer to the first number of a head of one sequence."""
+    return tensor + (head // H).to(tl.int64) * sequence_stride + (head % H) * head_stride
 
 
 @triton.jit
-def _tile(source, rows, of_row, T, D: tl.constexpr, PAD: tl.constexpr):
-    """Load rows of a head, [rows, PAD], `of_row` numbers apart, with zeros beyond the T tokens and the head size D."""
+def _tile(source, rows, stride, T, D: tl.constexpr, PAD: tl.constexpr):
+    """Load rows of a head, [rows, PAD], with zeros beyond the T tokens and the head size D."""
     size = tl.arange(0, PAD)
-    at = rows[:, None] * of_row + size[None, :]
+    at = rows[:, None] * stride + size[None, :]
     return tl.load(source + at, mask=(rows[:, None] < T) & (size[None, :] < D), other=0.0)
 
 
@@ -75,7 +75,7 @@ def _put(target, numbers, rows, head, H, T, D: tl.constexpr, PAD: tl.constexpr):
 
 @triton.jit
 def _scores(q, k, rows, columns, scale):
-    """Compute scores whose powers of 2 are the weights before normalisation, as a GPU has no other powers."""
+    """Compute scores whose powers of 2 are the weights before normalisation: a GPU has an instruction for these."""
     scores = _dot(q, tl.trans(k)) * (scale * 1.4426950408889634)  # 1 / ln 2
     return tl.where(columns[None, :] <= rows[:, None], scores, float("-inf"))
 
@@ -178,13 +178,13 @@ def _launch(queries: Tensor, masks: tuple[Tensor, Tensor], rate: float) -> tuple
     return (triton.cdiv(T, rows), B * H), [*masks, bound, 1 / (1 - rate)], sizes
 
 
-def _distances(*tensors: Tensor) -> list[int]:
-    """Return the distances in memory between sequences, heads and tokens of each tensor [B, H, T, K]."""
-    return [distance for tensor in tensors for distance in tensor.stride()[:3]]
+def _strides(*tensors: Tensor) -> list[int]:
+    """Return the strides of sequences, heads and tokens of each tensor [B, H, T, K]."""
+    return [stride for tensor in tensors for stride in tensor.stride()[:3]]
 
 
 def _new(like: Tensor) -> Tensor:
-    """Return a new tensor [B, H, T, K] that lies in memory as [B, T, H, K], as `join_heads` wants it."""
+    """Return a new tensor [B, H, T, K] that lies in memory as [B, T, H, K], which `join_heads` need not copy."""
     return like.new_empty(like.transpose(1, 2).shape).transpose(1, 2)
 
 
@@ -193,7 +193,7 @@ def _run(
 ) -> tuple[Tensor, Tensor]:
     grid, rest, sizes = _launch(queries, (halves, first), rate)
     out, lse = _new(queries), queries.new_empty(queries.shape[:3], dtype=torch.float32)
-    numbers = [*rest, scale, *queries.shape[1:3], *_distances(queries, keys, values)]
+    numbers = [*rest, scale, *queries.shape[1:3], *_strides(queries, keys, values)]
     with torch.accelerator.device_index(queries.device.index):
         _forward[grid](queries, keys, values, out, lse, *numbers, **sizes)  # type: ignore[index]
     return out, lse
@@ -206,7 +206,7 @@ def _run_backward(
     grid, rest, sizes = _launch(queries, (halves, first), rate)
     of_queries, of_keys, of_values = _new(queries), _new(keys), _new(values)
     three, delta = (queries, keys, values), torch.empty_like(lse)
-    numbers = [*rest, scale, *queries.shape[1:3], *_distances(*three, gradient)]
+    numbers = [*rest, scale, *queries.shape[1:3], *_strides(*three, gradient)]
     with torch.accelerator.device_index(queries.device.index):
         _backward_queries[grid](*three, out, lse, gradient, delta, of_queries, *numbers, **sizes)  # type: ignore[index]
         _backward_keys[grid](*three, lse, gradient, delta, of_keys, of_values, *numbers, **sizes)  # type: ignore[index]
