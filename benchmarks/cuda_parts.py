@@ -254,27 +254,33 @@ def choice(scale: Scale) -> Iterator[Figure]:
 
 
 def runs(scale: Scale) -> Iterator[Figure]:
-    """Weights of short runs by the same seed, bit for bit."""
+    """Weights of short runs by the same seed, bit for bit: of a small model, and of one with n-grams and Muon."""
+    cases: dict[str, tuple[object, ...]] = {"smoke": ("--set", "train.micro_batch_size=4", "--max-steps", 4)}
+    if not scale.small:
+        cases = {"tiny": ("--set", "train.micro_batch_size=8"), "shakespeare": ("--data", scale.data)}
+        cases = {config: (*words, "--max-steps", 60) for config, words in cases.items()}
+    others: dict[str, tuple[object, ...]] = {"the same again": (), "without a graph": ("--set", "train.graph=off")}
+    if scale.device.type == "cpu" or num_accelerators() > 1:
+        others["by two processes"] = ("--processes", 2)
+    else:
+        yield Figure("by two processes", "there is one device")
     with tempfile.TemporaryDirectory() as folder:
 
         def weights(name: str, *more: object) -> dict[str, Tensor]:
-            out, steps = Path(folder, name), 4 if scale.small else 60
-            config, lanes = ("smoke", 4) if scale.small else ("tiny", 8)
-            words = ["--set", f"train.micro_batch_size={lanes}", "--set", "train.compile=off", "--max-steps", steps]
+            out = Path(folder, name)
+            words = ["--out", out, "--device", scale.device, "--set", "train.compile=off"]
             words += ["--threads", 1] if scale.device.type == "cpu" else []  # as each of two processes has
-            scale.gpt("train", "--config", config, "--out", out, "--device", scale.device, *words, *more)
+            scale.gpt("train", *words, *more)
             return load_file(max(out.glob("checkpoints/step-*")))
 
-        first = weights("first")
-        others: dict[str, tuple[object, ...]] = {"the same again": (), "without a graph": ("--set", "train.graph=off")}
-        if scale.device.type == "cpu" or num_accelerators() > 1:
-            others["by two processes"] = ("--processes", 2)
-        else:
-            yield Figure("by two processes", "there is one device")
-        for name, more in others.items():
-            found = weights(name, *more)
-            apart = max(float((first[key].double() - found[key].double()).abs().max()) for key in first)
-            yield Figure(name, "equal bits" if not apart else f"apart by {apart:.2g}")
+        for config, words in cases.items():
+            first = weights(config, "--config", config, *words)
+            for name, more in others.items():
+                found = weights(f"{config}, {name}", "--config", config, *words, *more)
+                gaps = {key: float((first[key].double() - found[key].double()).abs().max()) for key in first}
+                most = max(gaps, key=lambda key: gaps[key])
+                equal = "equal bits" if not gaps[most] else f"apart by {gaps[most]:.2g} in {most}"
+                yield Figure(f"{config}, {name}", equal)
 
 
 def check(scale: Scale) -> Iterator[Figure]:
