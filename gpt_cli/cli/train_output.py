@@ -91,7 +91,7 @@ def show_progress(events: Iterator[TrainingEvent], prepared: Prepared, console: 
                 # only now has the run dropped the lines after its checkpoint
                 for line in read_lines(RunFiles(prepared.directory).metrics, event.step):
                     curve.add(line)  # whose advice an earlier part printed
-                    progress.remember(line.step, line.validation_loss)
+                    progress.remember(line.step, line.validation_loss, line.model)
                 knows_earlier = True
             if isinstance(event, Evaluated):
                 evaluated, said = event.score.loss, _about_evaluation(event, progress)
@@ -140,7 +140,7 @@ class _TrainingPosition:
         self.length = max(1, round(seconds or 0)) if self.by_clock else steps or 0
         self.unit = "s" if self.by_clock else "steps"
         self.done = self.at(prepared.step, prepared.elapsed)
-        self.best: tuple[int, float] | None = None  # its step, and the validation loss
+        self.best: tuple[int, float, int] | None = None  # its step, the validation loss, and the number of the model
         self._line_at = prepared.elapsed  # seconds
 
     def at(self, step: int, elapsed: float) -> int:
@@ -154,10 +154,10 @@ class _TrainingPosition:
             left *= (event.elapsed - self.start.elapsed) / max(1, event.step - self.start.step)
         return left + self.start.closing_seconds
 
-    def remember(self, step: int, validation_loss: float | None) -> None:
-        """Record a step and its validation loss if this loss is the lowest so far."""
+    def remember(self, step: int, validation_loss: float | None, model: int) -> None:
+        """Record a step, its validation loss and its model if this loss is the lowest so far."""
         if validation_loss is not None and (self.best is None or validation_loss < self.best[1]):
-            self.best = step, validation_loss
+            self.best = step, validation_loss, model
 
     def prints_line(self, done_before: int, elapsed: float) -> bool:
         """Return whether a line is due at `elapsed` seconds (if so, note it); `done_before` is the earlier `done`."""
@@ -191,11 +191,12 @@ def _about_evaluation(event: Evaluated, progress: _TrainingPosition) -> str:
     if event.score.num_tokens < whole - 1 and progress.start.config.data.loss is None:  # the first has no prediction
         change = f"the first, on {event.score.num_tokens:,} of {whole:,} tokens"
     if progress.best is not None:
-        step, best = progress.best
-        change = f"better by {best - loss:.4f}" if loss < best else f"worse by {loss - best:.4f} than at step {step:,}"
+        step, best, model = progress.best
+        at = f"step {step:,}" if model == event.model else f"step {step:,} of model {model}"
+        change = f"better by {best - loss:.4f}" if loss < best else f"worse by {loss - best:.4f} than at {at}"
         if f"{best:.4f}" == f"{loss:.4f}":
-            change = f"the same as at step {step:,}"
-    progress.remember(event.step, loss)
+            change = f"the same as at {at}"
+    progress.remember(event.step, loss, event.model)
     return f"{event}, {change}"
 
 

@@ -106,7 +106,7 @@ def observe(run: Run, pace: Pace, watch: Watch, host: Host) -> Iterator[Training
     if now.log:
         pace.step, pace.seconds = step, progress.seconds
     if score:
-        yield Evaluated(step, score, is_best)
+        yield Evaluated(step, score, is_best, stepped.model)
     yield stepped
     yield from sampled
 

@@ -93,6 +93,7 @@ class Evaluated:
     step: int
     score: Score
     best: bool
+    model: int = 1  # which of the models that the run trains in turn
 
     def __str__(self) -> str:
         bits = f"{self.score.bits_per_byte:.4f} bits/byte"

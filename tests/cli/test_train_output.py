@@ -121,8 +121,8 @@ def test_the_result_tells_how_much_was_read_and_how_exact_the_loss_is(
     assert capsys.readouterr().out == f"run: 10 steps in 3.0 s, {figures}\n"
 
 
-def evaluated(step: int, loss: float) -> Evaluated:
-    return Evaluated(step, Score(100, loss, None, 0.9), False)
+def evaluated(step: int, loss: float, model: int = 1) -> Evaluated:
+    return Evaluated(step, Score(100, loss, None, 0.9), False, model)
 
 
 def shown(
@@ -142,6 +142,13 @@ def test_an_evaluation_says_whether_it_is_better_or_worse_and_by_how_much(capsys
         "step 16: validation loss 2.4000 nats/token, 0.9000 bits/byte, better by 0.0130",
         "step 1,020: validation loss 2.4000 nats/token, 0.9000 bits/byte, the same as at step 16",
     ]
+
+
+def test_an_evaluation_says_which_earlier_model_was_better(capsys: pytest.CaptureFixture[str]) -> None:
+    events = [evaluated(4, 2.4), evaluated(8, 2.5, model=2), evaluated(12, 2.4, model=2), evaluated(16, 2.3, model=2)]
+    ends = [line.rpartition(", ")[2] for line in shown([*events, evaluated(20, 2.35, model=2)], prepared(), capsys)]
+    assert ends[1:3] == ["worse by 0.1000 than at step 4 of model 1", "the same as at step 4 of model 1"]
+    assert ends[3:] == ["better by 0.1000", "worse by 0.0500 than at step 16"]
 
 
 @pytest.mark.parametrize(

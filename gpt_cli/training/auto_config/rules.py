@@ -243,12 +243,12 @@ def _large_pays(
 
 
 def _models(number: int, share: float) -> str:
-    if number > 2:
-        return (
-            f"{number} models, the first of which trains for {share:.0%} of the run and teaches the next {number - 2}, "
-            "which teach the last, read the text "
-        )
-    return f"2 models, the first of which trains for {share:.0%} of the run and teaches the second, read the text "
+    first = f"models, the first of which trains for {share:.0%} of the run"
+    if number == 2:
+        return f"2 {first} and teaches the second, read the text "
+    if number == 3:
+        return f"3 {first} and teaches the second, which teaches the last, read the text "
+    return f"{number} {first} and teaches the next {number - 2}, which teach the last, read the text "
 
 
 def _why_fewer(possible: int, *, memorised: bool) -> str:

@@ -168,6 +168,11 @@ def test_still_more_time_buys_several_models_of_characters_that_teach_the_last()
         "8 models, the first of which trains for 2% of the run and teaches the next 6, which teach" in eight.reasons[3]
     )
     assert eight.reasons[3].endswith("hence dropout 0.1 and weight decay 1 for all models but the last")
+    three = chosen(text, 250, train={"num_models": 3})
+    assert (
+        "3 models, the first of which trains for 4% of the run and teaches the second, which teaches the last, read"
+        in (three.reasons[3])
+    )
     assert two.reasons[3].endswith("hence dropout 0.1 and weight decay 1")
     assert {choice.config.train.ema_decay for choice in (two, four, eight)} == {0.98}
     assert eight.config.train.warmup_steps == two.config.train.warmup_steps == 18
