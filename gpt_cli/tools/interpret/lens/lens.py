@@ -56,12 +56,11 @@ def lens(request: LensRequest, target: ToInspect, host: Host) -> Finding:
     loaded = load_for(host, request.run, request.checkpoint, target.header)
     of_prompt = target.prompt is not None
     loaded.model.to(device)
+    # a prompt is refused before maps train
+    prompt = encode_prompt_of(target, loaded, truncate=request.truncate) if of_prompt else None
     tuned = tuned_maps(request, target, loaded, host) if request.tuned else None
     rest = tuned is not None and tuned.of_data and bool(request.data)
-    if of_prompt:
-        text = encode_prompt_of(target, loaded, truncate=request.truncate)
-    else:
-        text = read_text(request, target, loaded, host, rest=rest)
+    text = prompt or read_text(request, target, loaded, host, rest=rest)
     about: dict[str, Any] = {"text": text.about, "tokens": text.num_tokens}
     if request.over_training:
         paths, steps = step_files(target.header.run), list[Finding]()

@@ -15,7 +15,7 @@ from PIL import Image
 from support.helpers import RunCommand, sharp_model
 
 import gpt_cli
-from gpt_cli.errors import CheckpointError
+from gpt_cli.errors import CheckpointError, DataError
 from gpt_cli.tools.interpret.lens import tuned_lens as training
 from gpt_cli.tools.interpret.lens.lens import look
 from gpt_cli.tools.interpret.lens.tuned_lens import (
@@ -118,6 +118,14 @@ def test_maps_are_trained_once_and_kept_for_these_weights_alone(run: RunCommand,
     assert run("lens", "--run", str(copied), "--out", str(file), "--max-tokens", "99").code == 2
     run("runs", "rm", str(copied), "--yes")
     assert not copied.exists()
+
+
+def test_a_prompt_that_is_too_long_is_refused_before_maps_train(
+    smoke_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpt_cli.tools.interpret.lens.lens.tuned_maps", lambda *_: pytest.fail("maps train"))
+    with pytest.raises(DataError, match="prompt"):
+        gpt_cli.lens("The value " * 200, run=smoke_run, tuned=True)
 
 
 def test_maps_with_numbers_that_are_not_finite_are_refused(copied: Path, tmp_path: Path) -> None:
