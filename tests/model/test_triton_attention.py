@@ -111,6 +111,7 @@ for dtype, pointer in ((torch.bfloat16, "*bf16"), (torch.float32, "*fp32")):
 """
 
 
+@pytest.mark.long
 def test_a_gpu_computes_the_kernels_in_its_registers() -> None:
     """Triton compiles them for an H100 without one; blocks that were too large took 344 bytes to 10 kB of stack.
 
