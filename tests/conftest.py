@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -206,10 +206,15 @@ def without_torch() -> Iterator[WithoutTorch]:
     server.close()
 
 
-def pytest_collection_finish() -> None:
-    """Spare Python's collector what was imported and collected: it would look through all of it again and again."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Spare Python's collector what is imported and collected: it would look through all of it again and again."""
+    gc.disable()
+    collected = yield
+    gc.enable()
     gc.collect()
     gc.freeze()
+    return collected
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
