@@ -6,7 +6,7 @@ DEVICE ?= cuda
 DATA ?= tinyshakespeare
 OUT ?= bench-cuda.json
 # one more than there are cores, as many tests wait for a process; more than four would take more memory than a laptop has
-# files stay whole, so that each of their shared fixtures is made once
+# files stay whole, and the groups of files of tests/conftest.py, so that each of their shared fixtures is made once
 NUM_WORKERS = $(shell .venv/bin/python -c 'import os; print(min(4, 1 + len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0))))')
 # bytecode is kept whatever the shell says: without it, each process that the tests start compiles the package anew
 PYTEST = PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest --numprocesses $(NUM_WORKERS) --dist loadfile --no-loadscope-reorder

@@ -28,6 +28,8 @@ from support.helpers import TRAINING_HERE, RunCommand, run_command
 from support.light import LightServer, WithoutTorch
 from support.messages import HEARD
 from support.users import hand_over
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from gpt_cli.cli import train_worker
 from gpt_cli.cli.train_worker import leave_picture
@@ -51,9 +53,21 @@ _LONGEST = (
     "cli/test_signals.py",
     "reliability/test_strangers_memory.py",
     "training/test_init_from.py",
-    "tools/pages/model/test_engine.py",
+    "tools/exchange/test_families.py",
     "cli/test_sweep.py",
 )
+# files whose fixtures take seconds to make: a browser, transformers, a process that forks. One process runs all of a
+# group, so that each of these is made once
+_GROUPS = {
+    "tools/pages": ("tools/pages/",),
+    "tools/exchange": ("tools/exchange/",),
+    "servers": (
+        *("reliability/test_kills.py", "reliability/test_power_cut.py", "reliability/test_refusals.py"),
+        *("reliability/test_company.py", "reliability/test_preparation.py", "reliability/test_signals.py"),
+        *("reliability/test_stops.py", "reliability/test_strangers_permissions.py"),
+        *("distributed/test_equal.py", "devices/test_training.py"),
+    ),
+}
 _COUNTS = pytest.StashKey[dict[str, int]]()
 _TWIN = pytest.StashKey[Twin]()
 
@@ -243,6 +257,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         long = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if item not in long]
+
+
+class _ByGroup(LoadFileScheduling):
+    """Gives a process whole files, as --dist loadfile does, and whole groups of them."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        name = file.removeprefix("tests/")
+        return next((group for group, starts in _GROUPS.items() if name.startswith(starts)), file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _ByGroup | None:
+    return _ByGroup(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture
