@@ -47,6 +47,8 @@ def shell(_shell: Shell, folder: Path, monkeypatch: pytest.MonkeyPatch, sweeping
     monkeypatch.chdir(folder)
     monkeypatch.setattr("gpt_cli.tools.bench.bench._SIZE", 64)
     monkeypatch.setattr("gpt_cli.tools.interpret.lens.tuned_lens.MOST_STEPS", 5)
+    # a second of steps for each training without a config and each sweep, which tests of auto_config take
+    monkeypatch.setattr("gpt_cli.training.auto_config.auto_config.reference_seconds", lambda _: 0.06)
     # its import takes seconds, and tests of bench have it
     monkeypatch.setitem(sys.modules, "transformers", None)
     return _shell
