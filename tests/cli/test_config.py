@@ -1,5 +1,3 @@
-"""gpt config."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""gpt data."""
-
 from __future__ import annotations
 
 import json

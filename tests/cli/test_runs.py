@@ -1,5 +1,3 @@
-"""`gpt runs` and `gpt runs rm`."""
-
 from __future__ import annotations
 
 import json

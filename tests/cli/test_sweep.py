@@ -1,5 +1,3 @@
-"""`gpt sweep`."""
-
 from __future__ import annotations
 
 import errno

@@ -1,5 +1,3 @@
-"""Training from Python."""
-
 from __future__ import annotations
 
 import json

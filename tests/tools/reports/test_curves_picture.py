@@ -1,5 +1,3 @@
-"""The curves of runs as a picture."""
-
 from __future__ import annotations
 
 import io

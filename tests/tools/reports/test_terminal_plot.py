@@ -1,5 +1,3 @@
-"""The curves of runs in a terminal."""
-
 from __future__ import annotations
 
 from dataclasses import replace
