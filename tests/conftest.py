@@ -1,7 +1,5 @@
 """What many tests share: an own cache, an empty folder, a small trained run, a table of how many cases held."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import json

@@ -1,7 +1,5 @@
 """The commands as functions of Python: their keywords are the fields of their requests, and they raise our errors."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import pydoc

@@ -1,7 +1,5 @@
 """The structure of the package: imports point one way, and help stays light."""
 
-from __future__ import annotations
-
 import ast
 import graphlib
 import re

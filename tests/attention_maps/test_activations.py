@@ -1,7 +1,5 @@
 """Sites of a walk beside the plain forward of the model, and touches of them beside hooks of plain PyTorch."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from support.attention import close

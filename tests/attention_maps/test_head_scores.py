@@ -1,7 +1,5 @@
 """Scores of heads whose pattern is built by hand."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Logits as sums over the parts of a model, and the tokens that a head raises and lowers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

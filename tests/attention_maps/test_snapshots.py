@@ -1,7 +1,5 @@
 """Snapshots of attention as files, and the losses beside them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

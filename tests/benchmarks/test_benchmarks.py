@@ -1,7 +1,5 @@
 """Each benchmark runs at a small scale and prints the figures that it promises."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

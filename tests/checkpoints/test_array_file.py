@@ -1,7 +1,5 @@
 """Files of arrays are read as they were written, and nothing else is."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Checkpoints of every format that was ever released can be used and continued."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """samples.txt gives back each text as the model wrote it, whatever it wrote."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

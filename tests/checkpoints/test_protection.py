@@ -1,7 +1,5 @@
 """Nothing but gpt train writes the files of a run."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

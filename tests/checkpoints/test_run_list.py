@@ -1,7 +1,5 @@
 """What a list says about a run, in each of its states."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Which text a model may read again: what its run's config.yaml names, and of a checkpoint by itself the catalogue's."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """A model that has learned a few answers by heart, asked for them in every way."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The list of commands, --version and help, what `gpt` alone says, Ctrl-C while it starts, and the import of torch."""
 
-from __future__ import annotations
-
 import gc
 import shlex
 import signal

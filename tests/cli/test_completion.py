@@ -1,7 +1,5 @@
 """What shells offer after TAB, in the shells themselves."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Results on a terminal and in a pipe."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

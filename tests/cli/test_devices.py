@@ -1,7 +1,5 @@
 """Every command that takes --device gives on a simulated accelerator what it gives on the CPU."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What gpt prints when something is wrong: exact texts and exit codes."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """`gpt attn-dump --over-training`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

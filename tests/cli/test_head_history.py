@@ -1,7 +1,5 @@
 """`gpt train --watch`, and `gpt heads --over-training` on what it leaves."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import json

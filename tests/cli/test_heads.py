@@ -1,7 +1,5 @@
 """`gpt heads`: what each head does, what it is worth, and what it writes."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shlex

@@ -1,7 +1,5 @@
 """Help in Chinese."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

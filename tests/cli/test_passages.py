@@ -1,7 +1,5 @@
 """`gpt heads --passages` and `--circuits`: in the terminal, in files and over training."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

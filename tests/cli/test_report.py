@@ -1,7 +1,5 @@
 """`gpt report`, and `loss.png` of `gpt train`."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

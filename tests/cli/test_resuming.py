@@ -1,7 +1,5 @@
 """What `gpt train --resume` does with a run that has ended, whose text is elsewhere, or whose files are not its own."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """`gpt train` without a config: what it chooses, prints and writes, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """What a training prints, made of reports."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

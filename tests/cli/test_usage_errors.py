@@ -1,7 +1,5 @@
 """Flags of other programs, and mistyped ones: each is answered with a line that works when pasted."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

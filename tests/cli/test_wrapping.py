@@ -1,7 +1,5 @@
 """Where lines for a terminal are broken."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re

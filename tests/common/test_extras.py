@@ -1,7 +1,5 @@
 """A logger whose package is missing is refused before anything begins."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

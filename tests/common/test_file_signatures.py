@@ -1,7 +1,5 @@
 """What gpt wrote is told by content: other trainers give their files the same names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

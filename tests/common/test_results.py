@@ -1,7 +1,5 @@
 """Results show themselves in a notebook: text always, a page in a frame of its own, a picture."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Those who call a function of Python read keywords where the command line has flags."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import traceback

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from gpt_cli.common.tables import narrow_table, table
 
 

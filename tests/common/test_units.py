@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from gpt_cli.common.units import duration, size

@@ -1,7 +1,5 @@
 """Models compute on an accelerator what they compute on the CPU, and leave nothing behind there."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

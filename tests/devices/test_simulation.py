@@ -1,7 +1,5 @@
 """The simulated accelerator itself: it computes as the CPU does, and refuses, counts and waits as a real device does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

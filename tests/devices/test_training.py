@@ -1,7 +1,5 @@
 """Training on an accelerator: weights, losses and files have the bits of the CPU, and no step waits."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The tree in which micro-batches are added, how ranks add its top levels, and what the first rank raises for all."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import Queue

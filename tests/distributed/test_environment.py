@@ -1,7 +1,5 @@
 """Which process this one is, by the variables of two launchers."""
 
-from __future__ import annotations
-
 import pytest
 
 from gpt_cli.distributed.environment import RankEnvironment, rank_environment

@@ -1,7 +1,5 @@
 """The result of a training does not depend on how many processes share it, to the last bit."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

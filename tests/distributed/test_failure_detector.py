@@ -1,7 +1,5 @@
 """A rank that no longer answers is noticed, and one that is only suspended is not."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """The launcher: how many processes fit, and what it does with those it has started."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Processes meet in a folder, compare what they are about to do, and wait for each other."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """The folder in which the commands of the pages run."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

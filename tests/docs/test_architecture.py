@@ -1,7 +1,5 @@
 """What the pages for contributors name exists: files in code spans, and names of what a file has."""
 
-from __future__ import annotations
-
 import re
 from fnmatch import fnmatch
 from functools import cache

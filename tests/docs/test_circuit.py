@@ -1,7 +1,5 @@
 """The lesson on a circuit and the page on evidence: their commands run, and print what the pages show."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every command of every page runs, and its exit codes are those that the pages name."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,8 +1,6 @@
 """The page on the forms of attention, in both languages: its commands run, and print what it shows; its counts are those
 of the models. To the digit where nothing is trained, else in form."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re

@@ -1,8 +1,6 @@
 """The lesson of the induction head, in both languages: the config trains one that matters most, and the commands print
 what the page shows, as far as other processors, numbers of threads and number formats agree."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,8 +1,6 @@
 """The lesson in both languages: its commands run, and print what the page shows: to the digit where neither training nor
 the Python at hand has a say, else in its form."""
 
-from __future__ import annotations
-
 import math
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The notebooks of docs/notebooks: the text of their page, and Python that runs and shows its results."""
 
-from __future__ import annotations
-
 import json
 import os
 from importlib.util import module_from_spec, spec_from_file_location

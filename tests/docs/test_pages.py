@@ -1,7 +1,5 @@
 """The pages fit together: links, languages, settings, the Python they show, and the targets of make."""
 
-from __future__ import annotations
-
 import os
 import re
 import runpy

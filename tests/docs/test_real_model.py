@@ -1,7 +1,5 @@
 """The page on models of others: its commands run on small random models of the same classes."""
 
-from __future__ import annotations
-
 import glob
 import json
 import shlex

@@ -3,8 +3,6 @@
 Each model learns a repeated text until it continues the text with certainty.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

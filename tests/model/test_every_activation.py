@@ -3,8 +3,6 @@
 An activation that only a config and the model know stands for the next one that somebody adds.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping
 from typing import get_args

@@ -1,7 +1,5 @@
 """Each general setting of the model beside its equation, written out by hand or in plain torch."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """The Triton kernel beside its readable twin, computed by Triton's interpreter on the CPU."""
 
-from __future__ import annotations
-
 import functools
 import os
 import subprocess

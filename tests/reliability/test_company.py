@@ -1,7 +1,5 @@
 """Other processes in the run's directory: a second trainer is refused, and readers never see half of a file."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

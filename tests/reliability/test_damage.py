@@ -1,7 +1,5 @@
 """`read_checkpoint` notices any damage to a checkpoint."""
 
-from __future__ import annotations
-
 import random
 import struct
 from pathlib import Path

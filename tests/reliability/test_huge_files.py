@@ -1,7 +1,5 @@
 """A file of 20 GB where `gpt` expects a small one, or one of its own, is refused for what it is, before it is read."""
 
-from __future__ import annotations
-
 import os
 import tracemalloc
 from pathlib import Path

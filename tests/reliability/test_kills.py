@@ -1,7 +1,5 @@
 """After `kill -9` at any file operation, half way through a write or at any time, the run continues with the same result."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -1,7 +1,5 @@
 """What long texts take: files of attention and explanations of them need little memory beside their numbers."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

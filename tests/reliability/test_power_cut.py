@@ -1,7 +1,5 @@
 """The power fails at any moment of a run. The newest checkpoint whose save had returned survives, or the one being saved."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The preparation of a large text: killed at any file operation it continues, and it needs little memory."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Trainings by two processes that are signalled, killed or stopped: all end together, and nothing is left but the run."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

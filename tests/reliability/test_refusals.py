@@ -1,7 +1,5 @@
 """The disk is full or fails at any file operation: `gpt train` names what is intact, exits with 5, and continues later."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import time

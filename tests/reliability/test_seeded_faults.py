@@ -1,7 +1,5 @@
 """The tests notice every fault that we put into the package on purpose."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """At any time, a signal saves the run and sets the exit code, and `gpt train` prints nothing but what the signal did."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """A run that is stopped anywhere, any number of times, ends with the same files, and watching it changes nothing."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import signal

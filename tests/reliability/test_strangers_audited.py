@@ -1,7 +1,5 @@
 """Under Python's audit, hostile files run, import, connect, read and write nothing of their own choice."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

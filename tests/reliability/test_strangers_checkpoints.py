@@ -1,7 +1,5 @@
 """Checkpoints of strangers end with a result or with one sentence, whatever they contain."""
 
-from __future__ import annotations
-
 import base64
 import copy
 import time

@@ -1,7 +1,5 @@
 """Model directories of strangers end with a model or with one sentence, whatever their files contain."""
 
-from __future__ import annotations
-
 import copy
 import json
 import struct

@@ -1,7 +1,5 @@
 """Generated configs, corpora, words of a command line and prompts: each ends with a result or with a sentence."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """The memory that inputs of strangers cost, in processes of their own: a small multiple of their size, and imports."""
 
-from __future__ import annotations
-
 import copy
 import gzip
 import json

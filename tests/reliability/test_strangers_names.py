@@ -1,7 +1,5 @@
 """Names of strangers: links in circles, pipes, devices and sockets where a text, a file or a directory is expected."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

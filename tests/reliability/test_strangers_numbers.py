@@ -1,7 +1,5 @@
 """Numbers that no training reaches, and values of other types, in the files of a run: a row or a sentence, never a crash."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """What the user may not read or write ends with exit code 5 and one sentence; where the tests are root's, as another user."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

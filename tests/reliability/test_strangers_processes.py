@@ -1,7 +1,5 @@
 """Little memory and an early Ctrl-C: a command ends with one sentence and its exit code, whatever Python is doing."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

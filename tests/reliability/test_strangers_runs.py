@@ -1,7 +1,5 @@
 """Run directories of strangers: whatever stands in the place of a file, no command waits, crashes or writes elsewhere."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Decoding with a cache gives the logits of decoding without one."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from support.helpers import sharp_model

@@ -1,7 +1,5 @@
 """Heads that a user names, and models without them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from support.helpers import sharp_model, small_config

@@ -1,7 +1,5 @@
 """Tokens that a device repeats by itself, on a simulated device that records them."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import time

@@ -1,7 +1,5 @@
 """`gpt_cli.sample`, and the same of a model that is loaded."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -1,7 +1,5 @@
 """What tests of attention share: random numbers, how near two results are, and dropout as a kernel would compute it."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

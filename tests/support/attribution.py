@@ -1,7 +1,5 @@
 """Direct logit attribution of one position, written to be read: the twin of what `gpt attn-dump` shows of each head."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

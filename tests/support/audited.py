@@ -5,8 +5,6 @@
 Jobs that are not watched come first: what clean commands import, compile and open is what the others may do too.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """A page of ours, opened and watched in Chromium."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path

@@ -5,8 +5,6 @@ token came before it (written by head 0.0), and which token comes next (written 
 Heads 0.1 and 1.1 and both feed-forwards write nothing. Olsson et al. 2022 describe the circuit.
 """
 
-from __future__ import annotations
-
 import torch
 
 from gpt_cli.model import GPT, MultiHeadAttention

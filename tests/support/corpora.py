@@ -1,7 +1,5 @@
 """A corpus of documents that are in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 

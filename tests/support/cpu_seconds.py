@@ -3,8 +3,6 @@
 `PYTHONPATH=tests python -m pytest -n0 -p support.cpu_seconds tests/model`
 """
 
-from __future__ import annotations
-
 import os
 from collections import defaultdict
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ What was not yet fsynced may be lost: of a file's content all, a part, or all bu
 directory any of the changes to its names. What was fsynced is there.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The pages that a reader opens: README and docs, their commands, and what the commands print."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The engine of a model's page, called without the page, and the model that it should compute."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Models as large as those that tests of exchange need, with weights as sharp as trained ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

@@ -1,7 +1,5 @@
 """Seeded random models of the families of transformers, with weights as sharp as trained ones, saved as others do."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Faults at chosen file operations, and small runs to try them on."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import importlib

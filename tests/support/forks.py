@@ -3,8 +3,6 @@
 The heavy imports happen once, in a server from which each case is forked; so thousands of cases are cheap.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import importlib

@@ -1,7 +1,5 @@
 """A form of attention that no part of the package knows."""
 
-from __future__ import annotations
-
 import pytest
 
 from gpt_cli.config import ModelConfig

@@ -1,7 +1,5 @@
 """Many generated inputs: how many, and what must hold for each."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Settings of models on which tests of heads run, and what `gpt heads` reports."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

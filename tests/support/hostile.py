@@ -1,7 +1,5 @@
 """Texts that would call `fired(1)` on a page that takes one of them for markup or for a script."""
 
-from __future__ import annotations
-
 CALL = "fired(1)"
 PAYLOADS = [
     *(

@@ -1,7 +1,5 @@
 """Tokenizers of others as directories: each kind of pipeline that published models have, learned from a few texts."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`gpt` in forks of a process that has imported its command line alone, as where it decides what else it needs."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The real llama.cpp: its server in a process of its own, which an assertion of C++ may end."""
 
-from __future__ import annotations
-
 import http.client
 import importlib.util
 import json

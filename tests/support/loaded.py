@@ -5,8 +5,6 @@
 The processes are forked, so that what gpt imports counts for none of them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """The most memory that a command takes."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The texts that the code hands to the user, read from its source: errors, hints, notices, advice, progress."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Pages of models, opened in Chromium."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Attention to make pages and pictures of, and the content of a page."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """Patches as hooks of plain PyTorch write them, one at a time: the readable twin of `gpt patch`."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """What a training knows before its first step, without one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from gpt_cli.config.load import read_config

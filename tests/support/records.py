@@ -1,7 +1,5 @@
 """Records of runs that no training has made, for tests of their curves."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

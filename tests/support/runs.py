@@ -1,7 +1,5 @@
 """Runs of a small model, and how tests compare two of them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Scripts of our pages without their page: functions called in Chromium with data of a test."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from importlib import resources

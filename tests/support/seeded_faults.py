@@ -4,8 +4,6 @@ A fault is a file `seeded/NAME.patch`: a line that says what goes wrong, a line 
 unified diff, which `git apply` and `patch -p1` take too.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Graphs of the simulated accelerator: what one records, it computes again on the same memory, without the host."""
 
-from __future__ import annotations
-
 import gc
 import time
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Files that would do something if any part of them ran, was imported, or was taken for a path."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os

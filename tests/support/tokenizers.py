@@ -1,7 +1,5 @@
 """Tokenizers to compare with other implementations, and texts that tell them apart."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import random

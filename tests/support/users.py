@@ -1,7 +1,5 @@
 """Another user, as whom a test of permissions runs where the tests are root's: permission bits do not bind root."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import stat

@@ -1,7 +1,5 @@
 """Archives are read as the files inside, in their order, and no damage or bomb takes more than an error."""
 
-from __future__ import annotations
-
 import gzip
 import resource
 import tarfile

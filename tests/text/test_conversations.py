@@ -1,7 +1,5 @@
 """Questions and answers as files give them, what is refused with its line, and how they become tokens."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Books, office files, web pages and PDF as text: written by pandoc, or by hand, with a known content."""
 
-from __future__ import annotations
-
 import gzip
 import random
 import subprocess

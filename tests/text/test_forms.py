@@ -1,7 +1,5 @@
 """Several contents in each form, written by other programs: Python's csv, pyarrow as `datasets` uses it."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

@@ -3,8 +3,6 @@
 test_records.py compares the dialects of .csv.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

@@ -1,7 +1,5 @@
 """The same texts and the same questions in every form that people write them in, and what is refused."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

@@ -1,7 +1,5 @@
 """Training on questions and answers: each example as if it were alone, whatever shares its window or its step."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A run that watches a text: what it keeps, and that nothing else changes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Steps that a device repeats by itself, on a simulated device that records them."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import shutil

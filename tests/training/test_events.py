@@ -1,7 +1,5 @@
 """What a training reports prints as lines of `gpt train`, for `print` in a notebook."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

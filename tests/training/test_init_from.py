@@ -1,7 +1,5 @@
 """Trainings that begin with the weights of another model."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

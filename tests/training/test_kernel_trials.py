@@ -1,7 +1,5 @@
 """The choice of a kernel for attention with dropout and of a compiled loss, on a simulated device; twins in torch."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import time

@@ -1,7 +1,5 @@
 """What trains of a model: matrices by changes of low rank, and what of it stays as it is."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 from pathlib import Path

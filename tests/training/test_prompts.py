@@ -1,7 +1,5 @@
 """The prompts of a training: those of samples begin and end where a reader would cut a text."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from support.helpers import small_config

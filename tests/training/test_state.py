@@ -1,7 +1,5 @@
 """The moving average of the weights in a training with `train.ema_decay`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

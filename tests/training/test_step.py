@@ -1,7 +1,5 @@
 """A training that reads the outcomes of its steps later, as on a GPU."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from contextlib import nullcontext

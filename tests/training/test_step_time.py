@@ -1,7 +1,5 @@
 """The choice whether micro-batches share casts of weights, on a simulated device."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Targets of a second model: draws from its teacher, and from counts of the text."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 
 import numpy as np

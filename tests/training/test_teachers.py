@@ -1,7 +1,5 @@
 """Two models that train in one run, the second taught by the first."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
 from dataclasses import replace

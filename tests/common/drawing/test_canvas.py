@@ -1,7 +1,5 @@
 """Pictures come out the same whatever canvas the environment names for matplotlib, and find the fonts of their words."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

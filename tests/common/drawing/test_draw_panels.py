@@ -1,7 +1,5 @@
 """Pictures of panels: which way layers grow, errors, sizes, words, and files of every kind."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The ending of a file that a report writes, and the hint for one that it does not write."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

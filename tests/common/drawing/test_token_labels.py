@@ -1,7 +1,5 @@
 """Tokens as labels and cells, weights as colours."""
 
-from __future__ import annotations
-
 import matplotlib
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Every text for the user has a Chinese one: what the source hands over, and what help prints."""
 
-from __future__ import annotations
-
 import ast
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """The language of the user, and finished sentences that are found again in the catalogue, with their values."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

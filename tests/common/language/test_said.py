@@ -1,7 +1,5 @@
 """Lines that the code puts together of several texts are whole sentences in Chinese."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

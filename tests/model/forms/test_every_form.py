@@ -3,8 +3,6 @@
 A form added in this test, derived from multi-head attention, stands for the next one that somebody adds.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

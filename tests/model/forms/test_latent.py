@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 import torch
 from support.attention import close, draw

@@ -1,7 +1,5 @@
 """Compiled code computes what torch computes, for all settings of a model."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """`python -m support.accelerator train --device sim ...`: gpt on two simulated devices."""
 
-from __future__ import annotations
-
 import sys
 
 from gpt_cli.__main__ import run

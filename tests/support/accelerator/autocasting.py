@@ -1,7 +1,5 @@
 """Autocast for a simulated device: products in bfloat16, sums and losses in float32, as torch lists them for devices."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

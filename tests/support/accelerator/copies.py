@@ -1,7 +1,5 @@
 """Copies between the CPU and a simulated device, those that nobody waits for among them."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from dataclasses import dataclass

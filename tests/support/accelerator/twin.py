@@ -1,7 +1,5 @@
 """Tests on the simulated devices run in a twin of the process that runs the others, because torch keeps a device for good."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import sys

@@ -1,7 +1,5 @@
 """The check of a device finds what is wrong there: numbers, operations, formats."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

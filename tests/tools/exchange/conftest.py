@@ -1,7 +1,5 @@
 """The real transformers, imported once; whatever it logs while it loads a directory is a failure."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """What transformers and llama.cpp make of an exported model and its template is what gpt has trained with."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

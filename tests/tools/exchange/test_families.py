@@ -1,7 +1,5 @@
 """Models of every family that the real transformers saved, as models of ours, and on their way back."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from copy import deepcopy

@@ -1,7 +1,5 @@
 """What a config.json means as settings of ours, in the words of versions 4 and 5, and what is refused by its name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

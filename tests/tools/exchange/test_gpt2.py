@@ -1,7 +1,5 @@
 """Our own exports on their way back; and that the sizes of published GPT-2 fit."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

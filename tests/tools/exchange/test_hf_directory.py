@@ -1,7 +1,5 @@
 """Directories that are damaged or hostile: each is refused before its weights are read."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -1,7 +1,5 @@
 """`gpt import`, and what all commands do with its run."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`gpt import --steps`: the revisions of a model as one run, and what all commands do with it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

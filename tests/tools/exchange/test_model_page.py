@@ -1,7 +1,5 @@
 """What the page of a model contains. What its engine computes: tests/tools/pages/model."""
 
-from __future__ import annotations
-
 import base64
 from dataclasses import replace
 

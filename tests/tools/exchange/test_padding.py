@@ -1,7 +1,5 @@
 """Batches of others on our exports: what fills them, and that a model which is trained further still learns to end."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any

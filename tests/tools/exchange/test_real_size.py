@@ -1,7 +1,5 @@
 """Models with the sizes of published ones and random weights: GPT-2, 124 million parameters, and Qwen3, 0.6 billion."""
 
-from __future__ import annotations
-
 import json
 from itertools import chain, islice, product
 from pathlib import Path

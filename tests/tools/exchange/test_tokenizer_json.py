@@ -1,7 +1,5 @@
 """Tokenizers of ours have the same ids there, those of others here, to the byte, or are refused before they can harm."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

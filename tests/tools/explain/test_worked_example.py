@@ -1,7 +1,5 @@
 """The classic numbers, to four decimals."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

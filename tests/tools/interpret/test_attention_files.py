@@ -1,7 +1,5 @@
 """Attention in every file format: its numbers, and how large and exact pages are. In a browser: tests/tools/pages."""
 
-from __future__ import annotations
-
 import csv
 import json
 from dataclasses import replace

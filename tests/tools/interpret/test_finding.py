@@ -1,7 +1,5 @@
 """Findings: arrays with named axes, rows, CSV, steps, and what the one renderer draws of them."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

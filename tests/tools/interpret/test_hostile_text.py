@@ -1,7 +1,5 @@
 """Tokens of strangers are inert text in every kind of output."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The film of a training, as bytes, and steps that do not belong to it. In a browser: pages/attention/test_film.py."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Stands in for wandb: it writes what it is given to its folder, and misbehaves where the environment asks for that."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The real packages, where they are installed: offline, and read back with what they or others read them with."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """A logger receives each step of a training once, in order, and whatever it does, the training is the same."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

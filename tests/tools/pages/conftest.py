@@ -1,7 +1,5 @@
 """The browser that the tests of the page share."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A hand-out for a class, opened from its first page; the title and the prompt are whatever a teacher writes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The shell of every page: what it may do, and that its content is data."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """The page of what patches recover, in headless Chromium."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is compared of runs: curves, which are the numbers of metrics.jsonl, figures and settings."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

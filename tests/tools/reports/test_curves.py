@@ -1,7 +1,5 @@
 """One smoothed training loss, whoever shows it; scales and numbers of curves."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

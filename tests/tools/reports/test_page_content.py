@@ -1,7 +1,5 @@
 """The content of a report's page. What it shows in a browser: tests/tools/pages/report/."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a report knows of a run, in each of its states and whatever is wrong with its files."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -1,7 +1,5 @@
 """Files of sweeps: their points, and what is wrong with them."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

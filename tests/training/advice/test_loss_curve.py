@@ -1,7 +1,5 @@
 """Tables of metrics, as runs wrote them or made by hand, and what they are answered with."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Tables of figures that a training has before its first step, and what they are answered with."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

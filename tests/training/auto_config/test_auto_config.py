@@ -1,7 +1,5 @@
 """The look at the text and at the device, before the rules choose settings."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from threading import Event
 from typing import Any

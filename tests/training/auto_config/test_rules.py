@@ -1,7 +1,5 @@
 """The rules as a function: figures of texts and budgets in, settings and reasons out."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The figures of a text, by numbers that a person can count."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

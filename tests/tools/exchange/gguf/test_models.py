@@ -1,7 +1,5 @@
 """Models as GGUF: the logits of the real llama.cpp, the way back, and what is refused."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """GGUF files of strangers: what is read of them, and that each damage is refused by a sentence before harm."""
 
-from __future__ import annotations
-
 import math
 import os
 import random

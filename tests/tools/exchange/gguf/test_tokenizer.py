@@ -1,7 +1,5 @@
 """Tokenizers in GGUF: the ids of the real llama.cpp, the way back, and refusals before harm."""
 
-from __future__ import annotations
-
 import json
 import unicodedata
 from collections.abc import Callable, Iterator

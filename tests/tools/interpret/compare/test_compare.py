@@ -1,7 +1,5 @@
 """`gpt compare`: figures that plain PyTorch and small arrays give too, and exact zeros for equal models."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

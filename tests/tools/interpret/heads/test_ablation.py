@@ -1,7 +1,5 @@
 """Losses without a head or a layer, against those of models that never had it."""
 
-from __future__ import annotations
-
 import copy
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Composition of heads and their singular directions, beside plain products of D x D matrices."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from typing import Any
 

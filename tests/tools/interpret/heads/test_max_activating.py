@@ -1,7 +1,5 @@
 """Where heads act most, beside a plain search over what each head writes."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

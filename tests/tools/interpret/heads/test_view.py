@@ -1,7 +1,5 @@
 """A report on heads as rows, as CSV, in the terminal and as panels, of one model and by step."""
 
-from __future__ import annotations
-
 import csv
 import io
 from typing import Any

@@ -1,7 +1,5 @@
 """Passages and circuits in the width of a terminal."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

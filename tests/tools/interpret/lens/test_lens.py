@@ -1,7 +1,5 @@
 """`gpt lens`: what each layer would already predict, beside plain PyTorch on the same weights."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

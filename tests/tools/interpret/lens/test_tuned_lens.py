@@ -1,7 +1,5 @@
 """`gpt lens --tuned` and `--over-training`: maps trained as in plain PyTorch, kept for their weights alone."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """What patches change, beside hooks of plain PyTorch, finite differences and a circuit that was built by hand."""
 
-from __future__ import annotations
-
 import contextlib
 
 import numpy as np

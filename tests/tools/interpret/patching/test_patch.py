@@ -1,7 +1,5 @@
 """`gpt patch`: shares with their errors, files, mistakes, and what Python gets."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

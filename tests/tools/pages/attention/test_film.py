@@ -1,7 +1,5 @@
 """The film of a training in headless Chromium."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Scores, labels, orders and filters of heads, and what heads write, in headless Chromium."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

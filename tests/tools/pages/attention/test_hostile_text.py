@@ -1,7 +1,5 @@
 """No text of a token, a prompt or a path does anything on the page."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page in headless Chromium: what it shows is what the file holds. Hostile texts: test_hostile_text.py."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The lens on the attention page, in a film and on the page of `gpt lens`, in headless Chromium."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The page of a report on heads, and the scatter that it shares with the attention page, in headless Chromium."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page of a test file's CHECKPOINT, which begins with its TEXT."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Activations that the engine replaces, and what it reads of each layer, beside hooks in plain PyTorch and the commands."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

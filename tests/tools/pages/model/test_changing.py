@@ -1,7 +1,5 @@
 """What a reader changes on the page of a model, the map of patches and the lens, beside the commands."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The engine of a model's page computes what PyTorch computes with the weights that the page has."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args

@@ -1,7 +1,5 @@
 """The engine explains a head of a model's page with the steps and the numbers of `gpt explain`."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The views of attention on the page of a model, the heads that are switched off, and the steps of one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

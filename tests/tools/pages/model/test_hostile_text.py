@@ -1,7 +1,5 @@
 """No token, prompt or name does anything on the page of a model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

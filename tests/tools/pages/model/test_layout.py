@@ -1,7 +1,5 @@
 """The page of a model in both languages and themes, on wide and narrow screens."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

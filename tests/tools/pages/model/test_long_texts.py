@@ -1,7 +1,5 @@
 """A text that takes the engine long: the page says how far it is, and a newer text does not wait for it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from playwright.sync_api import Browser

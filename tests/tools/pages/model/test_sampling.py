@@ -1,7 +1,5 @@
 """Chances and draws of the page, in headless Chromium, and those of `gpt sample`."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The scores of heads on the page of a model, and what they write, are those of `gpt heads` and of the attention page."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from playwright.sync_api import Page

@@ -1,7 +1,5 @@
 """The benchmark of the page measures what it says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Ids as text on the page, in headless Chromium: streams and labels."""
 
-from __future__ import annotations
-
 import random
 import unicodedata
 from itertools import accumulate

@@ -1,7 +1,5 @@
 """Ids that the page's tokenizers give, in headless Chromium, and those of ours and of the libraries."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random

@@ -1,7 +1,5 @@
 """Text, chances and draws on the page of a model in Chromium; what the engine computes: test_engine.py."""
 
-from __future__ import annotations
-
 import math
 import re
 from pathlib import Path

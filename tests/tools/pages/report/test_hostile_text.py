@@ -1,7 +1,5 @@
 """No text of a run does anything on the page of its report."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

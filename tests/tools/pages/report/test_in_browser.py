@@ -1,7 +1,5 @@
 """The report in headless Chromium: what it shows is what the runs have left."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
