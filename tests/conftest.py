@@ -69,9 +69,8 @@ _GROUPS = {
 _COUNTS = pytest.StashKey[dict[str, int]]()
 _TWIN = pytest.StashKey[Twin]()
 
-torch.set_num_threads(
-    1
-)  # a process for each core and more computes already; a second thread would spin beside it (note 0002)
+# a process for each core and more computes already; a second thread would spin beside it (note 0002)
+torch.set_num_threads(1)
 # a slow machine is no failure
 hypothesis.settings.register_profile("patient", deadline=None)
 hypothesis.settings.load_profile("patient")

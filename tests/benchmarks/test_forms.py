@@ -31,7 +31,6 @@ def test_the_feed_forward_part_takes_what_a_form_saves() -> None:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_the_estimate_of_memory_is_near_what_is_kept(form: str, dropout: float) -> None:
-    """The estimate is at least 0.95 of what is kept, and at most 1.6 of it."""
     sizes = ModelConfig(d_model=64, num_heads=4, num_blocks=3, dropout=dropout, positions="rope", attention=form)  # type: ignore[arg-type]
     found = kept_bytes(GPT(sizes, 300), 4, "float32")
     expected = estimate(sizes, 300, micro_batch_size=4, dtype="float32")

@@ -27,8 +27,7 @@ def test_pages_have_commands() -> None:
 
 
 @pytest.mark.parametrize(
-    "page",
-    [pytest.param(page, id=page.name, marks=[pytest.mark.long] * (page in CHINESE)) for page in PAGES],
+    "page", [pytest.param(page, id=page.name, marks=[pytest.mark.long] * (page in CHINESE)) for page in PAGES]
 )
 def test_every_command_of_the_page_runs(page: Path, trained_shell: Shell) -> None:
     """As typed, with the smoke config in place of larger ones."""

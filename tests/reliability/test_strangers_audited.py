@@ -127,8 +127,6 @@ def on(words: list[str], path: Path | str, *named: str, watched: bool = True, an
 
 
 def hostile_files(folder: Path) -> dict[str, list[Path]]:
-    """Hostile files of each kind."""
-
     def written(name: str, content: bytes | str) -> Path:
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
         return folder / name

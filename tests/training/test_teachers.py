@@ -62,9 +62,8 @@ def test_after_the_first_model_all_train_equally_long_and_the_last_twice_as_long
             progress = replace(progress, teachers=(*progress.teachers, step))
         of_model = settings_of_model(progress, by_step)
         assert progress.model_step + (of_model.max_steps or 0) in (10, 20, 30, 50)
-        assert of_model.weight_decay == pytest.approx(
-            0.01 if step >= 30 else 0.1
-        )  # what is drawn anew is not memorised
+        # what is drawn anew is not memorised
+        assert of_model.weight_decay == pytest.approx(0.01 if step >= 30 else 0.1)
     assert ends == [10, 20, 30]
 
 

@@ -64,7 +64,6 @@ def found_on(device: str) -> DeviceCheck:
 
 
 def verdicts(found: DeviceCheck) -> dict[str, str]:
-    """The verdict of each check."""
     return {row.name: row.verdict for group in found.groups for row in group.checks}
 
 

@@ -84,9 +84,8 @@ def test_an_imported_model_computes_the_same_and_rounds_nothing_otherwise(pair: 
         close(ours(here), theirs(here).logits[..., :V], 1e-5 if theirs.config.model_type == "gpt_neo" else 1e-10)
 
 
-@pytest.mark.parametrize(
-    "pair", [name for name in NAMES if "not scaled" not in name], indirect=True
-)  # q is scaled there
+# where scores are not scaled, q is
+@pytest.mark.parametrize("pair", [name for name in NAMES if "not scaled" not in name], indirect=True)
 def test_an_exported_import_has_the_same_class_and_tensors(pair: Pair, transformers: Any, tmp_path: Path) -> None:
     fitted = write_for_transformers(tmp_path / "hf", pair.ours)
     assert fitted.class_name == type(pair.theirs).__name__

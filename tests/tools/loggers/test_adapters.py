@@ -120,7 +120,6 @@ def history_of_wandb(path: Path) -> list[tuple[int, str]]:
 
 @where_installed("swanlab")
 def test_swanlab_keeps_what_its_sync_would_send(run: RunCommand) -> None:
-    """Offline, each part is a folder of the same run."""
     train_in_two_parts(run, "swanlab")
     folders = sorted((RUN.logs / "swanlab").glob("run-*"))
     assert len(folders) == 2

@@ -30,7 +30,6 @@ def text(value: str | bytes) -> bytes:
 
 
 def value(kind: int, content: Any) -> bytes:
-    """A value with its type."""
     return struct.pack("<I", kind) + _bare(kind, content)
 
 
