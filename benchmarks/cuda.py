@@ -1,8 +1,8 @@
 """Everything that docs/notes would report on a GPU, in one command and seven minutes: `make bench-cuda`.
 
-Each part has a process and a time limit of its own; those that measure no time run at once. What a part
-has found is in the file `--out` at once, so the same command goes on after a stop, and a part that fails leaves the
-others alone. On a CPU the scale is that of a test.
+Each part has a process and a time limit of its own; those that measure no time run side by side. The figures of a part
+are in the file `--out` when it ends, so the same command goes on after a stop, and a part that fails leaves the others
+alone. On a CPU the scale is that of a test.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -65,19 +66,20 @@ def _all_parts(asked: argparse.Namespace, device: torch.device) -> int:
     print(", ".join(f"{what} {value}" for what, value in machine.items()) + f"; figures in {asked.out}\n")
     with EARLIER.open(encoding="utf-8", newline="") as file:
         earlier = {(row["part"], row["what"]): row["figure"] for row in csv.DictReader(file)}
-    started = time.perf_counter()
+    started, names, writing = time.perf_counter(), list(dict.fromkeys(asked.only or PARTS)), threading.Lock()
 
     def measure(name: str) -> None:
         if name not in found or found[name]["error"]:
             left = asked.budget - (time.perf_counter() - started)
-            found[name] = _run(name, asked, min(left, PARTS[name].seconds))
+            figures = _run(name, asked, min(left, PARTS[name].seconds))
+            with writing:
+                found[name] = figures
+                write_durably(asked.out, [json.dumps({"machine": machine, "parts": found}, indent=1).encode()])
 
-    names = asked.only or list(PARTS)
     together = [name for name in names if not PARTS[name].by_time]
     for group in dict.fromkeys((name,) if PARTS[name].by_time else tuple(together) for name in names):
         with ThreadPoolExecutor(len(group)) as several:
             list(several.map(measure, group))
-        write_durably(asked.out, [json.dumps({"machine": machine, "parts": found}, indent=1).encode()])
         for name in group:
             figures = [Figure(**figure) for figure in found[name]["figures"]]
             title = f"{name}: {PARTS[name].what}; took {duration(found[name]['seconds'])}"

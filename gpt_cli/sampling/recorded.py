@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -22,15 +23,15 @@ _TOLERANCE = {torch.bfloat16: 0.1, torch.float32: 1e-3, torch.float64: 1e-9}
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedStep(DecodeStep):
-    """A decoding step of one token for each row that a graph can replay: the slot number is a tensor, not an int.
+    """A decoding step of one token for each row that a graph can replay: slot numbers are tensors, not ints.
 
     Scores are computed for all slots in memory, so shapes stay equal; the attention mask hides later and too old slots.
     """
 
     positions: Tensor  # in the windows of the rows: int64 [R, 1]
     slots: Mapping[int, Tensor]  # by reach, the token's slot, counted from the first in memory: int64 [1]
-    num_layers: int
-    masks: dict[int, list[Tensor]] = field(default_factory=dict)  # by identity of the mask of which they are copies
+    num_layers: Mapping[int, int]  # by reach
+    masks: dict[int, list[Tensor]] = field(default_factory=dict)  # copies of the mask, by reach
 
     def hidden(self, first: int, start: int, end: int, reach: int, like: Tensor) -> Tensor:
         """Return the mask to add to scores, -inf at slots that the token must not see, else 0: [R, 1, 1, slots]."""
@@ -47,10 +48,12 @@ class RecordedStep(DecodeStep):
         slots.index_copy_(slots.dim() - 2, self.slots[cache.reach], new)
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, scale: float) -> Tensor:
-        """Return the outputs of `DecodeStep.attend`, computed in a copy of the mask, made for all layers at once."""
+        """Compute `DecodeStep.attend` in a copy of the mask; all layers of a reach get theirs at once."""
         assert bias is not None
-        if not (masks := self.masks.setdefault(id(bias), [])):
-            masks += bias.repeat(self.num_layers * len(queries) // len(bias), 1, 1).chunk(self.num_layers)
+        reach = next(reach for reach, mask in self.biases.items() if mask is bias)
+        if not (masks := self.masks.setdefault(reach, [])):
+            num_layers = self.num_layers[reach]
+            masks += bias.repeat(num_layers * len(queries) // len(bias), 1, 1).chunk(num_layers)
         weights = masks.pop().baddbmm_(queries, keys.transpose(1, 2), alpha=scale).softmax(dim=-1)
         return torch.bmm(weights, values)
 
@@ -75,6 +78,7 @@ class RecordedDraws:
         recent, self._positions, self._step, *slots = self._numbers.split(sizes)
         self._recent, self._counters = recent.view(num_rows, num_recent), self._numbers[len(recent) :]
         self._slots = dict(zip(decoder.caches_by_reach(), slots, strict=True))
+        self._num_layers = Counter(layer.cache.reach for layer in decoder.layers)
         self._seen = to_device(cpu_draws.seen, self._device)
         self._uniforms = to_device(
             cpu_draws.uniforms.of_steps(cpu_draws.step, cpu_draws.step + num_tokens + 2), self._device
@@ -245,7 +249,7 @@ class RecordedDraws:
         positions = self._positions[:, None].clamp(max=self._last_position)
         rotation = None if self._rotations is None else self._rotations[:, positions][:, :, None]
         fixed = slice(None), self._decoder.starts, 0, 1, rotation
-        step = RecordedStep(*fixed, positions=positions, slots=self._slots, num_layers=len(self._decoder.layers))
+        step = RecordedStep(*fixed, positions=positions, slots=self._slots, num_layers=self._num_layers)
         self._draw(self._decoder.compute(self._decoder.embed(self._recent, positions)[:, 0], step))
 
     def _draw(self, logits: Tensor) -> None:

@@ -52,7 +52,8 @@ class Muon:
             pieces = [cut[name][number] for name, number in self.batches[key]]
             torch._foreach_mul_(pieces, decay)  # type: ignore[attr-defined]
             if isinstance(learning_rate, Tensor):
-                torch._foreach_sub_(pieces, (steps * learning_rate).unbind())  # type: ignore[attr-defined]
+                rates = [learning_rate] * len(pieces)
+                torch._foreach_addcmul_(pieces, steps.unbind(), rates, value=-1)  # type: ignore[attr-defined]
             else:
                 torch._foreach_add_(pieces, steps.unbind(), alpha=-learning_rate)  # type: ignore[attr-defined]
 

@@ -20,7 +20,7 @@ from gpt_cli.training.step import compute_gradient, send, time_step
 
 # shorter trainings would not gain what compiling takes (note 0004)
 COMPILE_FROM_SECONDS = 60.0
-_KERNELS_FROM_SECONDS = 20.0  # on an H200, a trial took 6 s with compiling, and the kernel saved a fifth (note 0069)
+_KERNELS_FROM_SECONDS = 20.0  # on an H200, trial and compiling took 6 s, and the kernel saved a fifth (note 0069)
 _MOST_BY_GRAPH = 20.0  # times as fast as steps that Python starts; up to 11 times were measured (note 0005)
 
 

@@ -85,8 +85,8 @@ TYPES = {"bound": "i32", "H": "i32", "T": "i32", "inverse": "fp32", "scale": "fp
 TYPES |= {"keys": "*i32", "first": "*i32", "LSE": "*fp32", "DELTA": "*fp32"}
 STRIDES = [tensor + of for tensor in "qkvg" for of in "bht"]
 TYPES |= dict.fromkeys(STRIDES, "i32")
-# tensors, and what is a multiple of 16 in every model with such heads
-ALIGNED, WHOLE = {*STRIDES, "T", "Q", "K", "V", "G", "OUT", "LSE", "DELTA", "DQ", "DK", "DV"}, [["tt.divisibility", 16]]
+# tensors and strides, which are multiples of 16 numbers in every model with such heads
+ALIGNED, WHOLE = {*STRIDES, "Q", "K", "V", "G", "OUT", "LSE", "DELTA", "DQ", "DK", "DV"}, [["tt.divisibility", 16]]
 READER = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 
 def stack(kernel, pointer, num_warps, **sizes):
@@ -113,7 +113,7 @@ for dtype, pointer in ((torch.bfloat16, "*bf16"), (torch.float32, "*fp32")):
 def test_a_gpu_computes_the_kernels_in_its_registers() -> None:
     """Triton compiles them for an H100 without one; blocks that were too large took 344 bytes to 10 kB of stack.
 
-    The version matters little: 3.6 takes 184 bytes for heads of 128 in float32, 3.9 takes 40, and both none in bfloat16.
+    The version matters little: 3.6 takes 56 bytes for heads of 128 in float32, 3.9 takes 72, both none in bfloat16.
     """
     pytest.importorskip("triton", reason="a gigabyte; make test-long installs it")
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
@@ -122,4 +122,4 @@ def test_a_gpu_computes_the_kernels_in_its_registers() -> None:
     sizes = [int(line) for line in child.stdout.splitlines()]
     assert sizes[:9] == [0] * 9
     assert len(sizes) == 18
-    assert max(sizes) <= 256
+    assert max(sizes) <= 128

@@ -77,3 +77,17 @@ def test_all_matrices_at_once_step_as_each_by_itself(dtype: torch.dtype, toleran
         expected = plain_steps(name, weights[name], gradients[name], 0.1, 0.2)
         torch.testing.assert_close(parameter.detach(), expected, rtol=0, atol=tolerance)
         assert not torch.allclose(expected, weights[name], atol=0.1)
+
+
+def test_a_rate_on_the_device_gives_the_bits_of_the_same_number() -> None:
+    """Though 0.02 times a step has to be rounded: a recorded step reads its rate from a tensor."""
+    rate, weights = torch.tensor(0.02), []
+    for learning_rate in (rate, float(rate)):
+        generator = torch.Generator().manual_seed(1)
+        parameter = nn.Parameter(torch.randn(8, 8, generator=generator))
+        muon = Muon({"blocks.0.attention.projection_layer.weight": parameter}, 0.0, torch.float32)
+        for _ in range(3):
+            parameter.grad = torch.randn(8, 8, generator=generator)
+            muon.step(learning_rate)
+        weights.append(parameter.detach())
+    assert torch.equal(*weights)
