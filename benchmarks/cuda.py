@@ -71,9 +71,9 @@ def _all_parts(asked: argparse.Namespace, device: torch.device) -> int:
     def measure(name: str) -> None:
         if name not in found or found[name]["error"]:
             left = asked.budget - (time.perf_counter() - started)
-            figures = _run(name, asked, min(left, PARTS[name].seconds))
+            result = _run(name, asked, min(left, PARTS[name].seconds))
             with writing:
-                found[name] = figures
+                found[name] = result
                 write_durably(asked.out, [json.dumps({"machine": machine, "parts": found}, indent=1).encode()])
 
     together = [name for name in names if not PARTS[name].by_time]

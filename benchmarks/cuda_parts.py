@@ -276,11 +276,11 @@ def runs(scale: Scale) -> Iterator[Figure]:
         for config, words in cases.items():
             first = weights(config, "--config", config, *words)
             for name, more in others.items():
-                found = weights(f"{config}, {name}", "--config", config, *words, *more)
-                gaps = {key: float((first[key].double() - found[key].double()).abs().max()) for key in first}
+                other = weights(f"{config}, {name}", "--config", config, *words, *more)
+                gaps = {key: float((first[key].double() - other[key].double()).abs().max()) for key in first}
                 most = max(gaps, key=lambda key: gaps[key])
-                equal = "equal bits" if not gaps[most] else f"apart by {gaps[most]:.2g} in {most}"
-                yield Figure(f"{config}, {name}", equal)
+                verdict = "equal bits" if not gaps[most] else f"apart by {gaps[most]:.2g} in {most}"
+                yield Figure(f"{config}, {name}", verdict)
 
 
 def check(scale: Scale) -> Iterator[Figure]:

@@ -33,7 +33,7 @@ def _mix(words):
 
 
 @triton.jit
-def _kept(keys, first, bound, head, rows, start, H, T, N: tl.constexpr):
+def _keep_mask(keys, first, bound, head, rows, start, H, T, N: tl.constexpr):
     """Draw a part of a head's dropout mask, for rows (queries) [BQ] and N columns (keys) from `start`: bool [BQ, N].
 
     A word gives the lanes of two neighbouring columns; the even one is its lower half.
@@ -66,7 +66,7 @@ def _tile(source, rows, stride, T, D: tl.constexpr, PAD: tl.constexpr):
 
 
 @triton.jit
-def _put(target, numbers, rows, head, H, T, D: tl.constexpr, PAD: tl.constexpr):
+def _store(target, numbers, rows, head, H, T, D: tl.constexpr, PAD: tl.constexpr):
     """Store rows of a head in a tensor laid out as [B, T, H, D]."""
     size = tl.arange(0, PAD)
     at = _of_head(target, head, H, T * H * D, D) + rows[:, None] * (H * D) + size[None, :]
@@ -97,11 +97,11 @@ def _forward(
         scores = _scores(q, _tile(K, columns, kt, T, D, PAD), rows, columns, scale)
         highest = tl.maximum(best, tl.max(scores, 1))
         p, shrink = tl.exp2(scores - highest[:, None]), tl.exp2(best - highest)
-        kept = tl.where(_kept(keys, first, bound, head, rows, start, H, T, N), p, 0.0)
+        dropped = tl.where(_keep_mask(keys, first, bound, head, rows, start, H, T, N), p, 0.0)
         v = _tile(V, columns, vt, T, D, PAD)
-        out = out * shrink[:, None] + _dot(kept.to(v.dtype), v)
+        out = out * shrink[:, None] + _dot(dropped.to(v.dtype), v)
         total, best = total * shrink + tl.sum(p, 1), highest
-    _put(OUT, out * (inverse / total)[:, None], rows, head, H, T, D, PAD)
+    _store(OUT, out * (inverse / total)[:, None], rows, head, H, T, D, PAD)
     tl.store(LSE + head * T + rows, best + tl.log2(total), mask=rows < T)
 
 
@@ -111,7 +111,7 @@ def _gradients(
 ):  # fmt: skip
     """Compute the gradients of scores, and the weights after dropout, for rows (queries) and N keys from `start`."""
     p = tl.exp2(_scores(q, k, rows, start + tl.arange(0, N), scale) - lse[:, None])
-    times = tl.where(_kept(keys, first, bound, head, rows, start, H, T, N), inverse, 0.0)
+    times = tl.where(_keep_mask(keys, first, bound, head, rows, start, H, T, N), inverse, 0.0)
     return p * (_dot(g, tl.trans(v)) * times - delta[:, None]) * scale, p * times
 
 
@@ -138,7 +138,7 @@ def _backward_queries(
             q, k, v, g, lse, delta, rows, start, keys, first, bound, inverse, scale, head, H, T, N
         )  # fmt: skip
         gradient += _dot(of_scores.to(k.dtype), k)
-    _put(DQ, gradient, rows, head, H, T, D, PAD)
+    _store(DQ, gradient, rows, head, H, T, D, PAD)
 
 
 @triton.jit(**_JIT_OPTIONS)
@@ -163,8 +163,8 @@ def _backward_keys(
         )  # fmt: skip
         of_keys += _dot(tl.trans(of_scores).to(q.dtype), q)
         of_values += _dot(tl.trans(weights).to(g.dtype), g)
-    _put(DK, of_keys, columns, head, H, T, D, PAD)
-    _put(DV, of_values, columns, head, H, T, D, PAD)
+    _store(DK, of_keys, columns, head, H, T, D, PAD)
+    _store(DV, of_values, columns, head, H, T, D, PAD)
 
 
 def _launch(queries: Tensor, masks: tuple[Tensor, Tensor], rate: float) -> tuple[Any, list[Any], dict[str, int]]:
