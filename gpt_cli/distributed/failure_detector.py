@@ -149,24 +149,23 @@ class Launcher:
         self._pid = pid
         self._term_sent_at: float | None = None
 
-    def is_gone(self) -> bool:
-        """Return whether the launcher is gone; if so, send SIGTERM to this process, and end it after LEAVE_WITHIN s."""
+    def end_if_gone(self) -> None:
+        """Send SIGTERM to this process if the launcher is gone, and end this process LEAVE_WITHIN seconds later."""
         if self._pid == os.getppid():
-            return False
+            return
         now = time.monotonic()
         if self._term_sent_at is None:
             self._term_sent_at = now
             os.kill(os.getpid(), signal.SIGTERM)
         elif now - self._term_sent_at > LEAVE_WITHIN:
             os._exit(128 + signal.SIGTERM)
-        return True
 
     def watch(self) -> None:
-        """Call `is_gone` every second, in a daemon thread."""
+        """Call `end_if_gone` every second, in a daemon thread."""
 
         def look() -> None:
             while True:
-                self.is_gone()
+                self.end_if_gone()
                 time.sleep(LOOK_EVERY)
 
         threading.Thread(target=look, name="launcher", daemon=True).start()
@@ -231,7 +230,7 @@ class FailureDetector:
     def _watch(self) -> None:
         while not self._ended.wait(LOOK_EVERY):
             if self._launcher is not None:
-                self._launcher.is_gone()
+                self._launcher.end_if_gone()
             rank = self.silent()
             if rank is not None and not self._ended.is_set():
                 self.give_up(rank)

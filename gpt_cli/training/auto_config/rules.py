@@ -178,6 +178,7 @@ def choose_settings(
     elif useful < 0.9 * possible and not taught:
         train.setdefault("patience", PATIENCE)
     memorised = not large and epochs > 1.5 * (times if taught else 1) * most_epochs
+    times_read = f"{epochs:,.0f}" if epochs >= 100 else f"{epochs:.2g}"
     why_fewer = _why_fewer(possible, memorised=memorised) if ends_early else ""
     patient = "patience" in train.keys() - of_train.keys()
     why_less = f", or fewer: {PATIENCE} evaluations in a row without a better loss end it" if patient else ""
@@ -191,7 +192,7 @@ def choose_settings(
         + (", as large as there is memory for" if bounded else ""),
         f"training  {train['optimizer']}, {tokens_per_step:,} tokens a step; "
         + (_models(num_models, train["teacher_share"]) if taught else "the text is read ")
-        + f"about {epochs:{',.0f' if epochs >= 100 else '.2g'}} times, "
+        + f"about {times_read} time{'' if times_read == '1' else 's'}, "
         f"{'with' if of_model.keys() & {'dropout', 'ngram_embedding'} else 'hence'} "
         f"{_regularisation(model, large)}{' for all models but the last' if taught and num_models > 2 else ''}",
         f"length    about {counted(num_steps, 'step')} at that speed"
