@@ -38,8 +38,10 @@ def unpacked(path: Path, file: BinaryIO) -> Iterator[bytes]:
 
 def _gzip(path: Path, file: BinaryIO) -> Iterator[bytes]:
     if not b"\x1f\x8b".startswith(file.read(2) or b""):
-        hint = f"if it is not packed, let the file name end in {path.with_suffix('').suffix or '.txt'}"
-        raise DataError(shown(path), "this is no gzip file, though its name ends in .gz", hint=hint)
+        ending = path.suffix.lower()
+        inner = ".tar" if ending == ".tgz" else path.with_suffix("").suffix or ".txt"
+        hint = f"if it is not packed, let the file name end in {inner}"
+        raise DataError(shown(path), f"this is no gzip file, though its name ends in {ending}", hint=hint)
     file.seek(0)
     try:
         with gzip.GzipFile(fileobj=file) as content:

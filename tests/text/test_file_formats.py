@@ -157,6 +157,9 @@ def test_a_name_that_promises_gzip_is_told(here: Path) -> None:
     )
     (here / "a.jsonl.gz").write_text("{}")
     assert refusal("a.jsonl.gz").endswith("let the file name end in .jsonl")
+    (here / "a.tgz").write_bytes(bytes(1024))  # a tar without files
+    message = refusal("a.tgz")
+    assert "though its name ends in .tgz\n" in message and message.endswith("let the file name end in .tar")
 
 
 def test_a_file_that_changes_while_it_is_read_is_an_error(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
