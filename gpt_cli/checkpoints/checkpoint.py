@@ -27,7 +27,7 @@ from gpt_cli.model import GPT
 from gpt_cli.model.costs import parameters_by_part
 from gpt_cli.text.tokenizers import Tokenizer
 
-# of weights in a file; those of a training and all moments are float32
+# dtypes of weights in files; a training's weights and all moments are float32
 TYPES: Mapping[str, torch.dtype] = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
@@ -58,7 +58,7 @@ class Checkpoint:
         expected = {name: tensor.shape for name, tensor in model.state_dict().items()}
         if expected != {name: tensor.shape for name, tensor in self.weights.items()}:
             raise misfit
-        # norms and biases take no room
+        # norms and biases are small
         weights = {name: one if one.dim() > 1 else one.float() for name, one in self.weights.items()}
         return model.take_weights(weights).eval()
 

@@ -78,7 +78,7 @@ class Header:
         except (ValueError, RecursionError, GptError) as error:
             raise self._not_valid(error) from error
         number, num_blocks, num_heads = len(self.shapes), config.model.num_blocks, config.model.num_heads
-        # a stranger's config may name a million heads, which nothing should be made for
+        # a stranger's config may name a million heads, for which nothing should be allocated
         if num_blocks * num_heads > number:
             raise CheckpointError(self.where, "its weights do not fit its config")
         # the largest block has 10 weights, and 6 for each head; each has two moments, or low-rank factors with moments

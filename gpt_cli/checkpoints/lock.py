@@ -17,7 +17,7 @@ from gpt_cli.common.file_signatures import HOLDER, LOCK, is_checkpoint
 from gpt_cli.common.files import NO_LOCKS, make_directory, require_regular_target, require_writable, write_failure
 from gpt_cli.errors import EnvironmentFailure, UsageError, shown, visible
 
-_LOOKS, _LOOK_EVERY = 5, 0.02  # `is_held` of another process has the lock for a moment
+_LOOKS, _LOOK_EVERY = 5, 0.02  # `is_held` in another process holds the lock for a moment
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ _HEADING = re.compile(r"^=== step ([1-9][0-9]{0,17}) ===$", re.MULTILINE)
 _TO_ESCAPE = re.compile(r"^(?=\\*=== step \d+ ===$)", re.MULTILINE)
 _ESCAPED = re.compile(r"^\\(?=\\*=== step \d+ ===$)", re.MULTILINE)
 _MOST = ("a log of a run", LOG_BYTES)
-MOST_LOSSES = 20.0  # of which a smoothed one is the mean
+MOST_LOSSES = 20.0  # losses that a smoothed loss averages over
 _TAIL = 2**14  # bytes; a line of metrics has a few hundred
 
 

@@ -47,7 +47,7 @@ class RunDirectory(RunFiles):
             remove(self.outcome)
             remove(self.loss_picture)
             self.rewind(after)
-        # this makes what was removed from the directory durable as well
+        # writing the config also makes the removals from the directory durable
         if config is not None:
             self.write_config(config)
 
@@ -70,7 +70,7 @@ class RunDirectory(RunFiles):
         if needed > free:
             sentence = f"the run needs up to {needed / 1e6:,.0f} MB of disk, and {free / 1e6:,.0f} MB are free"
             hint = "free some space, or name another directory with ‹out›"
-            if best_bytes and num_checkpoints > 2:  # one at a time, and the next
+            if best_bytes and num_checkpoints > 2:  # with one, the disk holds two for a moment
                 hint = "free some space, name another directory with ‹out›, or try ‹train.keep_checkpoints=1›"
             raise EnvironmentFailure(shown(self.path), sentence, hint=hint)
 

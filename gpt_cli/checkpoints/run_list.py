@@ -57,8 +57,8 @@ class Overview:
     config: Config | None = None
     outcome: Mapping[str, Any] = field(default_factory=dict)  # what outcome.json holds
     problem: str | None = None  # what is wrong with a damaged run
-    bits_per_byte: float | None = None  # of the closing evaluation, or where there is none of the best one
-    tokenizer: str | None = None  # a digest of what cuts its text into tokens
+    bits_per_byte: float | None = None  # of the closing evaluation, else of the best one
+    tokenizer: str | None = None  # a digest of the tokenizer
 
     @property
     def result(self) -> RunLoss | None:

@@ -19,7 +19,7 @@ RUNS = Path("runs")
 # of a run: training, stopped by a signal or killed, finished by itself, diverged, imported and never trained, empty
 # before its first checkpoint, damaged
 State = Literal["training", "stopped", "finished", "diverged", "imported", "empty", "damaged"]
-# in a directory of runs that one sweep made: what it was made from, and a page of their curves
+# files in the directory of a sweep: its record, and a page of the curves of its runs
 SWEEP, SWEEP_PAGE = "sweep.json", "report.html"
 _RUN_FILES = re.compile(
     r"step-\d{8,}\.safetensors|best\.safetensors|metrics\.jsonl|samples\.txt|outcome\.json|loss\.png|config\.yaml|probe"
@@ -39,11 +39,11 @@ class RunFiles:
         self.attention = path / "attention"
         self.lens = path / "lens"
         self.logs = path / "logs"  # the directories of the loggers of `train.log_to`
-        # how the run ended, and its curves; both are missing while it trains, and where it was killed
+        # how the run ended, and its curves; both files are missing while the run trains, and after it was killed
         self.outcome = path / "outcome.json"
         self.loss_picture = path / "loss.png"
         self.best = self.checkpoints / "best.safetensors"
-        # to which gpt train moves a best.safetensors of another run; the run does not use it
+        # gpt train renames a best.safetensors of another run to this path; the run does not use it
         self.foreign_best = self.checkpoints / "best-of-another-run.safetensors"
 
     def sent(self, logger: str) -> Path:
@@ -70,7 +70,7 @@ class RunFiles:
         return holds_run(self.path)
 
     def files(self) -> list[Path]:
-        """Return the existing files that have the path of a checkpoint, log or other run file, whoever wrote them."""
+        """Return the existing files at the paths of run files, such as checkpoints, even if gpt did not write them."""
         by_step = (path for paths in (self.steps(), self.snapshots(), self.maps()) for path in paths.values())
         single = (self.best, self.metrics, self.samples, self.outcome, self.loss_picture, self.config)
         return [path for path in (*self.logs.glob("*/sent.jsonl"), *by_step, *single) if path.exists()]

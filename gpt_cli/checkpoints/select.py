@@ -17,7 +17,7 @@ from gpt_cli.common.mistyped import nearest
 from gpt_cli.common.untrusted_files import require_reachable
 from gpt_cli.errors import CheckpointError, UsageError, counted, shown, visible
 
-# how often to look again when a trainer removes the files that were found before they are read
+# how often to search again after a trainer has removed the files between search and reading
 ATTEMPTS = 10
 _MOST_LISTED = 10
 

@@ -27,17 +27,17 @@ from gpt_cli.text.datasets import ENTRIES
 from gpt_cli.text.sources import STDIN, source_names
 
 NAME_ONE = "‹data=FILE›"
-# a word, or as much of a text without spaces
+# a word, or as much of a text that has no spaces between words
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]{1,4}|[^\W\u3040-\u30ff\u3400-\u9fff]{1,16}")
 _SUM = re.compile(r"\d{1,16}[^\w\s]?")  # of a text without letters, such as 38+
-_SAMPLE_BYTES = 8192  # of samples.txt, which tell the kind of text
+_SAMPLE_BYTES = 8192  # of samples.txt, enough to recognise the kind of text
 _OPENING = 100  # characters, at most
 
 
 def is_imported(run: RunFiles) -> bool:
     """Return whether the weights of a run come from `gpt import`."""
     path = next(reversed(run.steps().values()), run.best)
-    with contextlib.suppress(CheckpointError):  # who reads all of a damaged one reports it
+    with contextlib.suppress(CheckpointError):  # the reader of the whole file reports the damage
         return path.exists() and read_header(path).progress.imported
     return False
 
@@ -116,7 +116,7 @@ def prompts_like(text: str, english: str = "The") -> list[str]:
     if text.isascii():
         return [english, *words, *text]
     if 4 * sum(map(str.isascii, letters)) <= 3 * len(letters):
-        words.sort(key=lambda word: any(map(str.isascii, word)))  # of Chinese no code, such as the xE5 of <0xE5>
+        words.sort(key=lambda word: any(map(str.isascii, word)))  # not codes, such as the xE5 of <0xE5>
     return [*words, *text]
 
 
@@ -124,7 +124,7 @@ def readable_prompt(header: Header) -> str:
     """Return a prompt that a model can encode: "The value of", or part of the run's samples if Chinese or sums."""
     text = "\n".join(_samples(header))
     letters = list(filter(str.isalpha, text))
-    is_ascii = 2 * sum(map(str.isascii, letters)) >= len(letters) > 0  # an untrained model writes bytes of anything
+    is_ascii = 2 * sum(map(str.isascii, letters)) >= len(letters) > 0  # an untrained model generates random bytes
     prompts = prompts_like("" if is_ascii else text.strip(), english="The value of")
     with contextlib.suppress(ValueError, RecursionError, KeyError, TypeError):
         stored = strict_json(header.metadata["tokenizer"])
@@ -163,7 +163,7 @@ def no_text(where: str, advice: str = NAME_ONE) -> UsageError:
 
 
 def _of_transformers(run: RunFiles) -> bool:
-    """Return whether `run` is a model directory of transformers, which somebody may have made to look like a run."""
+    """Return whether `run` is a model directory of transformers, which a stranger may have made to look like a run."""
     return (run.path / "config.json").exists()
 
 
@@ -183,7 +183,7 @@ def _of_a_checkpoint(header: Header, advice: str) -> Config:
 def _leads_somewhere(name: str) -> bool:
     """Return whether a SOURCE (a path or glob) matches a file, or a directory that is not a run.
 
-    Of a glob, only the part before a component ** is tested.
+    For a glob, the function tests only the part before a component **.
     """
     if holds_run(Path(name)):
         return False
