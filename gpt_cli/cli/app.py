@@ -95,7 +95,7 @@ def main(words: Sequence[str]) -> int:
         code = _invoke(words, state)
         sys.stdout.flush()
         return code
-    except BrokenPipeError:  # whoever reads our output has closed it, and the flush at exit must not fail either
+    except BrokenPipeError:  # the reader of stdout has closed it, and the flush at exit must not fail either
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_CODE_STDOUT_CLOSED
     except Exception as error:
@@ -122,7 +122,7 @@ def _invoke(words: Sequence[str], state: dict[str, Any]) -> int:
     except typer.Exit as done:
         return done.exit_code
     except NoArgsIsHelpError as error:
-        print(error.message if words else _welcome())  # naming no command of a group asks for its help
+        print(error.message if words else _welcome())  # a group without a command prints its help
         return 0
 
 

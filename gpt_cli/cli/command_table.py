@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 
 class CommandRow(NamedTuple):
-    """A command or group in TABLE. It has strings only, as an import of request classes would make help slow."""
+    """A command or group in TABLE. All fields are strings, as an import of request classes would make help slow."""
 
-    sentence: str  # the first of its help
-    example: str = ""  # several have ", gpt" between them
-    memory: str | None = None  # what takes less of it
-    drive: str = ""  # the module of cli/ with a function `drive` that does all, where the command talks while it works
+    sentence: str  # the first sentence of its help
+    example: str = ""  # or several, joined by ", gpt"
+    memory: str | None = None  # the hint if memory runs out: what would take less
+    drive: str = ""  # the module of cli/ whose function `drive` runs the command, if it prints while it works
 
 
 # in the order in which help lists them

@@ -37,7 +37,7 @@ def callback(name: str, function: Command[..., Any]) -> Callable[..., int | None
         root = context.find_root().obj
         if context.invoked_subcommand is not None:  # of a group that is a command by itself
             return None
-        root.update(request=function.request)  # whose fields errors name
+        root.update(request=function.request)  # errors name its fields
         values = {name: value for name, value in options.items() if value is not None and value != []}
         console, request = Console(quiet), read_request(function.request, values)
         if json:
@@ -83,7 +83,7 @@ def _parameter(name: str, field: Any, flag: Flag) -> inspect.Parameter:
 
 
 def _kind(annotation: Any) -> tuple[Any, bool]:
-    """Return a field's type without `Annotated`, None and Sequence, and whether the field holds several values."""
+    """Return a field's type without `Annotated`, None and Sequence, and whether the field contains several values."""
     many = False
     while (origin := get_origin(annotation)) not in (None, Literal):
         many |= origin is Sequence

@@ -22,9 +22,9 @@ from gpt_cli.common.language import say
 from gpt_cli.errors import shown
 
 SHELLS = ("bash", "zsh", "fish")
-VARIABLE = "_GPT_COMPLETE"  # a shell asks with it
+VARIABLE = "_GPT_COMPLETE"  # a shell sets it to request completions
 
-_PLAIN = re.compile(r"[\w./+,-]+")  # zsh would run what stands in a name such as \$(...)
+_PLAIN = re.compile(r"[\w./+,-]+")  # zsh would run the command in a name such as \$(...)
 
 Completer = Callable[[str], list[str]]
 
@@ -32,7 +32,7 @@ Completer = Callable[[str], list[str]]
 def answer(command: Any) -> int:
     """Print the completions that a shell requests, in its format; return an exit code. `command` is click's `gpt`."""
     completion_init()
-    os.environ["COLUMNS"] = "10000"  # typer wraps what it explains, and shells read a line for each word
+    os.environ["COLUMNS"] = "10000"  # typer wraps descriptions, but shells read one line for each word
     _translate(command)
     return shell_complete(command, {"obj": {"debug": False}}, "gpt", VARIABLE, os.environ[VARIABLE])
 
@@ -69,7 +69,7 @@ def configs_and_auto(incomplete: str) -> list[str]:
 
 devices = complete_words("auto", "cpu", "cuda", "mps", "xpu")
 checkpoints = complete_words("best", "last")
-commands_of_runs = complete_words("rm")  # of directories, the shell knows the names itself
+commands_of_runs = complete_words("rm")  # the shell itself completes directories
 tokenizers = complete_words("byte", "gpt2", "cl100k_base", "o200k_base")
 
 

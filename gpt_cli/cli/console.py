@@ -31,7 +31,7 @@ _CHINESE = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef"
 _OPENING, _CLOSING = "（“‘《「『【", "，。；：？！、）”’》」』】…"
 _WORD = rf"""(?:'[^']*'|"[^"]*"|[^\s'"{_CHINESE}])+"""  # of a shell: quoted, it has spaces
 _FLAG = rf"--?[a-z][\w-]*(?:[ =](?!-){_WORD})?"
-# of other programs, with files that they read and write
+# commands of other programs, with files that they read and write
 _OTHER = rf"(?:iconv|tr|python|ulimit)(?: -\w+(?: (?![<>-]){_WORD})?)+(?: (?![<>-]){_WORD})?(?: [<>] {_WORD})*"
 _WHOLE = rf"(?:{_OTHER}|(?:(?:gpt|pip|hf|apt)(?: (?!-){_WORD}){{1,3}}|{_FLAG})(?: {_FLAG})*(?: > {_WORD})?)"
 # what stays together: a command, a Chinese character, a word; each with the punctuation around it
@@ -91,7 +91,7 @@ class Patient:
                 self._abandoned = not write_until(self._descriptor, content, self._clock())
 
     def _clock(self) -> Callable[[], bool]:
-        """Return a function that says whether a write must end: never before `hurry`, then after PATIENCE seconds."""
+        """Return a function that reports whether a write must end: never before `hurry`, then after PATIENCE s."""
         late_at: float | None = None
 
         def is_late() -> bool:
@@ -107,7 +107,7 @@ class Patient:
 
 
 def hurry() -> None:
-    """Let writes to stderr wait at most one second for a slow reader, since a signal asked this command to end."""
+    """Let writes to stderr wait at most one second for a slow reader, after a signal has asked this command to end."""
     if isinstance(sys.stderr, Patient):
         sys.stderr.hurry()
 
@@ -146,7 +146,7 @@ class Console:
         self._line(f"warning: {say(as_flags(text))}")
 
     def hint(self, text: str) -> None:
-        """Print a hint on stderr that tells how to act on the warning before it."""
+        """Print a hint on stderr: how to act on the warning that was printed before."""
         self._line(f"hint: {say(as_flags(text))}")
 
     def result(self, text: str) -> None:
@@ -154,7 +154,7 @@ class Console:
         print(text, flush=True)
 
     def pieces(self, pieces: Iterable[str]) -> None:
-        """Print a result on stdout piece by piece, as it may be too long for memory; end it with a newline."""
+        """Print a result that may be too long for memory on stdout, piece by piece; end the output with a newline."""
         last = ""
         for last in filter(None, pieces):
             print(for_stdout(last), end="")

@@ -123,5 +123,5 @@ def _paragraph(text: str, width: int) -> str:
 
 def _said(text: str, width: int) -> str:
     """Translate a paragraph to the user's language and wrap the translation; click would count letters, not columns."""
-    said = "  ".join(map(say, text.split("  ")))  # what click adds, such as [required], stands after two spaces
+    said = "  ".join(map(say, text.split("  ")))  # click puts two spaces before its additions, such as [required]
     return said if said == text else _AS_IT_IS + "\n".join(filled(WORD.findall(said.strip()), width))

@@ -84,7 +84,7 @@ class Bar(Meter):
 
     def beat(self) -> None:
         if time.time() - self._bar.start_t >= BAR_SECONDS:
-            self._bar.delay = 0  # or tqdm does not remove at its end what it has not drawn by itself
+            self._bar.delay = 0  # else tqdm does not remove a bar that it has not drawn by itself
             self._bar.refresh()
 
     def end(self) -> None:

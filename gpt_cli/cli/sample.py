@@ -24,7 +24,7 @@ from gpt_cli.text.conversations import Turn
 if TYPE_CHECKING:
     from gpt_cli.sampling.sample import Prompt, Sampler
 
-# what may change in a session, and what to type for no value
+# the settings that a session may change, and the text that unsets each
 SETTINGS = {
     "seed": "random",
     "temperature": "",
@@ -38,7 +38,7 @@ SETTINGS = {
     "checkpoint": "best",
 }
 NO_STOP = "/stop TEXT ends answers before that text; /stop off lets them go on"
-_MOST_NAMED = 100  # prompts of which stderr says which sample continues them
+_MOST_NAMED = 100  # prompts at most for which stderr names the sample that continues them
 LEAVING = ("quit", "exit", "bye", "exit()", "quit()")
 WELCOME = (
     "Type the beginning of a text. Ctrl-C ends the answer, Ctrl-D or /quit leaves, /help lists what you can change."
@@ -117,7 +117,7 @@ def _open(request: SampleRequest, console: Console, host: Host) -> Answer:
             turns.clear()
         else:
             prompt = sampler.ask([*turns, question], current.max_new_tokens, "message")
-            # an answer that Ctrl-C ends was not given
+            # after Ctrl-C, the question and its partial answer are not part of the conversation
             turns.extend([question, Turn("assistant", _print_samples(sampler, [prompt], current, seed))])
 
     return answer
@@ -149,7 +149,7 @@ def converse(console: Console, request: SampleRequest, open_model: Callable[[Sam
             elif line.startswith("/"):
                 changed = changed_by(request, line)
                 if (changed.checkpoint, changed.without) != (request.checkpoint, request.without):
-                    answer = open_model(changed)  # which says itself what it opens
+                    answer = open_model(changed)  # which prints the checkpoint
                 else:
                     lines = sample_commands(changed, _setting_name(word.removeprefix("/")))
                     console.notice("\n".join(line.removeprefix("/") for line in lines))
@@ -161,7 +161,7 @@ def converse(console: Console, request: SampleRequest, open_model: Callable[[Sam
                 answer(line, request)
         except GptError as error:
             console.warn(error.sentence)
-            if error.hint and (isinstance(error, DataError) or "‹" in error.hint):  # others are about a command line
+            if error.hint and (isinstance(error, DataError) or "‹" in error.hint):  # other hints name command lines
                 console.hint(as_flags(error.hint, {name: f"/{_typed(name)}" for name in SETTINGS}))
         except KeyboardInterrupt:
             console.result("")

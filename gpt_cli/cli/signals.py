@@ -58,7 +58,7 @@ class Signals:
         elif self.received is None:
             self.received, self._received_at = number, time.monotonic()
         elif number == signal.SIGXCPU:
-            pass  # beyond the limit it comes again with each second of processor time
+            pass  # beyond the limit, XCPU comes again every second of processor time
         elif time.monotonic() - self._received_at > SAME_REQUEST_SECONDS:
             again = f"ended by a second signal, {signal_name(number)}, without saving the last steps"
             after = f"ended by a second signal, {signal_name(number)}, after all was saved"

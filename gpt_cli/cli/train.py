@@ -30,7 +30,7 @@ def drive(request: TrainRequest, console: Console, *, json: bool, words: Sequenc
         # torchrun starts failed processes again with the same words
         if rank_env is not None and rank_env.num_restarts > 0:
             effective = request.model_copy(update={"resume": True, "overwrite": False})
-        # the first process speaks for all
+        # only the first process prints notices
         speaks = rank_env.rank == 0 if rank_env is not None else processes in (None, 1)
         host = replace(console.host(), read_foreign=read_model_directory)
         result = effective.find(host if speaks else replace(host, notice=ignored))
@@ -72,7 +72,7 @@ def _require_processes(plan: Plan, rank_env: RankEnvironment | None, processes: 
         sentence = f"{rank_env.launcher} has started {rank_env.size} processes already, so leave it out"
         raise UsageError("--processes", sentence)
     size = rank_env.size if rank_env is not None else processes or 1
-    if size == 1 or isinstance(plan, AutoRun):  # of several processes, a dry run alone may choose
+    if size == 1 or isinstance(plan, AutoRun):  # with several processes, only a dry run may choose a config
         return
     where = "--processes" if rank_env is None or rank_env.launcher == "gpt" else f"the processes of {rank_env.launcher}"
     require_fitting(size, plan.config, where)

@@ -81,7 +81,7 @@ def show_progress(events: Iterator[TrainingEvent], prepared: Prepared, console: 
         disable=not sys.stderr.isatty() or console.quiet,
     )
     evaluated: float | None = None
-    said: str | None = None  # of an evaluation: below a bar that knows its step, or above the line of that
+    said: str | None = None  # the line on an evaluation, which is printed after its step has moved the bar
     knows_earlier = console.quiet or not prepared.step
     with bar:
         for event in events:
@@ -90,7 +90,7 @@ def show_progress(events: Iterator[TrainingEvent], prepared: Prepared, console: 
             if not knows_earlier and isinstance(event, Evaluated | Stepped):
                 # only now has the run dropped the lines after its checkpoint
                 for line in read_lines(RunFiles(prepared.directory).metrics, event.step):
-                    curve.add(line)  # whose advice an earlier part printed
+                    curve.add(line)  # the part of the run before the resume has printed its advice
                     progress.remember(line.step, line.validation_loss, line.model)
                 knows_earlier = True
             if isinstance(event, Evaluated):
@@ -224,7 +224,7 @@ def conclude(finished: Finished, prepared: Prepared, console: Console, *, as_jso
 
 
 def show_result(finished: Finished, console: Console, *, as_json: bool) -> None:
-    """Print the result of a run; if nothing was left to train, also a notice that says so."""
+    """Print the result of a run, preceded by a notice if nothing was left to train."""
     if finished.before is not None:
         console.notice(finished.before)
     # what follows is English for scripts

@@ -41,14 +41,14 @@ def train_together(
     plan, failure = None, None
     try:
         plan = read(rank_env)
-    except GptError as error:  # which the others must hear of
+    except GptError as error:  # which the other ranks must learn of
         failure = error
     directory = None if plan is None else plan.directory
     intact = RunFiles(directory).intact if directory else lambda: ("nothing was saved", None)
     try:
         meeting = Rendezvous(rank_env, directory, intact)
     except EnvironmentFailure as error:
-        if rank_env.rank == 0 and not isinstance(error, LostProcess):  # of which the launcher knows
+        if rank_env.rank == 0 and not isinstance(error, LostProcess):  # which the launcher reports
             raise failure or error from None
         return error.exit_code
     claim = meeting.heartbeats.claim
@@ -65,7 +65,7 @@ def train_together(
         except Exception as error:
             exit_code = exit_code_of(error)
             if isinstance(error, LostProcess) and rank_env.launcher == "gpt":
-                return exit_code  # the launcher knows which one it was
+                return exit_code  # the launcher names the process
             if not claim(exit_code):
                 return exit_code
             raise
@@ -144,5 +144,5 @@ def leave_picture(directory: Path, warn: Callable[[str], object]) -> None:
 
         if picture := draw_losses(directory):
             write_durably(RunFiles(directory).loss_picture, [picture])
-    except Exception as error:  # all is saved, and no picture is worth an exit code
+    except Exception as error:  # everything is saved, so a missing picture does not change the exit code
         warn(f"the picture of the losses could not be made: {error}")
