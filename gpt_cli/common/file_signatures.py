@@ -14,7 +14,7 @@ from gpt_cli.common.untrusted_files import reading
 from gpt_cli.errors import CheckpointError, GptError
 
 FORMAT = "gpt-cli checkpoint"
-LOCK, HOLDER = ".lock", "process "  # the lock of a training, and what it begins with
+LOCK, HOLDER = ".lock", "process "  # the lock file of a training, and its first bytes
 _HEADER = '{"__metadata__":{"'
 _CHECKPOINT = f'{_HEADER}format":"{FORMAT}"'
 # how the files of a run and of a sweep begin; tensor files after the 8 bytes of a length

@@ -1,4 +1,4 @@
-"""Write files atomically, so that nobody ever sees half of a file."""
+"""Write files atomically, so that no reader ever sees half of a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Buffer = bytes | bytearray | memoryview
 
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.\d+\.[0-9a-f]{8}\.tmp")
 _LEFT_AFTER = 3600  # seconds without a write, after which the writer of a temporary file counts as killed
-NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # what a filesystem answers that has none
+NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # errors of filesystems without locks
 
 
 def write_durably(path: Path, chunks: Iterable[Buffer]) -> None:
@@ -39,7 +39,7 @@ def write_durably(path: Path, chunks: Iterable[Buffer]) -> None:
     except OSError as error:
         raise write_failure(path, error) from error
     finally:
-        # after the rename there is none; where even this is refused, a later write removes it
+        # after the rename, there is no temporary file; if removing one fails too, a later write removes it
         with contextlib.suppress(OSError):
             os.unlink(temporary)
 
@@ -63,13 +63,13 @@ def require_no_file(directory: Path) -> None:
 
 
 def write_directory(directory: Path, files: Mapping[str, Iterable[Buffer]]) -> None:
-    """Write a directory of files (name -> content) atomically, so that nobody sees half of it; make its parents.
+    """Write a directory of files (name -> content) atomically, so that no reader sees half of it; make its parents.
 
     Replaces an old directory; a power cut may leave the old one under a temporary name. Raises EnvironmentFailure if a
     step fails, and then leaves the old directory.
     """
-    make_directory(directory.parent)  # refuses x/.. without an x, which the next line takes for what is above
-    directory = Path(os.path.realpath(directory))  # what a link leads to is replaced, not the link
+    make_directory(directory.parent)  # refuses x/.. if x is missing, which realpath would accept
+    directory = Path(os.path.realpath(directory))  # the target of a link is replaced, not the link
     make_directory(directory.parent)
     new, old = (_temporary(directory, part) for part in (".new", ".old"))
     try:
@@ -149,8 +149,8 @@ def temporaries(directory: Path, names: re.Pattern[str]) -> list[Path]:
 def _temporary(target: Path, part: str = "") -> Path:
     """Return a new temporary path for `target` + `part`; remove temporary files of this name unused for an hour."""
     name = target.name + part
-    only_copy = part == ".old" and not target.exists()  # which a power cut has left
-    with contextlib.suppress(OSError):  # a directory may be one to write to and not to read, and a file another user's
+    only_copy = part == ".old" and not target.exists()  # left by a power cut
+    with contextlib.suppress(OSError):  # the directory may be unreadable, and a file another user's
         for left in () if only_copy else temporaries(target.parent, re.compile(re.escape(name))):
             if time.time() - max(path.lstat().st_mtime for path in (left, *left.glob("*"))) > _LEFT_AFTER:
                 os.unlink(left) if left.is_symlink() or left.is_file() else shutil.rmtree(left)
@@ -180,7 +180,7 @@ def make_directory(directory: Path) -> list[Path]:
     path = directory
     try:
         above = [path for path in reversed([directory, *directory.parents]) if not path.is_dir()]
-        if any(path.name == ".." for path in above):  # once x is made, x/../runs is what no check has seen
+        if any(path.name == ".." for path in above):  # once x exists, x/../runs is a path that no check has seen
             raise FileNotFoundError(errno.ENOENT, "")
         for path in above:
             if not path.is_dir():
@@ -245,7 +245,7 @@ def spooled(blocks: Iterable[bytes], name: str) -> Iterator[BinaryIO]:
 
 
 def _refused(path: Path, error: OSError) -> str:
-    """Return a sentence about an OSError; for a missing permission, it also names an owner who is another user."""
+    """Return a sentence about an OSError; if permission is missing and another user is the owner, name the owner."""
     if error.errno not in (errno.EACCES, errno.EPERM):
         return reason(error)
     parent = next((p for p in (path, *path.parents) if os.path.exists(p)), None)

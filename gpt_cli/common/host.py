@@ -14,7 +14,7 @@ from typing import Any, TextIO
 Notify = Callable[[str], object]
 # returns the number of a signal that asks to stop, or None
 Stop = Callable[[], int | None]
-# opens a bar: what is counted, how much of it there is (None: unknown), its unit -> a function that receives amounts
+# opens a progress bar: (task, total amount or None if unknown, unit) -> a function that receives amounts
 Counting = Callable[[str, int | None, str], AbstractContextManager[Callable[[int], object]]]
 
 
@@ -35,12 +35,12 @@ def uncounted(_what: str, _total: int | None, _unit: str) -> Iterator[Callable[[
 
 
 def ignored(_: str) -> None:
-    """Do nothing with a line for the user: the default of `Host.notice` and `Host.warn`."""
+    """Ignore a line for the user: the default of `Host.notice` and `Host.warn`."""
 
 
 @dataclass(frozen=True)
 class Host:
-    """What the caller of a long task provides: functions that the task calls, contexts that it enters, and its input.
+    """The interface that the caller of a long task provides: functions to call, contexts to enter, and its input.
 
     `counting` shows progress. A task reads the prompt from `stdin` if the request's prompt is missing or "-". `loaded`
     is None or a model from `gpt_cli.load`, which the task uses. A training ends when `stop` returns a signal's number.
@@ -57,7 +57,7 @@ class Host:
     stop: Stop = lambda: None
     save_requested: Callable[[], bool] = lambda: False
     remark: Callable[[], None] = lambda: None
-    # what a training begins with or beside it, and does not contain: models of other programs, and loggers
+    # functions that training/ does not import: one reads models of other programs, one opens loggers
     read_foreign: Callable[[Path], Any] | None = None
     loggers: Callable[..., AbstractContextManager[Any]] | None = None
 

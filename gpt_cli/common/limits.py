@@ -12,21 +12,21 @@ CONFIG_LEVELS = 4  # of nesting
 CONFIG_NODES = 20_000  # keys, values, lists and sections; each takes 20 us
 SOURCES = 10_000  # names of texts in a config, which must fit in the one that a run keeps
 SOURCE_BYTES = 500_000  # of these names together
-CONFIG_PROBLEMS = 50  # wrong keys that are named; of the others, their number
+CONFIG_PROBLEMS = 50  # wrong keys that errors name; a last error counts the others
 SWEEP_POINTS = 1000  # trainings of a sweep
 SWEEP_RECORD_BYTES = 10_000_000
 
 # texts and prompts
 LINE_CHARACTERS = 2**28  # of a line of JSON, which must fit in memory
 ROW_CHARACTERS, HEADER_CHARACTERS = 2**26, 2**20  # of a row of .csv, whose cells take several times as much memory
-# times its size to which packed text may expand: prose expands 3 to 5 times, logs up to 100, a repeated line more
+# how many times its size compressed text may expand: prose expands 3 to 5 times, logs up to 100, a repeated line more
 EXPANSION = 200
-EXPANSION_FROM = 2**26  # bytes that packed text may have in any case
+EXPANSION_FROM = 2**26  # bytes that compressed text may expand to in any case
 ARCHIVE_FILES = 1_000_000
 # of a document that pandoc or PDFium converts: its text, the memory and the time that this may take
 DOCUMENT_BYTES, DOCUMENT_MEMORY, DOCUMENT_SECONDS = 2**28, "2g", 300
 DIRECTORY_LEVELS = 250  # of directories with texts
-ZSTD_WINDOW = 2**27  # bytes that a .zst file may look back
+ZSTD_WINDOW = 2**27  # bytes of the window of a .zst file
 DOWNLOAD_BYTES = 200_000_000  # of a corpus of the catalogue
 STDIN_MEMORY = 2**26  # bytes of a text from stdin; what is longer goes to a temporary file
 STDIN_BYTES = 2**34  # of a text from stdin at most, which may have no end
@@ -57,14 +57,14 @@ SNAPSHOT_BYTES = 2**31  # of attention
 FOREIGN_HEADER_BYTES = 2**22
 FOREIGN_CONFIG_BYTES = 2**20
 FOREIGN_FILES = 1000  # with weights
-# the metadata and the places of all tensors in a GGUF, which has the tokenizer there; that of Llama 3 takes 8 million
+# the metadata, tokenizer included, and the offsets of all tensors in a GGUF file; those of Llama 3 take 8 million
 GGUF_HEADER_BYTES = 2**28
 GGUF_TEXT_BYTES = 2**26  # of one text there
 GGUF_ENTRIES = 2**16  # keys, and as many tensors
-# values, those of lists too, of 60 bytes each in memory; 260,000 tokens with types, scores and merges have 1.3 million
+# values, elements of lists included, 60 bytes each in memory; 260,000 tokens with types, scores, merges: 1.3 million
 GGUF_ELEMENTS = 2**22
 TOKENIZER_BYTES = 2**26  # 200,000 tokens take 30 million
-# squares of the lengths of all tokens: what checking the merges of an export of ours costs; GPT-2 has 3 million
+# sum of the squared lengths of all tokens, the cost of checking the merges of an export of ours; GPT-2: 3 million
 TOKENIZER_WORK = 40_000_000
 TOKENIZER_IDS = 2**20  # beyond the largest id; Gemma has 262,144
 TOKENIZER_ADDED = 2**14  # tokens beside the vocabulary; Gemma has 6,400

@@ -19,7 +19,7 @@ DASHES = "—–−"
 def nearest(typed: str, names: Iterable[str], fits: Callable[[str], bool] = lambda _: True) -> str | None:
     """Return the one of `names` most like `typed`; None if none is similar.
 
-    A name must satisfy `fits`, unless it is nearly equal to `typed`. Of all characters, 70% must match, or only 50% if
+    A name must satisfy `fits`, unless it is nearly equal to `typed`. 70% of all characters must match, or only 50% if
     `typed` is not ASCII, because one Chinese character may be a whole syllable.
     """
     names = [*names]

@@ -14,9 +14,9 @@ from gpt_cli.common.host import Notify
 from gpt_cli.common.tables import Rows, html_of, table
 from gpt_cli.errors import GptError, counted, inert_json, shown, visible
 
-WIDTH = 80  # columns, where nobody knows better
+WIDTH = 80  # columns, if the width is unknown
 _FRAME_HEIGHT = 640  # pixels
-_FEW = 4  # things that a repr names
+_FEW = 4  # elements that a repr shows
 _MOST_PAGE = 8_000_000  # characters of a page in a notebook, which keeps them in its file
 
 
@@ -120,7 +120,7 @@ class Result:
         with suppress(GptError):
             picture = self.as_picture()
         if page and len(page) <= _MOST_PAGE:
-            # in a frame of its own, so that the page's styles and scripts meet nothing of the notebook
+            # in an iframe, so that the page's styles and scripts do not affect the notebook
             bundle["text/html"] = (
                 f'<iframe srcdoc="{html.escape(page)}" style="width: 100%; height: {_FRAME_HEIGHT}px; border: 0" '
                 'sandbox="allow-scripts allow-downloads"></iframe>'

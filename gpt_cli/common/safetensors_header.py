@@ -28,7 +28,7 @@ class TensorEntry(NamedTuple):
 def read_header_bytes(file: BinaryIO, most: int) -> tuple[int, bytes]:
     """Return the length of a file's header, which the first 8 bytes state, and these 8 bytes followed by the header.
 
-    Of a header longer than `most` bytes, nothing is read beyond the first 8 bytes. A file that is cut off gives fewer.
+    If the header is longer than `most` bytes, only the first 8 bytes are read. A truncated file yields fewer bytes.
     """
     beginning = file.read(8)
     length = int.from_bytes(beginning, "little") if len(beginning) == 8 else 0

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 
 _MARK = re.compile(r"‹([a-z_]+(?:\.\w+)?)(?:=([^›]*))?›")
 _MARKS = re.compile(rf"{_MARK.pattern}(?: {_MARK.pattern})*")
-_FLAGS = {"settings": "--set", "form": "--format"}  # of other names than their fields
-# what Python writes without quotes
+_FLAGS = {"settings": "--set", "form": "--format"}  # flags with other names than their fields
+# values that Python writes without quotes
 _AS_IT_IS = re.compile(r"True|False|[A-Z][A-Z|/.,]*|\.\.\.|-?\d[\d_]*(\.\d+)?(e[+-]?\d+)?")
 _OF_STDIN = re.compile(r"[,;] - [A-Za-z ]+ std(in|out)")
 _OF_A_TERMINAL = re.compile(r"\bstd(in|out)\b|(the|On a|no) terminal|Ctrl-C|‹out=-›|^Print a ")

@@ -12,8 +12,8 @@ from gpt_cli.common.language import say
 from gpt_cli.errors import inert
 
 Rows = Sequence[tuple[str, ...]]
-_NAME = 24  # columns of a first cell, for which a narrow table leaves others out
-_SHORTEST_NAME = 12  # for which it leaves out also those that matter
+_NAME = 24  # columns for first cells; to make room for them, a narrow table drops the columns `spare`
+_SHORTEST_NAME = 12  # columns for first cells; to make room for them, it drops the columns `dear` too
 _INDENT = "    "
 _MOST_ROWS = 500  # in a notebook
 # also with a unit, a total or an error; empty cells count as well
@@ -76,7 +76,7 @@ def narrow_table(rows: Sequence[tuple[str, ...]], width: int, spare: Sequence[st
         rows = [tuple(cell for cell, title in zip(row, rows[0], strict=True) if title != left_out) for row in rows]
         name_width = width - 2 - max(map(cell_len, table([row[1:] for row in rows]).split("\n")))
         room = max(name_width, 3)
-        # as much of their ends as of their beginnings, or less where two would look the same
+        # keep as much of the end as of the beginning, or less if two names would look the same
         looks = ([_without_middle(row[0], room, end) for row in rows] for end in range((room - 1) // 2, -1, -1))
         names = max(looks, key=lambda each: len(set(each)))
         wanted = min(_NAME if num_left_out < len(spare) else _SHORTEST_NAME, longest)

@@ -21,7 +21,7 @@ def twice_as_long(seconds: float) -> str:
 
 
 def size(num_bytes: int) -> str:
-    """Format bytes as kB, MB or GB."""
+    """Format a number of bytes: 12 bytes, 3.4 kB, 5.6 MB, 7.8 GB."""
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if num_bytes >= 0.99995 * factor:  # 999,950 is 1.0 MB
             return f"{num_bytes / factor:.1f} {unit}"

@@ -82,7 +82,7 @@ def read_bytes(
     """
     with reading(path, kind, hint=hint) as file:
         before = require_size(path, file, kind, most=most, hint=hint)
-        # bounded: it may be growing without end; None comes of what would wait, such as /proc/kmsg
+        # bounded, as the file may grow without end; read returns None if it would block, as for /proc/kmsg
         content = file.read(before.st_size + 1) or b""
         require_unchanged(path, file, before, kind, complete=len(content) == before.st_size)
     return content
@@ -120,7 +120,7 @@ def is_numbers(sample: bytes) -> bool:
 def encoding_hint(sample: bytes, name: str) -> str:
     """Return a hint about a text whose start, `sample`, is not UTF-8: usually a command for each likely encoding.
 
-    The commands convert the file `name`. If there is no such file, as with a pipe, OLD and NEW stand for file names.
+    The commands convert the file `name`. If there is no such file, as with a pipe, the commands contain OLD and NEW.
     """
     old, new = names_of_copy(Path(name))
     if is_damaged_utf8(sample):
@@ -133,7 +133,7 @@ def encoding_hint(sample: bytes, name: str) -> str:
         return f"if it is {encoding}: iconv -f {encoding} -t utf-8 {old} > {new}" if encoding else "name a text file"
     runs = re.findall(rb"[\x80-\xff]+", sample)
     num_high = sum(map(len, runs))
-    # of Latin-1, few bytes are high, and these stand alone
+    # in Latin-1 text, few bytes are high, and most of these have no high neighbour
     if num_high <= 0.3 * len(sample) and num_high < 2 * len(runs):
         text = sample.decode("utf-8", "replace")
         if sum(character > "\x7f" for character in text) >= 1.5 * text.count("\ufffd"):
@@ -154,7 +154,7 @@ def encoding_hint(sample: bytes, name: str) -> str:
 
 def names_of_copy(path: Path, label: str = "utf8") -> tuple[str, str]:
     """Return the shell-quoted names of a file and of a copy: a.txt, a-`label`.txt; OLD and NEW if no file exists."""
-    if not path.is_file() or visible(str(path)) != str(path):  # of a name that cannot be typed
+    if not path.is_file() or visible(str(path)) != str(path):  # a name that cannot be typed
         return "OLD", "NEW"
     typed = os.path.join(".", path) if str(path).startswith("-") else str(path)  # else the name would be a flag
     return quote(typed), quote(str(path.with_name(f"{path.stem}-{label}{path.suffix}")))
@@ -163,7 +163,7 @@ def names_of_copy(path: Path, label: str = "utf8") -> tuple[str, str]:
 def utf16_of(sample: bytes) -> str | None:
     """Return UTF-16BE or UTF-16LE if a sample is text in that encoding, by its byte order mark or NULs; else None."""
     zeros, marks = (sample[::2].count(0), sample[1::2].count(0)), (codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE)
-    if not sample.startswith(marks) and min(zeros) * 2 >= max(zeros):  # ASCII has them in one place
+    if not sample.startswith(marks) and min(zeros) * 2 >= max(zeros):  # ASCII has NULs at every other byte
         return None
     is_big = sample[:2] == marks[0] if sample.startswith(marks) else zeros[0] > zeros[1]
     encoding = "UTF-16BE" if is_big else "UTF-16LE"

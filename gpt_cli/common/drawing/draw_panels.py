@@ -1,6 +1,6 @@
 """Draw pictures of panels (heat maps, or curves with errors) above a footer that names checkpoint and prompt.
 
-Row 0 of a heat map, such as the first layer, is at the top. An error is one standard error, and the picture says so.
+Row 0 of a heat map, such as the first layer, is at the top. An error is one standard error, as a caption states.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GREY = "#b8b8b8"
 _FOOT = 0.45  # inches
 _MOST_NUMBERS = 64  # cells of a map that have their numbers
 _MOST_LABELS = 64  # of a side of a map
-_FEW_LINES = 3  # whose names have room inside their panel
+_FEW_LINES = 3  # lines whose names have room inside their panel
 _LETTER = 0.066  # inches: about the width of one letter of a label
 _FOOTER_LETTER = 0.05  # inches: about the width of one letter of the foot
 
@@ -120,7 +120,7 @@ def write_origin(figure: Figure, origin: Origin, fonts: list[str], missing: set[
     num_letters = int((width - 0.2) / _FOOTER_LETTER)
     step = f", step {origin.step:,}"
     path = label_of(origin.checkpoint, None)
-    # of a path the end says more
+    # the end of a path is the more informative part
     path = path if len(path) <= num_letters - len(step) else "…" + path[len(path) - num_letters + len(step) + 1 :]
     prompt = label_of(origin.prompt, None)
     while width_of(prompt) > num_letters - 2:
@@ -177,7 +177,7 @@ def _short(number: float, decimals: int) -> str:
 
 
 def draw_lines(axes: Axes, shown: Curves, spoken: str, *, stacked: bool = False, last: bool = True) -> None:
-    """Draw a panel's lines with their errors; of panels `stacked` in a column, only the `last` names the x axis."""
+    """Draw a panel's lines with their errors; in a `stacked` column of panels, only the `last` labels the x axis."""
     for line in shown.lines:
         _draw_line(axes, line, spoken, band=shown.x_label == "step")
     if stacked:

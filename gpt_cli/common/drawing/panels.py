@@ -19,7 +19,7 @@ class HeatMap(NamedTuple):
     high: float = 1.0
     axis_labels: tuple[str, str] = ("layer", "head")  # of rows and columns
     errors: np.ndarray | None = None  # one standard error of each number, NaN where it has none
-    texts: np.ndarray | None = None  # what cells say; None: their numbers, in a small map
+    texts: np.ndarray | None = None  # texts in the cells; None: the numbers, if the map is small
     decimals: int = 2  # of numbers below 1
 
     @property

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 MAX_LABEL = 12  # characters
-_SIGNS = "=+-@＝＋－＠"  # those that begin a formula, and their full-width forms
-_SKIPPED = "\t\r\n"  # what spreadsheets may pass over in front of one
+_SIGNS = "=+-@＝＋－＠"  # signs that begin a formula, and their full-width forms
+_SKIPPED = "\t\r\n"  # characters that spreadsheets may skip before a formula
 # viridis in sixteen steps; it grows lighter evenly, so it is readable in grey too (S. van der Walt, N. Smith, 2015)
 _VIRIDIS = """
 440154 48186a 472d7b 424086 3b528b 33638d 2c728e 26828e 21918c
 1fa088 28ae80 3fbc73 5ec962 84d44b addc30 d8e219 fde725
 """
 STEPS = tuple(_VIRIDIS.split())
-# of M. Okabe and K. Ito, which colour-blind readers tell apart, those that black and white backgrounds show
+# the colours of M. Okabe and K. Ito, for colour-blind readers, that are visible on both black and white
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
 

@@ -1,7 +1,7 @@
 """Translate messages, English texts with values in them, to the language of the user.
 
 The code writes all messages in English, as plain f-strings. The catalogue finds the entry that matches a finished
-sentence, extracts the values, and inserts them into the translation. It finds messages of libraries in the same way.
+sentence, extracts the values, and inserts them into the translation. The same holds for messages of libraries.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from operator import itemgetter
 
 LANGUAGES = ("en", "zh")
 VARIABLE = "GPT_LANGUAGE"
-# what people call a language beside its code
+# other names of languages than their codes
 _NAMES = {"english": "en", "cn": "zh", "chinese": "zh", "中文": "zh", "简体中文": "zh", "汉语": "zh"}
 _VALUE = re.compile(r"\{(\w*)(![tnlm])?\}")
-# the text of an entry that says what kind of line follows: advice: ...
+# the text of an entry that begins with a label, such as advice: ...
 _LABEL = re.compile(r"(\w+( \{\w+!n\})?: )+\{\w+!t\}")
 _COUNTED = re.compile(r"[\d,.]+ [a-z]+")  # a number of things, which Chinese lists with another comma than clauses
 _EDGE = 3  # characters
@@ -95,7 +95,7 @@ class Message:
         return cls(tuple(between), tuple(names), tuple((kind or "").removeprefix("!") for kind in kinds), said)
 
     def values_of(self, text: str) -> dict[str, str] | None:
-        """Return placeholder values with which the entry reads `text`, or None; the leftmost as short as possible."""
+        """Return placeholder values that turn the entry into `text`, or None; the first are as short as possible."""
         first, *rest = self.between
         if not rest:
             return {} if text == first else None
@@ -143,7 +143,7 @@ class Catalogue:
         entries = [Message.of(text, said) for text, said in pairs.items()]
         self._labels = [Message.of(text, said) for text, said in pairs.items() if _LABEL.fullmatch(text)]
         entries.sort(key=lambda entry: -sum(map(len, entry.between)))
-        # of each way to begin or to end, the entries with their ranks: a text can be few of them
+        # the entries with their ranks, by first or last characters, so that few are tried for each text
         self._ranked: dict[tuple[str, str], list[tuple[int, Message]]] = {}
         for rank, entry in enumerate(entries):
             first, last = entry.between[0][:_EDGE], entry.between[-1][-_EDGE:]

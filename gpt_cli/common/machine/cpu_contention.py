@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 WATCH_EVERY = 0.5  # seconds
-# cores that threads lack: sleeping gains from 0.6 on, and costs up to half of the speed where none lacks (note 0002)
+# cores that threads lack: from 0.6 on, sleeping saves time; if none lacks, it costs up to half the speed (note 0002)
 BUSY_FROM, QUIET_BELOW = 0.6, 0.4
 CHOSEN_BY_USER = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 _STAT, _MAPS = Path("/proc/stat"), Path("/proc/self/maps")

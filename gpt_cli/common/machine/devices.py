@@ -16,7 +16,7 @@ import torch
 from gpt_cli.common.host import Notify
 from gpt_cli.errors import EnvironmentFailure, counted, shown
 
-# from this width on the products gain more from bfloat16 than its casts cost (note 0001)
+# from this width on, products save more time in bfloat16 than the casts cost (note 0001)
 BFLOAT16_FROM_D_MODEL = 64
 CPU = torch.device("cpu")
 
@@ -63,7 +63,7 @@ def starting(device: torch.device) -> Iterator[None]:
         synchronize(device)
 
     with ThreadPoolExecutor(1) as worker:
-        worker.submit(multiply)  # whose errors nobody asks for: the first step meets them again, and explains them
+        worker.submit(multiply)  # its errors are ignored, because the first step raises them again, with an explanation
         yield
 
 
@@ -77,7 +77,7 @@ def to_device(numbers: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Copy a tensor to a device; if the device supports pinned memory, the CPU does not wait for the copy."""
     if supports(device, "pinned"):
         return numbers.pin_memory().to(device, non_blocking=True)
-    # a device may read ordinary memory when others have it again, as mps does (pytorch #189690)
+    # non_blocking, a device may read ordinary memory after its reuse, as mps does (pytorch #189690)
     return numbers.to(device)
 
 
@@ -88,7 +88,7 @@ def free_memory(device: torch.device) -> int | None:
     module = torch.get_device_module(device)
     if device.type == "mps":  # it shares main memory, and metal recommends how much of it to take
         return module.recommended_max_memory() - module.driver_allocated_memory()
-    # torch 2.10 may know it for the devices of one module alone
+    # in torch 2.10, only the module of a device may report free memory
     ask = getattr(torch.accelerator, "get_memory_info", None) or getattr(module, "mem_get_info", None)
     with contextlib.suppress(RuntimeError):
         unused = torch.accelerator.memory_reserved(device) - torch.accelerator.memory_allocated(device)
@@ -107,7 +107,7 @@ class Graph(Protocol):
 def beside(device: torch.device) -> Iterator[None]:
     """Run the context on a new stream, as recording a Graph requires; synchronize the device before and after."""
     synchronize(device)
-    # a recording that fails leaves its own stream in place, and on cuda:1 it would take one of cuda:0
+    # a failed recording leaves its own stream current; on cuda:1, recording would take a stream of cuda:0
     with torch.Stream(device):
         try:
             yield
@@ -145,7 +145,7 @@ def supports(device: torch.device, what: Ability) -> bool:
     try:
         with warnings.catch_warnings(action="ignore"):
             return _TRIALS[what](device)
-    except (RuntimeError, TypeError, AttributeError):  # torch's ways to refuse, in its versions
+    except (RuntimeError, TypeError, AttributeError):  # what versions of torch raise for a missing ability
         return False
 
 
@@ -161,7 +161,7 @@ def _try_bfloat16(device: torch.device) -> bool:
 
 def _try_pinned(device: torch.device) -> bool:
     """Return whether tensors arrive intact from pinned memory that is released at once, as in `to_device`."""
-    # mps gains nothing from pinned memory (pytorch #181720), and torch 2.10 to 2.13 may take it for that of the device
+    # mps gains nothing from pinned memory (pytorch #181720), and torch 2.10 to 2.13 may treat it as device memory
     if device.type in ("cpu", "mps") or not torch.empty(1).pin_memory().is_pinned():
         return False
     sent = [torch.tensor([number]).pin_memory().to(device, non_blocking=True) for number in range(16)]
@@ -207,7 +207,7 @@ def choose_dtype(name: str, device: torch.device, d_model: int, notice: Notify =
     """
     if name == "float32" or (name == "auto" and not (d_model >= BFLOAT16_FROM_D_MODEL and _is_fast(device))):
         return "float32"
-    # a trial would start CUDA, which a thread does beside the text; of AMD's GPUs, torch says yes of all
+    # a trial would initialise CUDA, which another thread does meanwhile; for AMD GPUs, torch always reports bfloat16
     knows = name == "auto" and device.type == "cuda" and not torch.version.hip
     if knows or supports(device, "bfloat16"):
         return "bfloat16"
@@ -221,7 +221,7 @@ def _is_fast(device: torch.device) -> bool:
     if device.type == "cpu":
         return cpu_multiplies_bfloat16()
     ask = getattr(torch.get_device_module(device), "is_bf16_supported", None)
-    # mps does not say: M1 and M2 imitate it, and on an M4 it took longer than float32 (karpathy/nanochat #685)
+    # mps reports nothing: M1 and M2 emulate it, and on an M4 it took longer than float32 (karpathy/nanochat #685)
     return ask(including_emulation=False) if ask else device.type != "mps"
 
 

@@ -1,4 +1,4 @@
-"""Recognise errors that say that memory or file descriptors ran out, and choose exit codes. Needs no torch."""
+"""Recognise errors that mean that memory or file descriptors ran out, and choose exit codes. Needs no torch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _REASONS = {
 
 
 def is_lack_of_memory(error: BaseException) -> bool:
-    """Return whether an error says that main memory or GPU memory ran out."""
+    """Return whether an error means that main memory or GPU memory ran out."""
     if isinstance(error, MemoryError) or is_lack_of_device_memory(error):
         return True
     if isinstance(error, OSError):
@@ -42,8 +42,8 @@ def is_lack_of_memory(error: BaseException) -> bool:
 
 
 def is_lack_of_device_memory(error: BaseException) -> bool:
-    """Return whether an error says that the memory of an accelerator ran out."""
-    # torch, which is not imported here, has an error of its own for some accelerators, and words for all
+    """Return whether an error means that the memory of an accelerator ran out."""
+    # torch, which is not imported here, has an error class for some accelerators, and the words for all
     return type(error).__name__ == "OutOfMemoryError" or (isinstance(error, RuntimeError) and _OF_DEVICE in str(error))
 
 
@@ -54,7 +54,7 @@ def missing_operation(error: BaseException) -> str | None:
 
 
 def is_lack_of_files(error: BaseException) -> bool:
-    """Return whether an error, of the system or of torch, says that too many files are open."""
+    """Return whether an error, of the system or of torch, means that too many files are open."""
     if isinstance(error, OSError):
         return error.errno == errno.EMFILE
     return isinstance(error, RuntimeError) and os.strerror(errno.EMFILE) in str(error)

@@ -61,7 +61,7 @@ def importing_torch() -> Iterator[None]:
         yield
         return
     require_address_space(TORCH_ADDRESS_SPACE, "PyTorch")
-    working_folder()  # without one MKL would end the process
+    working_folder()  # without a working directory, MKL would end the process
     gc.disable()
     try:
         yield

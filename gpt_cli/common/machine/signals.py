@@ -9,11 +9,11 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-# what asks a training to stop; batch systems send XCPU where its processor time is used up
+# signals that ask a training to stop; batch systems send XCPU when its processor time is used up
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU)
 # seconds
 LOOK_EVERY = 0.1
-PATIENCE = 1.0  # for a reader that is slow, once a command was asked to stop
+PATIENCE = 1.0  # to wait for a slow reader, after a command was asked to stop
 
 
 @contextlib.contextmanager
