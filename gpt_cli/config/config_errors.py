@@ -34,7 +34,7 @@ def wrong_values(
         key_path = tuple(str(part) for part in details["loc"])[:2]
         if key_path not in by_key or details["type"] == "string_unicode":
             by_key[key_path] = details
-    wrong = [  # to find the key that was meant takes milliseconds
+    wrong = [  # finding the intended key takes milliseconds
         _wrong_value(key_path, details, content, sources.get(key_path) or sources.get(key_path[:1]) or where)
         for key_path, details in islice(by_key.items(), CONFIG_PROBLEMS)
     ]
@@ -50,7 +50,7 @@ def misfits(
 
     With `to_choose`, `gpt` will choose the unset keys of model and train, so a group with such a key yields no error.
     """
-    # a mistyped key is one that is missing, too
+    # the key that a mistyped key means counts as wrong too
     meant = (setting_meant(key_path) for key_path in islice(wrong, CONFIG_PROBLEMS))
     wrong = wrong | {tuple(key.partition("=")[0].split(".")) for key in meant if key}
     for name, section in Config():
@@ -62,7 +62,7 @@ def misfits(
                 continue
             if not any((name, key) in wrong for key in misfit.keys):
                 set_by = [(sources[name, key], key) for key in misfit.keys if (name, key) in sources]
-                # where a flag set one of the values, the flag made the others wrong
+                # if a flag set one of the values, the error names the flag
                 set_by.sort(key=lambda entry: not entry[0].startswith("‹"))
                 source, key = [*set_by, (sources.get((name,)) or where, misfit.keys[0])][0]
                 yield UsageError(f"{source}: {name}.{key}", misfit.sentence, hint=misfit.hint)
@@ -119,7 +119,7 @@ def _wrong_value(key_path: KeyPath, details: Any, content: Any, source: str) -> 
         sentence = f"{_shown(details['input'])} has a byte that is not UTF-8, and a config is UTF-8"
         return UsageError(where, sentence, hint=hint)
     value = content[key_path[0]][key_path[1]]
-    # a flag cannot be given null
+    # a flag cannot be null
     allowed = [word for word in allowed_values(key, setting_schemas()[key]) if not (is_flag and word == "null")]
     sentence, hint = refusal(value, details, allowed, partial(takes, key))
     typed = "an empty value" if value in (None, "") else _shown(value)

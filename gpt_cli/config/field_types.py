@@ -15,12 +15,12 @@ _UNITS = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
 _DURATION = rf"(?:{_AMOUNT}|(?=[0-9]){''.join(f'(?:{_AMOUNT}{unit})?' for unit in _UNITS)})"
 _LONGEST = 36_000_000.0  # seconds, 10,000 hours
 _TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
-DEVICE_PATTERN = r"^[a-z][a-z0-9_]{0,31}(:\d{1,3})?$"  # whether this machine has it, torch knows
+DEVICE_PATTERN = r"^[a-z][a-z0-9_]{0,31}(:\d{1,3})?$"  # torch decides whether this machine has it
 _ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 class UnreadableError(ValueError):
-    """Error for a value that cannot be read as its type; users see its text, if any, instead of the allowed values."""
+    """Error for a value that a type cannot read; users see the error's text, if any, instead of the allowed values."""
 
 
 def _read_whole(value: Any) -> Any:

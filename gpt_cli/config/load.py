@@ -67,8 +67,8 @@ def near_config(name: str, also: Sequence[str] = ()) -> str | None:
 def read_config(name: str, settings: Sequence[str] = (), flags: Flags | None = None, *, whole: bool = False) -> Config:
     """Return the config `name` (a path or a shipped name), overridden by `settings` (texts of --set), then by `flags`.
 
-    `whole` says that gpt wrote the file, which thus lists every key. Raises UsageError that names every unknown key and
-    every wrong value.
+    `whole` means that gpt wrote the file, which thus lists every key. Raises UsageError that names all unknown keys and
+    all wrong values.
     """
     path = find_config(name)
     try:
@@ -98,7 +98,7 @@ def read_run_config(path: Path, settings: Sequence[str] = (), flags: Flags | Non
 
 
 def without_retired(content: Any, *, whole: bool = False) -> Any:
-    """Return a config with today's keys instead of retired ones; `whole` says that gpt wrote it, with every key.
+    """Return a config with today's keys instead of retired ones; `whole` means that gpt wrote it, with every key.
 
     stop_at, max_expansion and parallel are dropped. If stop_at is null and max_time is set, max_steps becomes null. If
     a `whole` config of an early version lacks stop_at, stop_at counts as null.
@@ -127,7 +127,7 @@ def build_config(
     """
     content = {section: {} if value is None else value for section, value in document.content.items()}
     train = content.get("train")
-    # a file or a command that names both means both; a time in a command alone replaces the steps of a file
+    # a file or a command may set both limits; a command that sets only a time replaces the steps of a file
     both = isinstance(train, dict) and all(train.get(key) is not None for key in _LENGTHS)
     sources: dict[KeyPath, str] = {key_path: f"{where}:{line}" for key_path, line in document.lines.items()}
     wrong: list[GptError] = []
@@ -252,7 +252,7 @@ def likeness(config: Config, name: str) -> Likeness:
         for other, settings in shipped.items()
         if other == name or name not in shipped
     )
-    # of two that are equally near, the plain one: tiny before multi-head
+    # of two equally similar configs, the one with the shorter name: tiny before multi-head
     return min(candidates, key=lambda one: (len(one.settings), len(one.shipped)))
 
 

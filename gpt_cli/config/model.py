@@ -157,7 +157,7 @@ class ModelConfig(Section):
 
     @property
     def key_value_heads(self) -> int:
-        """Number of key-value heads: num_heads; in grouped_query by default its largest divisor up to num_heads / 4."""
+        """Number of key-value heads; the default of grouped_query is num_heads' largest divisor up to num_heads / 4."""
         if self.attention != "grouped_query":
             return self.num_heads
         quarter = max(1, self.num_heads // 4)
@@ -245,7 +245,7 @@ class ModelConfig(Section):
 
 
 def unknown_form(who: str, form: str, hint: str | None = None) -> UsageError:
-    """Return the error that says that `who`, such as `gpt explain`, does not support the attention form `form`."""
+    """Return the error for `who`, such as `gpt explain`, which does not support the attention form `form`."""
     return UsageError("model.attention", f"{who} does not support the form {form}", hint=hint)
 
 

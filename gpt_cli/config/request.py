@@ -21,14 +21,14 @@ from gpt_cli.errors import UsageError, shown, together, visible
 RequestType = TypeVar("RequestType", bound="Request")
 Value = TypeVar("Value")
 Accepted = TypeVar("Accepted")
-# defaults of fields that are declared as Coerced, whose type is not that of their default
+# defaults of fields of type Coerced, as Any because type checkers would refuse None and ()
 NONE: Any = None
 EMPTY: Any = ()
 _MISSING = "a value is missing"
 
 
 class Coerced(Generic[Value, Accepted]):
-    """A type of request fields: Coerced[Path, str | Path] holds a Path, and Python callers may pass a str as well."""
+    """A type of request fields: Coerced[Path, str | Path] contains a Path, and Python callers may also pass a str."""
 
     if TYPE_CHECKING:
 
@@ -51,7 +51,7 @@ class LoadedRun(Protocol):
 class Flag:
     """Command-line details of a request field, such as its flag and the words that a shell offers after TAB."""
 
-    metavar: str = ""  # what stands for the value in help
+    metavar: str = ""  # the placeholder of the value in help
     name: str = ""  # the flag, with its dashes
     offers: str = ""  # a function of cli/completion.py: what a shell offers after TAB
     position: bool = False  # an argument without a flag
@@ -63,7 +63,7 @@ class Request(Section):
 
     has_json: ClassVar[bool] = True  # whether the command has --json
     of_python: ClassVar[tuple[str, ...]] = ("progress",)  # the fields that are no flags
-    exclusive: ClassVar[tuple[tuple[str, ...], ...]] = ()  # of each the first, with which none of the others fits
+    exclusive: ClassVar[tuple[tuple[str, ...], ...]] = ()  # groups whose first field excludes the others
 
     progress: Annotated[Switch, Field(description="Draw bars.")] = False  # the command line does unless --quiet
 
@@ -82,7 +82,7 @@ class Request(Section):
         return name in self.model_fields_set and getattr(self, name) is not False
 
     def require_shown(self, *, json: bool) -> None:
-        """Raise UsageError if the result cannot be shown on a terminal; `json` says whether --json is set."""
+        """Raise UsageError if the result cannot be shown on a terminal; `json` is true if --json is set."""
 
     def find(self, host: Host) -> Any:
         """Find and return the files that the request names, so that their errors come before torch is imported."""
@@ -125,7 +125,7 @@ def _refusals(kind: type[Request], error: ValidationError, values: Mapping[str, 
         value = details["input"] if len(details["loc"]) > 1 else values[name]  # one of several, or as it was given
         # Python may give another type than text: 5, which is not "5"
         said = shown(value) if isinstance(value, str | os.PathLike) else visible(repr(value), 200)
-        allowed = allowed_values(name, schemas[name].get("items", schemas[name]))  # of a list, those of each
+        allowed = allowed_values(name, schemas[name].get("items", schemas[name]))  # for a list, those of each element
         allowed = [word for word in allowed if word != "null"]
         sentence, hint = refusal(value, details, allowed, partial(accepts, kind, name), f"‹{name}={{}}›")
         if hint is None and isinstance(value, list | tuple):

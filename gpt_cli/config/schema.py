@@ -32,7 +32,7 @@ from gpt_cli.config.field_types import (
 from gpt_cli.config.model import ModelConfig
 
 PROMPT = "{prompt}"
-SEED = "train.seed"  # in which alone the repeats of a run differ
+SEED = "train.seed"  # the only setting in which repeats of a run differ
 NAMED_TEMPLATES = ("chatml", "llama3")
 # tokens of published vocabularies; the others have as many as gpt2
 PUBLISHED = {"gpt2": 50_257, "p50k_base": 50_281, "cl100k_base": 100_277, "o200k_base": 200_019}
@@ -261,7 +261,7 @@ class TrainConfig(Section):
 
     @property
     def stored_per_weight(self) -> int:
-        """Most values that a checkpoint adds per trained weight: 2 AdamW moments, and 1 with `rank` or `ema_decay`."""
+        """Maximum number of values that a checkpoint adds per trained weight: 2 of AdamW, 1 of rank or ema_decay."""
         return 2 + (self.rank is not None) + (self.ema_decay is not None)
 
     @property

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from gpt_cli.config.field_types import LoggerName
 from gpt_cli.config.schema import Config
 
-# kinds that a JSON schema cannot name
+# values that a JSON schema cannot describe
 _NOUNS_BY_KEY = {
     "model.attention_window": ["a whole number from 1 to 65,536", "a list of them and null", "null"],
     "data.source": ["a source of text", "a list of sources"],
@@ -60,7 +60,7 @@ def is_none_of(alternatives: list[str]) -> str:
 
 
 def _alternatives(schema: Mapping[str, Any]) -> list[str]:
-    if "items" in schema:  # of several values, what each may be
+    if "items" in schema:  # a list allows what each element allows
         return _alternatives(schema["items"])
     if "enum" in schema:
         return list(schema["enum"])

@@ -69,7 +69,7 @@ def parse(text: str, where: str) -> Document:
 def _read(text: str, where: str) -> Document:
     """Build a document in one loop over the parser's events, without recursion; check each event before building."""
     documents: list[Any] = []
-    enclosing: list[tuple[KeyPath, Any]] = [((), documents)]  # the mappings and lists whose end has not come
+    enclosing: list[tuple[KeyPath, Any]] = [((), documents)]  # the mappings and lists that are still open
     key_path: KeyPath | None = None  # of the key whose value comes next
     lines: dict[KeyPath, int] = {}
     repeated: list[GptError] = []
@@ -116,7 +116,7 @@ def _scalar(event: Any) -> str | None:
 def _refusal(event: Any, depth: int, *, wants_key: bool, seen: int) -> str | None:
     """Return why a YAML event at nesting `depth` is not allowed; None if it is allowed.
 
-    `seen` is the number of documents before the event; `wants_key` says that the event must be a key.
+    `seen` is the number of documents before the event; `wants_key` is true if the event must be a key.
     """
     if isinstance(event, yaml.DocumentStartEvent) and seen:
         return "a second document starts here, but a config is one document"

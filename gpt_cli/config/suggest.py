@@ -20,7 +20,7 @@ from gpt_cli.config.schema import PUBLISHED, Config
 from gpt_cli.config.settings_reference import key_names, shipped_configs
 
 _FALSE = ("false", "no", "off", "0", "none", "null")
-# the functions of gpt_cli that have another name than their commands
+# the functions of gpt_cli that have other names than their commands
 FUNCTIONS = {
     "attn-dump": "attention",
     "eval": "evaluate",
@@ -54,7 +54,7 @@ def value_meant(value: object, fits: Callable[[str], bool]) -> str | None:
 
 
 class Meaning(NamedTuple):
-    """What another program's name means in gpt: `fields` (name, value), or a `text`; {} stands for the user's value."""
+    """The meaning in gpt of another program's name: `fields` (name, value), or a `text`; {} is the user's value."""
 
     fields: tuple[tuple[str, str], ...] = ()
     text: str = ""  # a command or a sentence
@@ -117,7 +117,7 @@ def function_meant(name: str, functions: Iterable[str]) -> str | None:
 class Arguments:
     """The arguments that a command or a Python function accepts, to suggest one for a wrong name."""
 
-    fields: Mapping[str, str]  # of each its placeholder in help; "" of a switch
+    fields: Mapping[str, str]  # name -> placeholder in help, "" for a switch
     request: Any = None  # the Request that reads the values
     run: str = "run"  # the field that names a run
 
