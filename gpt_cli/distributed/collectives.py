@@ -157,7 +157,7 @@ class ProcessGroup(Ranks):
     def reduce_scatter(self, parts: Sequence[Tensor]) -> Tensor:
         mine = dict(enumerate(parts))
         for peer, bit in self._peers():
-            # the peer takes the parts of those owners whose number has this bit as its own has it
+            # the peer takes the parts of owners whose rank has the same bit here as the peer's rank
             retained = [owner for owner in mine if owner & bit == self.rank & bit]
             sent = [mine.pop(owner) for owner in list(mine) if owner & bit != self.rank & bit]
             received = [torch.empty_like(mine[owner]) for owner in retained]
@@ -189,7 +189,7 @@ class ProcessGroup(Ranks):
         return [(self.rank ^ bit, bit) for bit in bits]
 
     def _exchange(self, peer: int, sent: Sequence[Tensor], received: Sequence[Tensor]) -> None:
-        # no empty message: it is not defined what the receiver of one sees
+        # no empty messages, whose effect on the receiver is undefined
         operations = [dist.P2POp(dist.isend, tensor, peer) for tensor in sent if tensor.numel()]
         self._transfer(operations + [dist.P2POp(dist.irecv, tensor, peer) for tensor in received if tensor.numel()])
 

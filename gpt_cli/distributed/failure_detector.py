@@ -1,4 +1,4 @@
-"""Detect by heartbeats that a rank or the launcher is gone, and choose the one rank that tells the user why.
+"""Detect by heartbeats that a rank or the launcher is gone, and choose the one rank that reports the reason.
 
 Needs no torch if gpt has started the processes: their heartbeats are files in a folder.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch.distributed import Store  # pyright: ignore[reportPrivateImportUsage]
 
 STORE = "store"  # the file of the store in a folder
-LAUNCHER_RANK = -1  # the launcher's, which is no rank, but may say why all end
+LAUNCHER_RANK = -1  # the number of the launcher, which is no rank, but may report why all end
 # seconds
 LOOK_EVERY = 1.0
 BEAT_EVERY = 2.0
@@ -32,19 +32,19 @@ SUSPENDED = 5.0  # a thread that sleeps this much longer than it asked for was s
 CLAIM_WITHIN = 5.0
 LEAVE_WITHIN = 30.0  # after the launcher's end: time for a last save
 
-# which checkpoint an ended training leaves, as a clause, and how to go on
+# returns a clause that names the checkpoint that an ended training leaves, and a hint how to continue
 Intact = Callable[[], tuple[str, str | None]]
 
 
 class Speaker(NamedTuple):
-    """The number of the rank that tells the user why a training ends, and the exit code of all ranks."""
+    """The number of the rank that reports to the user why a training ends, and the exit code of all ranks."""
 
     rank: int
     exit_code: int
 
 
 class LeftToAnother(Exception):  # noqa: N818 - another rank reports the error
-    """Raised to end this rank without a message: another rank tells the user why, and has the same exit code."""
+    """Raised to end this rank without a message: another rank reports the reason, and has the same exit code."""
 
     def __init__(self, exit_code: int):
         super().__init__(exit_code)
@@ -79,7 +79,7 @@ class FolderHeartbeats:
         return [0 if beat is None else os.fstat(beat).st_mtime_ns for beat in opened]
 
     def claim(self, exit_code: int) -> bool:
-        """Claim the right to tell the user why the training ends; return whether this rank's claim was the first."""
+        """Claim the right to report why the training ends; return whether this rank's claim was the first."""
         line = f"{self.rank} {exit_code}\n".encode()
         try:
             os.write(self._opened["said"], line)

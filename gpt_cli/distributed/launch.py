@@ -30,7 +30,7 @@ def require_fitting(num_processes: int, config: Config, where: str = "‹process
     """Raise UsageError unless `num_processes` is a power of two that divides a step's number of micro-batches.
 
     The error names the setting `where`. If a smaller micro_batch_size would fit, a hint proposes it, except with
-    `fixed`, which says that the config cannot be changed.
+    `fixed`, which means that the config cannot be changed.
     """
     settings = config.train
     if num_processes in (fitting := fitting_sizes(settings.num_micro_batches)):
@@ -58,7 +58,7 @@ def fitting_sizes(micro_batches: int) -> list[int]:
 def launch(words: Sequence[str], num_processes: int, config: Config, intact: Intact) -> int:
     """Run `gpt` with the arguments `words` in `num_processes` processes; return the exit code of the training.
 
-    Raises EnvironmentFailure if a process ended without telling the user why. The error contains the result of
+    Raises EnvironmentFailure if a process ended without reporting the reason. The error contains the result of
     `intact()`: a clause that names the checkpoint that is left, and a hint.
     """
     with tempfile.TemporaryDirectory(prefix="gpt-", ignore_cleanup_errors=True) as folder:
@@ -124,7 +124,7 @@ class Workers:
         last_resorts: list[tuple[float, signal.Signals]] | None = None
         while True:
             codes = [worker.poll() for worker in self.processes]
-            if last_resorts is None or len(last_resorts) == 2:  # whoever is ended from here has not failed first
+            if last_resorts is None or len(last_resorts) == 2:  # a process that the launcher ends has not failed first
                 failed += [rank for rank, code in enumerate(codes) if code and rank not in failed]
             if None not in codes:
                 return self._exit_code({rank: self.processes[rank].returncode for rank in failed})
@@ -167,7 +167,7 @@ class Workers:
                 raise KeyboardInterrupt
             return 128 - first
         killed = [rank for rank, code in failed.items() if code < 0 and -code not in STOPS]
-        if first - 128 in STOPS and not killed:  # the first rank has told what is saved
+        if first - 128 in STOPS and not killed:  # the first rank has reported what is saved
             return first
         clause, hint = self.intact()
         if not self.heartbeats.folder.is_dir():

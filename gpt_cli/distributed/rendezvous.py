@@ -39,7 +39,7 @@ _CONNECT_WITHIN = timedelta(minutes=5)
 LEAVE_SECONDS = 10.0
 POLL_SECONDS = 0.05
 PROBE_SECONDS = 5.0  # a network filesystem may show a new file that much later
-# gloo and NCCL end a wait after a time; here the watcher does, which knows whether the others live
+# gloo and NCCL end a wait after a timeout; here the watcher ends it, because it knows which ranks live
 _NEVER = timedelta(days=7)
 _LONGEST_SHOWN = 40  # characters; a longer value is a digest
 
@@ -104,7 +104,7 @@ class Rendezvous:
             if is_lack_of_files(error):
                 raise
             reason = visible(str(error).splitlines()[0])
-            # gloo takes the interface that the host's own name leads to, which may be loopback
+            # gloo takes the interface to which the host's own name resolves, which may be loopback
             hint = "between hosts, name the network interface, as in GLOO_SOCKET_IFNAME=eth0"
             raise LostProcess(self.rank_env.name, f"it cannot connect to the others: {reason}", hint=hint) from error
         self.watcher.patience = PATIENCE
