@@ -9,8 +9,8 @@ from gpt_cli.errors import UsageError
 
 Stage = Literal["weights", "scores", "queries", "keys", "values", "heads"]
 STAGES: tuple[str, ...] = get_args(Stage)  # the intermediate tensors that a dump can hold
-_MOST_WRITTEN, _TOP = 2**18, 5  # on a page: tokens that heads raise or lower, and those of one head at one position
-_WRITTEN_MEMORY, _WRITTEN_DISK = 100, 12  # bytes for each of them
+_MOST_WRITTEN, _TOP = 2**18, 5  # on a page: raised and lowered tokens of all heads; raised ones of a head at a position
+_WRITTEN_MEMORY, _WRITTEN_DISK = 100, 12  # bytes for each token on a page
 
 
 class _Costs(NamedTuple):
@@ -25,11 +25,11 @@ class _Costs(NamedTuple):
 _COSTS = {
     ".npz": _Costs(memory=16, disk=4),
     ".safetensors": _Costs(memory=16, disk=4),
-    # row by row
+    # written row by row
     ".json": _Costs(memory=0, disk=24),
     ".csv": _Costs(memory=0, disk=36),
     ".html": _Costs(memory=16, disk=2),
-    # a picture costs by its dots, of a png or pdf those of the canvas below each map too
+    # the costs of a picture depend on its dots; png and pdf also have a canvas below each map
     ".png": _Costs(memory=0, disk=4, dot=110, map=(11_000_000, 60_000)),
     ".svg": _Costs(memory=0, disk=4, dot=200),
     ".pdf": _Costs(memory=0, disk=4, dot=110, map=(11_000_000, 60_000)),
@@ -39,7 +39,7 @@ _WITH_STAGES = (".npz", ".safetensors", ".json")
 _WITH_HALVES = (".npz", ".safetensors")
 MOST_DOTS = 60_000  # a picture has fewer than 2^16 on each side
 DOTS_PER_INCH = 300  # at most
-GAP = 12  # between maps is this part of one
+GAP = 12  # the gap between maps is 1 / GAP of a map
 
 
 def check_format(ending: str, stages: Sequence[str], file_dtype: str = "float32") -> None:

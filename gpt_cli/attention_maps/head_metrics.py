@@ -14,9 +14,9 @@ COLUMNS: tuple[str, ...] = get_args(Column)
 PATTERNS = COLUMNS[:-1]
 LOSS_CHANGE = "loss_change"
 SHARES = ("induction", "previous_token", "duplicate_token", "first_token", "self")  # of attention, from 0 to 1
-Row = dict[str, Any]  # of a head, with its place
-LEAST_TOKENS = 8  # of a text whose heads have labels: in a shorter one nearly all look at the first token or the last
-# the first that applies: an induction head often rests on the first token where there is nothing to repeat
+Row = dict[str, Any]  # the scores of a head, with its layer and number
+LEAST_TOKENS = 8  # in a shorter text, heads have no role: nearly all attend to the first or the last token
+# a head has the first role that applies: an induction head often attends to the first token if nothing repeats
 ROLES = tuple((name, name.replace("_", " "), 0.4 if name == "induction" else 0.5) for name in SHARES)
 
 

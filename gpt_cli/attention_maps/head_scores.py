@@ -20,9 +20,9 @@ from gpt_cli.text.token_files import Ids
 from gpt_cli.text.token_files import windows as token_windows
 
 NUM_REPEATS = 8  # sequences of random tokens on which induction is measured, at most
-MOST_OPERATIONS = 6 * 10**11  # of the products on these sequences, unless one has more: about ten seconds of two cores
+MOST_OPERATIONS = 6 * 10**11  # on all these sequences, unless a single one takes more: about ten seconds on two cores
 WEIGHTS_AT_ONCE = 2**20  # of a layer, at most, unless one sequence has more
-BYTES_PER_WEIGHT = 40  # about six such arrays, and what malloc keeps between blocks as long as these
+BYTES_PER_WEIGHT = 40  # about six arrays of weights, and gaps that malloc leaves between blocks of this size
 
 
 def pattern_sums(weights: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -72,7 +72,7 @@ def score_heads(
     heads = range(model.config.num_heads) if heads is None else heads
     sums = torch.zeros(len(layers), len(PATTERNS), len(heads), dtype=torch.float64)
     counts = torch.zeros(len(PATTERNS), dtype=torch.float64)
-    count(0)  # the work begins, whose first layer may take a while
+    count(0)  # starts the progress bar, because the first layer may take a while
     for starts, _, batch in window_batches(model, ids, windows):
         of_batch = torch.zeros_like(counts)
         for row, stages in enumerate(model.attention_stages(batch, layers, heads)):

@@ -69,7 +69,7 @@ def head_writes(
     heads = range(model.config.num_heads) if heads is None else heads
     outputs, scales = _outputs_and_scales(model, ids, queries)
     top, at_once = min(top, model.vocab_size), max(1, LOGITS_AT_ONCE // model.vocab_size)
-    # what reads the stream: the output layer behind the final norm, and in front of that more norms where they follow
+    # the reader of the stream: the final norm and the output layer, preceded by the norms of later post-norm blocks
     reader = through(model.final_norm, model.output_weight - model.output_weight.mean(0))
     contributions = {}
     for layer in reversed(range(min(layers), len(model.blocks))):
@@ -79,7 +79,7 @@ def head_writes(
         for head in heads if layer in layers else ():
             factors = head_columns(block)[head].T, reader.T  # [K, D], [D, V]
             mixed = outputs[layer][head] * scales[layer]  # [queries, K]
-            # in the cheaper order: many positions share a product of the factors, a few do without
+            # multi_dot takes the cheaper order: only for many positions, it multiplies the two factors first
             parts = [_extremes(torch.linalg.multi_dot((some, *factors)), top) for some in mixed.split(at_once)]
             contributions[layer, head] = [torch.cat(of_parts) for of_parts in zip(*parts, strict=True)]
             count(len(queries))
@@ -107,7 +107,7 @@ def _outputs_and_scales(model: GPT, ids: Sequence[int], queries: Sequence[int]) 
             summed = (made.resid_pre + made.attn_out)[0, chosen]
             middle = block.norm_1(summed)
             own_scales.append(scale(block.norm_1, summed) * scale(block.norm_2, middle + block.feed_forward(middle)))
-    # products of the factors from the output layer down
+    # cumulative products of the scales, from the output layer down
     _, *scales = accumulate([scale(model.final_norm, x[0, chosen]), *reversed(own_scales)], torch.mul)
     require_finite(scales[-1], "norms")
     return outputs, scales[::-1]

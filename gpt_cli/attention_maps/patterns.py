@@ -49,7 +49,7 @@ class AttentionDump:
     stages: Mapping[str, np.ndarray]
     predictions: tuple[Prediction, ...] = ()
     origin: Origin | None = None
-    # for a page, of the same layers and heads: the scores of these, what they write, the texts of the tokens in that,
+    # for a page, of the same layers and heads: scores, tokens that heads raise and lower, the texts of these tokens,
     # and what each layer would predict at each position, as `gpt lens` reports it
     scores: HeadScores | None = None
     writes: Writes | None = None
@@ -75,8 +75,8 @@ def dump_attention(
 ) -> AttentionDump:
     """Compute attention weights, or the tensors that `stages` names, of `heads` in each of `layers` on ids [T].
 
-    The arrays are float32 or float16. The result also rates the last `num_generated` ids, which the model generated.
-    Raises CheckpointError for NaN/inf, UsageError if float16 overflows.
+    The arrays are float32 or float16. `predictions` has an entry for each of the last `num_generated` ids.
+    Raises CheckpointError for NaN or infinity, UsageError if a value is too large for float16.
     """
     batch = torch.tensor([list(ids)], device=model.token_embedding.weight.device)
     arrays: dict[str, np.ndarray] = {}
@@ -135,7 +135,7 @@ def require_room_for_dump(
         more_memory, more_disk = written_bytes(count, num_tokens)
         writing, file_size = writing + more_memory, file_size + more_disk
         on_page = _bytes_of_heads(model, len(heads), num_tokens)
-    # a layer is computed at a time, and the arrays of all are kept
+    # one layer is computed at a time, but the arrays of all layers are kept
     of_layer = BYTES_PER_WEIGHT * num_tokens**2 * len(heads)
     needs = [(4 * numbers + writing, max(of_layer, on_page), available_memory(), "memory")]
     if out is not None:
@@ -153,7 +153,7 @@ def _bytes_of_heads(model: GPT, num_heads: int, num_tokens: int) -> int:
     V, sizes = model.vocab_size, model.config
     T = repeated_length(model)
     scoring = BYTES_PER_WEIGHT * num_heads * T**2 * min(num_repeats(model), sequences_at_once(sizes.num_heads, T))
-    writing = BYTES_PER_WEIGHT * sizes.num_heads * num_tokens**2  # what heads give, before they write it
+    writing = BYTES_PER_WEIGHT * sizes.num_heads * num_tokens**2  # to compute outputs of heads
     return max(scoring, writing, 12 * V * sizes.d_model + 8 * min(V * num_tokens, LOGITS_AT_ONCE))
 
 

@@ -55,7 +55,7 @@ def draw(dump: AttentionDump, notice: Notify = ignored, *, kind: str = "png") ->
     margin = 0.25 + 0.075 * max(map(width_of, labels))
     foot = margin + (_FOOTER if dump.origin else 0)
     width, height = max(num_columns * inches + margin + 0.9, 3.5), num_rows * inches + foot + 0.5
-    # a dot for each weight where that is no wall of dots
+    # one dot for each weight, if the picture then has at most DOTS_PER_INCH and MOST_DOTS
     dpi = min(max(110, min(num_tokens / inches, DOTS_PER_INCH)), MOST_DOTS / max(width, height))
     figure = Figure(figsize=(width, height), dpi=dpi)
     axes = figure.add_axes((margin / width, foot / height, 1 - (margin + 0.9) / width, 1 - (foot + 0.5) / height))
@@ -94,7 +94,7 @@ def _label_axes(
 ) -> None:
     """Write token labels to the left of every row of maps and below every column, as many as stay readable.
 
-    `grid` is (rows, columns). A map and its gap are `cell` dots, about `inches` inches; a dot stands for `each` tokens.
+    `grid` is (rows, columns). A map and its gap are `cell` dots, about `inches` inches; a dot covers `each` tokens.
     """
     num_tokens = len(labels)
     every = max(1, -(-num_tokens // max(1, int(inches / 0.11))))

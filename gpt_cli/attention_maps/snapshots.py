@@ -45,18 +45,18 @@ class Snapshot(_About):
 
     weights: np.ndarray  # [L, H, T, T] float32; a file keeps them as float16
     scores: HeadScores
-    lens: Sequence[Row] = ()  # what each layer would predict at each position, where a checkpoint was read
+    lens: Sequence[Row] = ()  # what each layer would predict at each position, if computed from a checkpoint
 
 
 @dataclass(frozen=True)
 class Steps:
-    """The snapshots of one prompt at steps of a run; `read(n)` yields every n-th, counted back from the last."""
+    """The snapshots of one prompt at steps of a run; `read(n)` yields every n-th snapshot, counted from the last."""
 
     run: str
     newest: Snapshot
     number: int  # of all steps, also of those that `read` skips
     read: Callable[[int], Iterator[Snapshot]]
-    losses: Losses | None  # None of steps computed from checkpoints, where the loss of a step is that of the prompt
+    losses: Losses | None  # None if computed from checkpoints: a snapshot's loss is then that of the prompt
 
 
 def snapshot_bytes(snapshot: Snapshot) -> bytes:

@@ -48,7 +48,7 @@ def draw_text_map(tokens: tuple[str, ...], weights: np.ndarray, width: int, *, c
     pairs = [a + b for a, b in zip(labels[::2], [*labels[1::2], ""], strict=False)]
     label_width = min(2 * _MAX_LABEL, width // 3, max(map(cell_len, pairs)))
     num_shown = min(len(tokens), max(2, width - label_width - 1))
-    first = -(-(len(tokens) - num_shown) // 2) * 2  # the first of a pair
+    first = -(-(len(tokens) - num_shown) // 2) * 2  # even, so that a pair begins
     return _draw_halves(pairs, weights, label_width, first), len(tokens) - first
 
 
