@@ -35,9 +35,9 @@ def answer_costs(
     count: Callable[[int], object] = lambda _: None,
     where: str = "checkpoint",
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the total nats of each example's answer, float64 [E], and whether greedy sampling gives it, bool [E].
+    """Return the total nats of each example's answer, float64 [E], and whether greedy decoding generates it, bool [E].
 
-    No example sees another. `count` receives the number of tokens done since its last call. Raises CheckpointError,
+    Examples are independent. `count` receives the number of tokens done since its last call. Raises CheckpointError,
     naming `where`, if logits are not finite.
     """
     lengths, device = examples.lengths, model.token_embedding.weight.device
@@ -80,7 +80,7 @@ def measure_answers(
     with host.counting("evaluating", int(examples.lengths.sum()), "tokens") as count:
         nats, exact = answer_costs(model, examples, dtype=dtype, count=count, where=str(loaded.path))
     of_tokens = byte_lengths(tokenizer)
-    of_tokens[template.end_id(tokenizer)] = 0  # what ends an answer is no text
+    of_tokens[template.end_id(tokenizer)] = 0  # the end of an answer is no text
     num_bytes = np.add.reduceat(of_tokens[examples.ids] * examples.learned, examples.bounds[:-1])
     in_tokens, in_bytes = (Observations(nats, part) for part in (examples.num_learned, num_bytes))
     score = score_of(float(nats.sum()), int(examples.num_learned.sum()), int(num_bytes.sum()))
@@ -100,7 +100,7 @@ def measure_answers(
 def _chosen(
     model: GPT, conversations: Sequence[Conversation], tokenizer: Tokenizer, template: Template, dtype: str
 ) -> np.ndarray:
-    """Return whether the right choice is likeliest, for each conversation whose choices fit the context: bool [N]."""
+    """Return whether the right choice is most probable, per conversation whose choices fit the context: bool [N]."""
     is_right = list[bool]()
     for one in conversations:
         if one.choices:

@@ -130,7 +130,7 @@ class _Measure:
         sizes, tokenizer = loaded.config.model, loaded.tokenizer
         if request.max_tokens and not target.one_tokenizer:
             corpus = beginning(corpus, request.max_tokens)
-        # which text, and the model that lacks its characters
+        # names the text, and the model whose vocabulary lacks a character
         of_several = f"{visible(name)}: {visible(', '.join(source_names(source)))}"
         with host.counting("tokenizing", corpus.num_bytes, "B") as count, blaming(of_several, instead_of="text"):
             ids = encode(corpus, tokenizer, count, host.notice)
@@ -255,7 +255,7 @@ def _require_room(loaded: Loaded, num_ids: int, stride: int, dtype: str, request
 
 
 def _require_room_for_samples(loaded: Loaded, request: EvaluateRequest, free: int | None) -> None:
-    """Raise EnvironmentFailure if memory cannot hold the requested samples; the hint says how many it can hold."""
+    """Raise EnvironmentFailure if memory cannot hold the requested samples; the hint names the number that fits."""
     each = row_bytes(loaded.config.model, loaded.model.vocab_size, 1, 1 + request.max_new_tokens)
     weights = sum(parameter.nbytes for parameter in loaded.model.parameters())  # of the decoder, which has its own
     fitting = max(0, (free or 0) - weights) // each

@@ -115,7 +115,7 @@ def scoring_bytes(model: GPT, num_windows: int, length: int, dtype: str = "float
     """
     sizes, V, size = model.config, model.vocab_size, 2 if dtype == "bfloat16" else 4
     copies = size * sum(parameter.numel() for parameter in model.parameters()) if size < 4 else 0
-    # scores and weights of a block and what softmax takes, the residual stream and what is made from it
+    # scores and weights of a block and memory of softmax, the residual stream and tensors computed from it
     per_token = 3 * sizes.num_heads * size * length + 4 * (8 * sizes.d_model + 2 * sizes.hidden_size)
     logits = 4 * 4 * min(num_windows * length * V, max(LOGITS_AT_ONCE, num_windows * V))
     return copies + num_windows * length * per_token + logits

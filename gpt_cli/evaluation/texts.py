@@ -23,7 +23,7 @@ from gpt_cli.text.load import SourceCorpus, read_corpus, read_split, reading_of,
 from gpt_cli.text.sft_examples import ConversationCorpus
 from gpt_cli.text.sources import SourceFile, SourceWalk, source_names
 
-BYTES_PER_TOKEN = 4  # of a stretch of text on which tokenizers are compared; few have more on average
+BYTES_PER_TOKEN = 4  # of a text on which tokenizers are compared; few average more
 
 
 def beginning(corpus: Corpus, max_tokens: int) -> Corpus:
@@ -63,7 +63,7 @@ def read_run_text(name: str, data: DataConfig, host: Host) -> tuple[Corpus, Corp
 
 
 def is_run_text(name: str, data: DataConfig, text: tuple[Corpus, Corpus], loaded: Loaded, host: Host) -> bool:
-    """Return whether a text (its training and validation parts) gives the run's token ids; warn if it does not."""
+    """Return whether a text (its training and validation parts) encodes to the run's token ids; warn if it does not."""
     if not (same := _gives_same_ids(*text, loaded, host)):
         sources = [*source_names(data.source), *source_names(data.validation_source)]
         host.warn(f"{name}: {', '.join(sources)} has changed since this run was trained on it")
@@ -112,7 +112,7 @@ def remark_on_shares(shares: Iterable[tuple[str, float]], host: Host) -> None:
 
 def _share_of_files(name: str, corpus: SourceCorpus, loaded: Loaded) -> float:
     measured = {_identity(file): file for file in SourceWalk(corpus.sources, corpus.how.skip_bad)}
-    # a stranger's model names any paths: those of other names than the measured ones are never looked for
+    # a stranger's model may name any path: gpt searches only for paths with names of measured files
     parts = {part for file in measured.values() for part in Path(os.path.abspath(file.name)).parts}
     if not any(fnmatch.filter(parts, Path(source).name or "*") for source in source_names(loaded.config.data.source)):
         return 0.0

@@ -14,7 +14,7 @@ from gpt_cli.errors import inert, inert_json
 from gpt_cli.sampling.streaming import TextStream
 from gpt_cli.text.tokenizers import Tokenizer
 
-# nats below which a token gets a ground: of the 256 colours, and on a page a percentage of red
+# limits of surprisal in nats, each with a background: one of 256 colours, and on a page a percentage of red
 GRADES = ((1, 0, 0), (2, 58, 15), (4, 94, 30), (6, 130, 50), (float("inf"), 124, 75))
 _STYLE = """
 :root { color-scheme: light dark; }
@@ -82,7 +82,7 @@ def _grades() -> Iterator[tuple[str, float]]:
 
 def _on_ground(text: str, nats: float) -> str:
     ground = next(colour for limit, colour, _ in GRADES if nats < limit)
-    # a ground ends before a line does, or some terminals fill the next one with it
+    # a background ends before the line does, or some terminals fill the next line with it
     return "\n".join(f"\033[48;5;{ground}m{line}\033[0m" if ground and line else line for line in text.split("\n"))
 
 
