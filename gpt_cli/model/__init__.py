@@ -1,6 +1,6 @@
 """The model: attention heads, blocks and the whole GPT.
 
-Shapes, here and in all docstrings: B batch, T tokens, D d_model, H num_heads, K head size (D / H), V vocabulary,
+Shapes, here and in all docstrings: B batch, T tokens, D d_model, H num_heads, K head size, V vocabulary,
 L num_blocks.
 """
 

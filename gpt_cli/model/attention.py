@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from gpt_cli.model.dropout import Dropout, ToDraw, drop_out
 from gpt_cli.model.positions import rotate
 
-# kinds of devices whose kernel for attention is not used; others save memory by theirs. The CPU kernel is slower
+# types of devices whose attention kernel is not used; on others, the kernel saves memory. The CPU kernel is slower
 # than `attend` at these lengths, and the mps kernel lets queries see later tokens in bfloat16 (pytorch #195910)
 WITHOUT_KERNEL = ("cpu", "mps")
 
-# queries, keys, values [B, H, T, K], what the mask of the weights is drawn from, scale -> mixed values [B, H, T, K]
+# (queries, keys, values [B, H, T, K], source of the dropout mask, scale) -> mixed values [B, H, T, K]
 Kernel = Callable[[Tensor, Tensor, Tensor, ToDraw, float], Tensor]
 
 
@@ -179,9 +179,9 @@ class SelfAttention(nn.Module, ABC):
     projection_layer: nn.Linear
     dropout: Dropout
     scale: float
-    window: int | None = None  # tokens that a token sees, itself included
+    window: int | None = None  # tokens that a token attends to, itself included
     fused = True
-    kernel: Kernel | None = None  # of training with dropout, where a trial has chosen one
+    kernel: Kernel | None = None  # for training with dropout, if a trial has chosen it
     shared_weights: tuple[Tensor, Tensor | None] | None = None  # projection_weights of all heads, for several batches
 
     def __init__(self) -> None:

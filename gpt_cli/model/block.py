@@ -18,7 +18,7 @@ from gpt_cli.model.forms.latent import LatentAttention
 class FeedForward(nn.Module):
     """Feed-forward network, two linear layers and an activation, on each token by itself: [B, T, D] -> [B, T, D].
 
-    With a gate, it computes contract(activation(gate(x)) * expand(x)): Shazeer 2020, eq. 6.
+    With a gate, the network computes contract(activation(gate(x)) * expand(x)): Shazeer 2020, eq. 6.
     """
 
     def __init__(self, config: ModelConfig):

@@ -70,7 +70,7 @@ def estimate(
     matrices = sum(matrix.numel() for matrix in model.blocks[0].parameters() if matrix.dim() == 2)
     products = config.num_blocks * matrices + config.d_model * vocab_size
     forward = 2 * (products + keys_per_token * (config.query_size + config.value_size))
-    # with a cache, the queries of latent attention see the latents themselves
+    # with a cache, the queries of latent attention attend to the latents themselves
     latent = config.attention == "latent"
     cached = config.cached_size + config.key_value_latent if latent else config.query_size + config.value_size
     cache = config.cached_size * 4
@@ -97,7 +97,7 @@ def estimate(
 
 
 def gradients_waiting(num_micro_batches: int) -> int:
-    """Return the most gradient sums set aside at once while micro-batches are added in halves: 4 -> 1, 8 -> 2."""
+    """Return the largest number of gradient sums that wait while micro-batches are added in halves: 4 -> 1, 8 -> 2."""
     levels = 0
     while num_micro_batches > 2 and num_micro_batches % 2 == 0:
         num_micro_batches //= 2

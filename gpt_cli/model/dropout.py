@@ -1,7 +1,7 @@
 """Dropout whose masks are a function of seed, step, sequence, block and tensor, so no random state is saved or shared.
 
-The masks come from a counter-based hash instead of a generator. They are the same on every device and for every split
-of a batch, and on a CPU they cost far less than torch's serial Bernoulli draws (note 0003 has the measurement).
+A counter-based hash replaces the generator. So the masks are the same on every device and for every split
+of a batch, and cost far less on a CPU than torch's serial Bernoulli draws (note 0003 has the measurement).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _SITES = "weights", "attention", "feed_forward"
 class Keep(NamedTuple):
     """A block's dropout masks, for attention weights, attention output and feed-forward: True where an entry stays."""
 
-    weights: Tensor | ToDraw  # [B, H, T, T], or what a kernel draws it from
+    weights: Tensor | ToDraw  # [B, H, T, T], or the source from which a kernel draws it
     attention: Tensor  # [B, T, D]
     feed_forward: Tensor  # [B, T, D]
 
 
 @dataclass(frozen=True)
 class DropMasks:
-    """What a micro-batch's dropout masks are drawn from: rate, seed, step, and index of its first sequence in the step.
+    """The source of a micro-batch's dropout masks: rate, seed, step, and index of its first sequence in the step.
 
     If given, `keys`, int32 [L, 3, 2] on the device, replace seed and step; they are the `key_halves` of `drop_keys`.
     """
@@ -57,7 +57,7 @@ class DropMasks:
 
 
 class ToDraw(NamedTuple):
-    """What one block's dropout masks are drawn from; `keys` are three 64-bit ints, or their halves: int32 [3, 2]."""
+    """The source of one block's dropout masks; `keys` are three 64-bit ints, or the halves of these: int32 [3, 2]."""
 
     keys: Sequence[int] | Tensor
     first_sequence: int | Tensor

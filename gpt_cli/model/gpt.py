@@ -74,7 +74,7 @@ class GPT(nn.Module):
         blocks = self._compiled if self.training and self._compiled else self.blocks
         draws_itself = False
         if dropping and blocks is self._compiled and masks is not None and masks.keys is not None:
-            # by numbers of the device, a compiled block draws its masks itself, fused with what they are for
+            # from keys on the device, a compiled block draws its masks itself, fused with the operations that use them
             masks, draws_itself = masks.on(ids.device), True
         for number, block in enumerate(blocks):
             keep: Keep | ToDraw | None = None
@@ -109,7 +109,7 @@ class GPT(nn.Module):
     ) -> Iterator[Stages]:
         """Yield the `Stages` of attention of each given layer, in model order, for the given heads; None means all.
 
-        There is no dropout, not even in training mode. The model runs only up to the heads of the last given layer.
+        Dropout is off, even in training mode. The model runs only up to the heads of the last given layer.
         """
         layers = range(len(self.blocks)) if layers is None else layers
         heads = range(self.config.num_heads) if heads is None else heads
@@ -183,7 +183,7 @@ class GPT(nn.Module):
                 attention, layers = block.attention, [*block.attention.children(), *block.feed_forward.children()]
                 for layer in layers if dtype is not None else ():
                     if isinstance(layer, nn.Linear):
-                        weights: dict[str, Any] = layer._parameters  # a cast in its place keeps their order
+                        weights: dict[str, Any] = layer._parameters  # replacing a value keeps the order of the keys
                         stack.callback(weights.update, weight=layer.weight)
                         weights["weight"] = layer.weight.to(dtype)
                 if isinstance(attention, (MultiHeadAttention, GroupedQueryAttention)):

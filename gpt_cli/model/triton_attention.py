@@ -36,7 +36,7 @@ def _mix(words):
 def _keep_mask(keys, first, bound, head, rows, start, H, T, N: tl.constexpr):
     """Draw a part of a head's dropout mask, for rows (queries) [BQ] and N columns (keys) from `start`: bool [BQ, N].
 
-    A word gives the lanes of two neighbouring columns; the even one is its lower half.
+    A word contains the lanes of two neighbouring columns: the lower half is that of the even column.
     """
     base = (tl.load(first) + head // H) * (H * T * (T // 2)) + ((head % H) * T + rows) * (T // 2)
     base = (base + tl.load(keys)).to(tl.uint32)
@@ -75,7 +75,7 @@ def _store(target, numbers, rows, head, H, T, D: tl.constexpr, PAD: tl.constexpr
 
 @triton.jit
 def _scores(q, k, rows, columns, scale):
-    """Compute scores whose powers of 2 are the weights before normalisation: a GPU has an instruction for these."""
+    """Compute scores in base 2: their powers of 2, for which a GPU has an instruction, are the unnormalised weights."""
     scores = _dot(q, tl.trans(k)) * (scale * 1.4426950408889634)  # 1 / ln 2
     return tl.where(columns[None, :] <= rows[:, None], scores, float("-inf"))
 
@@ -214,7 +214,7 @@ def _run_backward(
 
 
 def _with_rows(tensor: Tensor) -> Tensor:
-    """Return `tensor`, or a copy, whose vectors [K] lie whole in memory."""
+    """Return `tensor`, or a copy, whose vectors [K] are contiguous in memory."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 

@@ -1,4 +1,4 @@
-"""Multi-head latent attention: keys and values are made from one small vector (latent) per token, which is cached."""
+"""Multi-head latent attention, which computes keys and values from one small, cached vector (latent) per token."""
 
 from __future__ import annotations
 
