@@ -24,7 +24,7 @@ def row_bytes(config: ModelConfig, vocab_size: int, num_prompt_tokens: int, num_
     scores = min(config.num_heads * T * min(T, QUERIES_AT_ONCE), max(SCORES_AT_ONCE, config.num_heads * T))
     heads, hidden = config.num_heads * config.query_size, (4 if config.gated else 2) * config.hidden_size
     of_prompt = 4 * (T * (2 * config.d_model + 6 * max(config.d_model, heads) + hidden) + 2 * scores)
-    return cache_bytes(config, num_tokens, 4) + of_prompt + 72 * vocab_size  # choosing takes float64 several times
+    return cache_bytes(config, num_tokens, 4) + of_prompt + 72 * vocab_size  # sampling takes several float64 [V]
 
 
 def cache_bytes(config: ModelConfig, num_tokens: int, size: int) -> int:
@@ -34,7 +34,7 @@ def cache_bytes(config: ModelConfig, num_tokens: int, size: int) -> int:
 
 
 class Decoder:
-    """Decoder of a batch of sequences with key-value caches. It copies the model's weights, or shares those of 16 bits.
+    """Decoder of a batch of sequences with key-value caches; it copies the model's weights, or shares those of 16 bits.
 
     Products with weights are computed in `dtype`, or, with `int8`, in bfloat16 with weights rounded to 8-bit integers.
     All else is computed in the dtype of the model's norms. `num_rows`, the expected number of sequences, decides which
@@ -71,7 +71,7 @@ class Decoder:
         self.layers = [self._layer(block) for block in model.blocks]
         self.final_norm = _frozen(model.final_norm)
         self._plain = next(self.final_norm.parameters())
-        self.plain_dtype = self._plain.dtype  # of all that is no product with weights
+        self.plain_dtype = self._plain.dtype  # of everything but products with weights
         output = model.token_embedding if model.output_layer is None else model.output_layer
         self.output_layer = self._products.of(output.weight)
         self._compiled = None
@@ -111,7 +111,7 @@ class Decoder:
             row.append(token)
 
     def caches_by_reach(self) -> dict[int, Cache]:
-        """Return reach (tokens that a token sees) -> a cache; all caches of a reach have the same slots in memory."""
+        """Return reach (tokens that a token attends to) -> a cache; caches of a reach have the same slots in memory."""
         return {layer.cache.reach: layer.cache for layer in self.layers}
 
     def make_room(self) -> None:
@@ -155,7 +155,7 @@ class Decoder:
         """Run the last T tokens of R rows, and cache their keys and values; return logits [R, V] of the next tokens."""
         R, D = len(rows), self.config.d_model
         of_rows = slice(None) if len(self.tokens) == R else to_device(torch.tensor(rows), self.device)
-        # where tokens are is known here, with padding at 0; their angles need float64, which some devices lack
+        # positions on the CPU, with padding at 0, because their angles need float64, which some devices lack
         starts = [self.starts[row] for row in rows]
         positions = (torch.arange(self.end - T, self.end) - torch.tensor(starts)[:, None]).clamp(min=0)  # [R, T]
         rotation = None

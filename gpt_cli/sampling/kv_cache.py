@@ -18,10 +18,10 @@ from gpt_cli.model.attention import SelfAttention, attend
 from gpt_cli.model.positions import rotate
 from gpt_cli.sampling.fast.matmul import Products
 
-# of a part of a long prompt: queries, so that few of its scores are of keys that no query may see, and scores of a row
-# in all heads, 64 MiB in float32
+# limits of a part of a long prompt: queries, so that few of its scores are masked, and scores of a row in all heads,
+# 64 MiB in float32
 QUERIES_AT_ONCE, SCORES_AT_ONCE = 128, 2**24
-_NEW_SLOTS = 256  # for tokens after a prompt, before there are more
+_NEW_SLOTS = 256  # for tokens after a prompt, before the cache grows
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class DecodeStep:
     def hidden(self, first: int, start: int, end: int, reach: int, like: Tensor) -> Tensor | None:
         """Return the attention mask, -inf where a query must not attend, else 0: [R, 1, end - start, end - first].
 
-        Queries are in slots `start` to `end` - 1, keys in `first` to `end` - 1; a query sees at most `reach` keys. The
+        Queries are in slots `start` to `end` - 1, keys in `first` to `end` - 1; a query has at most `reach` keys. The
         mask has dtype and device of `like`, or is None if nothing is hidden. Padding sees itself: softmax needs a key.
         """
         if end - start == 1 and max(self.starts) <= first:
@@ -56,7 +56,7 @@ class DecodeStep:
         return like.new_zeros(hidden.shape).masked_fill(hidden, -torch.inf)[:, None]
 
     def visible_slots(self, cache: Cache) -> slice | None:
-        """Return the slots to attend to, counted from `cache.base`; None if T > cache.reach: use the new keys."""
+        """Return the slots to attend to, counted from `cache.base`; None, meaning the new keys, if T > cache.reach."""
         num_tokens, end = self.end - self.start, self.end - cache.base
         if num_tokens > cache.reach:
             return None
@@ -78,10 +78,10 @@ class Cache(ABC):
     """The attention of one layer in decoding: copies of its weights, and a cache slot for each token of B sequences.
 
     A token attends to at most `reach` tokens, itself included. Slot 0 has the longest prompt's first token, and `base`
-    is the number of the first slot in memory. Memory grows to 2 `reach` slots, of which `reach` old ones then go.
+    is the number of the first slot in memory. Memory grows to 2 `reach` slots; then the cache drops `reach` old ones.
     """
 
-    num_groups: int  # of heads that look at the same keys
+    num_groups: int  # of heads that attend to the same keys
 
     def __init__(self, attention: SelfAttention, products: Products, context_length: int):
         self.num_heads = attention.num_heads
@@ -259,7 +259,7 @@ CACHES: Mapping[type[SelfAttention], Callable[[Any, Products, int], Cache]] = {
 
 def make_cache(attention: SelfAttention, products: Products, context_length: int) -> Cache:
     """Make the cache of a layer: KeyValueCache or LatentCache; a token attends to at most context_length tokens."""
-    # not the cache of a form from which this one is derived, which may keep something else
+    # the exact type, because a form derived from one of these may cache something else
     if type(attention) not in CACHES:
         raise unknown_form("sampling", type(attention).__name__)
     return CACHES[type(attention)](attention, products, context_length)

@@ -33,8 +33,8 @@ def probabilities(logits: Tensor, parameters: SamplingParameters, seen: Tensor |
     The steps, each applied to the result of the one before: the penalty (divides positive logits of seen tokens,
     multiplies negative ones; Keskar et al. 2019, section 4.1), the temperature, top_k (in a tie, lower ids stay),
     top_p (Holtzman et al. 2020, section 3.1), min_p (Nguyen et al. 2024, section 3). At least one token stays;
-    rows sum to 1. A temperature of 0, or one so small that the division overflows, gives the likeliest token
-    probability 1. A logit of NaN gives probability 0; if all logits of a row are NaN, its tokens are equally likely.
+    rows sum to 1. If the temperature is 0, or so small that the division overflows, the likeliest token has
+    probability 1. A token with logit NaN has probability 0; if a whole row is NaN, its tokens are equally likely.
     """
     # finite, so that no infinity is subtracted from itself below
     logits = logits.double().nan_to_num(nan=-1e300, posinf=1e300, neginf=-1e300)
@@ -64,7 +64,7 @@ def probabilities(logits: Tensor, parameters: SamplingParameters, seen: Tensor |
 
 def draw_token(p: Tensor, uniform: Tensor) -> Tensor:
     """Draw tokens by inverse transform sampling: probabilities [B, V], uniform numbers [B] in [0, 1) -> ids [B]."""
-    # the last sum may be a hair under 1, so the numbers are scaled to it
+    # the last sum may be slightly below 1, so the numbers are scaled to it
     running = p.cumsum(dim=-1)
     return torch.searchsorted(running, uniform[:, None] * running[:, -1:], right=True)[:, 0]
 

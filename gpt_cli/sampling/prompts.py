@@ -28,7 +28,7 @@ def read_prompt(
     if file is not None:
         return _decoded(_content_of(file), str(file), header, may_be_empty=may_be_empty), "‹prompt_file›"
     if prompt is not None and (prompt != "-" or stdin is None):
-        with contextlib.suppress(UnicodeError):  # a locale without UTF-8 keeps its bytes as halves of characters
+        with contextlib.suppress(UnicodeError):  # a locale without UTF-8 turns its bytes into lone surrogates
             prompt = prompt.encode("utf-8", "surrogateescape").decode()
         return prompt, "‹prompt›"
     if stdin is None or (prompt is None and stdin.isatty()):
@@ -64,7 +64,7 @@ def encode_text(tokenizer: Tokenizer, text: str, source: str) -> list[int]:
 def encode_prompt(
     tokenizer: Tokenizer, text: str, context_length: int, num_generated: int = 0, *, source: str, truncate: bool | None
 ) -> list[int]:
-    """Encode a prompt to at most context_length - `num_generated` ids, among them `tokenizer.starts_with` in front.
+    """Encode a prompt to at most context_length - `num_generated` ids, which begin with `tokenizer.starts_with`.
 
     If there are no ids, the result is end-of-text. `truncate` drops the first ids, even `starts_with`, if the ids do
     not fit; None means that the command has no such flag. Raises UsageError if there is no room for a prompt,

@@ -34,7 +34,7 @@ class RecordedStep(DecodeStep):
     masks: dict[int, list[Tensor]] = field(default_factory=dict)  # copies of the mask, by reach
 
     def hidden(self, first: int, start: int, end: int, reach: int, like: Tensor) -> Tensor:
-        """Return the mask to add to scores, -inf at slots that the token must not see, else 0: [R, 1, 1, slots]."""
+        """Return the mask to add to scores, -inf where the token must not attend, else 0: [R, 1, 1, slots]."""
         keys, slot = torch.arange(end - first, device=like.device), self.slots[reach]
         visible = keys == keys.clamp(slot - self.positions.clamp(max=reach - 1), slot)
         return visible.log().to(like.dtype)[:, None, None]  # log 1 or log 0
@@ -48,7 +48,7 @@ class RecordedStep(DecodeStep):
         slots.index_copy_(slots.dim() - 2, self.slots[cache.reach], new)
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, scale: float) -> Tensor:
-        """Compute `DecodeStep.attend` in a copy of the mask; all layers of a reach get theirs at once."""
+        """Compute `DecodeStep.attend` in place in a copy of the mask; all layers of a reach get copies at once."""
         assert bias is not None
         reach = next(reach for reach, mask in self.biases.items() if mask is bias)
         if not (masks := self.masks.setdefault(reach, [])):
@@ -213,13 +213,13 @@ class RecordedDraws:
         self._pending[1].record()
 
     def _send(self, slot: int) -> None:
-        """Copy to the device the last ids of each row, and the numbers that count tokens, as of a token in `slot`."""
+        """Copy to the device the last ids of each row, and the position, step and slot numbers of a token in `slot`."""
         self._bases = {reach: cache.base for reach, cache in self._decoder.caches_by_reach().items()}
         origins = torch.tensor([*self._decoder.starts, self._first_slot, *self._bases.values()])
         self._numbers.copy_(to_device(torch.cat([self._decoder.recent_ids(1).flatten(), slot - origins]), self._device))
 
     def _refresh(self) -> None:
-        """Where a cache's `base`, the number of its first slot, has changed, count its slots on the device from it."""
+        """If the `base` of a cache (the number of its first slot) has changed, update the slot number on the device."""
         for reach, cache in self._decoder.caches_by_reach().items():
             if self._bases[reach] != cache.base:
                 self._slots[reach].fill_(self._decoder.end - cache.base)
@@ -245,7 +245,7 @@ class RecordedDraws:
 
     def _compute(self) -> None:
         """Run the model on the last tokens, draw the next ones, and go on to the next slot."""
-        # where the next step recomputes windows, a recording that follows this one would be beyond the last position
+        # before a step that recomputes windows, a recording after this step would read beyond the last position
         positions = self._positions[:, None].clamp(max=self._last_position)
         rotation = None if self._rotations is None else self._rotations[:, positions][:, :, None]
         fixed = slice(None), self._decoder.starts, 0, 1, rotation

@@ -56,16 +56,16 @@ class ToSample(NamedTuple):
 
     model: ToLoad
     prompts: list[str]
-    source: str  # what an error about a prompt names
+    source: str  # the name of the prompts' source in errors
     seed: int | None  # None: nothing is drawn
-    conversations: list[Conversation] | None = None  # what is answered, instead of prompts that are continued
+    conversations: list[Conversation] | None = None  # to answer, instead of prompts to continue
 
 
 class ToEvaluate(NamedTuple):
     """The runs to evaluate, the headers of their checkpoints, their data settings, and the heads to switch off."""
 
     runs: list[Path | None]  # None: the newest
-    texts: list[DataConfig]  # of each, how it reads text, and without `data` or with `memorised` what it was trained on
+    texts: list[DataConfig]  # how each run reads text; without `data` or with `memorised`, also its training text
     without: tuple[tuple[int, int], ...]  # heads that are switched off: layer, head
     longest_window: int  # the longest context of all runs
     one_tokenizer: bool  # whether all runs cut text into the same tokens

@@ -31,7 +31,7 @@ from gpt_cli.text.chat_templates import Template, template_for
 from gpt_cli.text.conversations import Turn
 from gpt_cli.text.tokenizers import Tokenizer
 
-COMPILED_FROM = 2**33  # bytes of float32 weights that the tokens of a sample read
+COMPILED_FROM = 2**33  # bytes of float32 weights that a sample reads, from which compiling saves time
 _TOKEN_BYTES = 20  # of a sample: an id, a log-probability, a few characters
 
 

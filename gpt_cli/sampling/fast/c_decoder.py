@@ -38,7 +38,7 @@ class DecodeBlock:
     norm_1: nn.Module
     cache: Cache
     norm_2: nn.Module
-    expand: Product  # with that of a gate before it
+    expand: Product  # preceded by the gate, if there is one
     activation: Callable[[Tensor], Tensor]
     contract: Product
 
@@ -54,7 +54,7 @@ class CompiledToken:
         # the products and caches that `can_compile` promises
         self._token, self._output_layer = compiled.token, cast("Weight", output_layer)
         self._caches = [cast("KeyValueCache", block.cache) for block in blocks]
-        self._alive: list[object] = []  # whose numbers token.c reads
+        self._alive: list[object] = []  # objects whose memory token.c reads
         first, *_ = self._caches
         H, G, K, F = first.num_heads, first.num_groups, first.head_size, config.hidden_size
         self._layers = (Layer * len(blocks))(*map(self._layer, blocks))

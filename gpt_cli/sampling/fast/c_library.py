@@ -31,7 +31,7 @@ _COMPILE = ["-O3", "-march=native", "-ffast-math", "-fno-finite-math-only", "-fo
 Address = ctypes.c_void_p
 _LONGEST = 60  # seconds of a compilation
 _KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
-_FEW_ROWS = 16  # up to which a product of ours beats widening a weight for torch
+_FEW_ROWS = 16  # up to which token.c is faster than converting a weight to float32 for torch
 
 
 def _fields(**types: str) -> list[tuple[str, type]]:

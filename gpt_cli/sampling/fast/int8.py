@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from gpt_cli.model import GPT
 
 LEVELS = 127
-_ROWS = 4096  # that are rounded at once: the steps of a large embedding would take many times its memory
+_ROWS = 4096  # rounded at once: temporary copies of a large embedding would take many times its memory
 
 
 def to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -20,9 +20,9 @@ from gpt_cli.sampling.fast.int8 import float32_weight, rounded, to_int8
 
 Product = Callable[[Tensor], Tensor]
 Form = Literal["linear", "one row", "packed", "int8", "packed int8"]
-# numbers in a weight from which oneDNN gains more than its calls cost; smaller ones come from a cache (note 0026)
+# numbers in a weight from which oneDNN saves more than its calls cost; smaller weights fit in a cache (note 0026)
 PACKED_FROM: Mapping[torch.dtype, int] = MappingProxyType({torch.float32: 2**18, torch.bfloat16: 2**13})
-INT8_ROWS = 4  # from more on, torch's kernel for whole numbers is slower than products in bfloat16
+INT8_ROWS = 4  # with more, torch's integer kernel is slower than products in bfloat16
 _BLOCK = 32  # columns of int8 weights; 16 or 32, by processor
 
 
@@ -153,7 +153,7 @@ class Products:
         if self.int8:
             numbers, scales = to_int8(weight)
             return kind(numbers, bias, scales)
-        # float32 has each number of a weight in bfloat16
+        # float32 represents each bfloat16 number exactly
         stays_bfloat16 = weight.dtype == torch.bfloat16 and self.requested_dtype == torch.float32
         return kind(copied(weight, torch.bfloat16 if stays_bfloat16 else self.requested_dtype), bias)
 
