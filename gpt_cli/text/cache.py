@@ -18,7 +18,7 @@ from gpt_cli.errors import DataError, EnvironmentFailure
 from gpt_cli.text.corpus import Survey
 from gpt_cli.text.sources import SourceWalk
 
-# reading less is as fast as looking it up
+# reading a smaller text is as fast as reading its entry
 REMEMBER_FROM = 2**24  # bytes
 OPENING = 2**14  # bytes that could be read while a file is opened
 # a file may change again within the same tick of its clock, so nothing is noted about one that was younger

@@ -20,7 +20,7 @@ from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer
 from gpt_cli.text.tokenizers import Tokenizer
 
 PLAIN = f"{PROMPT}\n"
-# marks that a template writes as these tokens of its own; Llama 3.2 puts the date of today into each
+# special tokens by which gpt recognises a template, unless _OTHERWISE matches: Llama 3.2 writes the current date
 _MARKS = {"chatml": ("<|im_start|>", "<|im_end|>"), "llama3": ("<|start_header_id|>", "<|eot_id|>")}
 _OTHERWISE = re.compile("strftime|date_string|think|image")
 _DEFAULT_SYSTEM = re.compile(r"<\|im_start\|>system(?:\\n|\n)([^<{}'\"+]+)<\|im_end\|>")
@@ -42,7 +42,7 @@ class Template:
     after: tuple[str, ...]
     end: str | None = None
     begin: str | None = None  # before everything; None: what the tokenizer puts before every text
-    default_system: str | None = None  # said by the system where it says nothing
+    default_system: str | None = None  # the system message if a conversation has none
     strips: bool = False  # whether white space around a content is left out
 
     def end_id(self, tokenizer: Tokenizer) -> int:

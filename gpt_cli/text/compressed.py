@@ -20,7 +20,7 @@ from gpt_cli.common.limits import ARCHIVE_FILES, EXPANSION, EXPANSION_FROM, ZSTD
 from gpt_cli.errors import DataError, GptError, shown, visible
 from gpt_cli.text.sources import HIDDEN
 
-# bytes; of twice as many, malloc would map the text anew, and decoding take twice as long (note 0049)
+# bytes; for twice as many, malloc would map new memory each time, and decoding would take twice as long (note 0049)
 BLOCK = 2**16
 # a Zstandard decoder returns at most 128 kB for each 4 bytes of input
 _ZSTD_INPUT = 512
@@ -30,7 +30,7 @@ def unpacked(path: Path, file: BinaryIO) -> Iterator[bytes]:
     """Yield the content of a file in blocks of about 64 KB, decompressed if its name ends in .gz, .tgz or .zst."""
     unpack = {".gz": _gzip, ".tgz": _gzip, ".zst": _zstandard}.get(path.suffix.lower())
     if unpack is None:
-        # None comes of what would wait, such as /proc/kmsg
+        # read returns None if it would block, as for /proc/kmsg
         yield from iter(lambda: file.read(BLOCK) or b"", b"")
         return
     yield from Growth(path, file).bounded(unpack(path, file))
@@ -56,7 +56,7 @@ def _zstandard(path: Path, file: BinaryIO) -> Iterator[bytes]:
     try:
         while content := file.read(_ZSTD_INPUT):
             while content:
-                # the library's stream reader takes a truncated file for a whole one, its frames do not
+                # unlike its frames, the library's stream reader accepts a truncated file
                 frame = frame or zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW).decompressobj()
                 chunks.append(frame.decompress(content))
                 num_bytes += len(chunks[-1])
@@ -123,7 +123,7 @@ def files_of(path: Path, file: BinaryIO) -> Iterator[tuple[Path, BinaryIO]]:
                 yield path.joinpath(*(visible(part).strip('"') for part in parts if part != "/")), held
     except (GptError, MemoryError):
         raise
-    except Exception as error:  # of many kinds, by what is damaged
+    except Exception as error:  # of many classes, depending on the damage
         if type(error) is RuntimeError:  # of zipfile, where a password is missing
             raise DataError(shown(path), "its files are encrypted", hint="unpack it with its password") from error
         if isinstance(error, OSError) and error.errno is not None:

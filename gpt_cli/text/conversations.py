@@ -26,7 +26,7 @@ _LISTS = ("messages", "conversations", *_EXPORTS, "chosen")
 FIELDS = {"system", "choices", *_LISTS, *(key for keys, answer in _PAIRS for key in (*keys, answer))}
 # one word of ASCII such as an id, a path or base64, and an address; a word of letters alone may be DNA
 _is_code = re.compile(r"(?=[A-Za-z]*[!-@\[-`{-~])[!-~]+|\w+://\S*|\d+(\.\d+){3}\S*").fullmatch
-_START, _MOST_UNREAD = 1000, 20  # characters that tell whether a value is words; fields in a notice
+_START, _MOST_UNREAD = 1000, 20  # characters that `is_words` examines; fields that a notice names
 # beside the fields of question and answer, and the fields of a message
 _READ = {"system", "choices", "current_node", "role", "content", "from", "value", "sender", "text"}
 _USERS, _ASSISTANTS = ("human", "prompter", "用户"), ("gpt", "chatgpt", "bot", "助手")
@@ -130,7 +130,7 @@ def conversation(
             messages = [*messages, record["chosen"]]
         turns = _turns(messages, name, where)
         if remarks and name in _EXPORTS and all(turn.role == "user" for turn in turns):
-            return Conversation((Turn("assistant", ""),))  # a chat that nobody went on with
+            return Conversation((Turn("assistant", ""),))  # a chat without any answer
     else:
         question, answer = _pair_of(record) or _PAIRS[0]
         filled = [key for key in question[1:] if record.get(key)]
@@ -225,7 +225,7 @@ def _turns(messages: Any, name: str, where: str) -> list[Turn]:
         raise DataError(where, f"a message has the role {shown(tools[0])}, and gpt learns no calls of tools")
     for message in messages:
         speaker, text = next((names for names in _SPEAKERS if names[0] in message), _SPEAKERS[0])
-        if speaker == "sender" and isinstance(parts := message.get("content"), list):  # whose `text` stands for tools
+        if speaker == "sender" and isinstance(parts := message.get("content"), list):  # its `text` describes tools
             message = message | {text: [part for part in parts if _dict(part).get("type") == "text"]}
         role = str(message.get(speaker)).lower()
         role = _OTHER_ROLES.get(role, role)

@@ -44,7 +44,7 @@ _PANDOC = {
     ".tex": "latex",
 }
 DOCUMENTS = (*_PANDOC, ".pdf")
-# formats of which pandoc takes these parts out of the text
+# formats from whose text pandoc removes these parts
 _WITH_FRONT_MATTER = (".docx", ".org", ".tex")
 _FRONT_MATTER = ("title", "subtitle", "author", "date", "abstract")
 _VERSION = 9  # of the conversion
@@ -56,15 +56,15 @@ _WIDER |= dict.fromkeys(("utf-16", "utf-16be", "utf-16le"), "utf-8")  # else nob
 # of RTF: a word with its number, a byte in hex, text, an escaped character, a brace, a line break, another symbol
 _RTF = re.compile(rb"(?is)\\([a-z]+)(-?\d{1,10})? ?|\\'([\da-f]{2})|([^\\{}\r\n]+)|\\([\\{}])|([{}])|([\r\n])|\\.")
 _escaped_rtf = partial(re.compile(r"[\\{}]").sub, r"\\\g<0>")
-# what \fcharset, \ansicpg or a word for the whole file names; for other fonts, \ansicpg decides
+# code pages by number in \fcharset or \ansicpg, or by a word for the whole file; for other fonts, \ansicpg decides
 _RTF_CODECS: dict[int | bytes, str] = {0: "cp1252", 77: "mac_roman", 128: "cp932", 129: "cp949", 130: "cp1361"}
 _RTF_CODECS |= {134: "gb18030", 136: "cp950", 161: "cp1253", 162: "cp1254", 163: "cp1258", 177: "cp1255", 178: "cp1256"}
 _RTF_CODECS |= {186: "cp1257", 204: "cp1251", 222: "cp874", 238: "cp1250", 254: "cp437", 255: "cp850"}
 _RTF_CODECS |= {936: "gb18030", 10000: "mac_roman", b"mac": "mac_roman", b"pc": "cp437", b"pca": "cp850"}
-_HEAP_EXHAUSTED = 251  # of programs in Haskell
-# titles of tables of contents, and what their links lead to: a place in the document, or in a book a chapter
+_HEAP_EXHAUSTED = 251  # the exit code of Haskell programs that lack memory
+# titles of tables of contents, and the targets of their links: places in the document, or chapters of a book
 _CONTENTS = re.compile(r"(table of )?contents|目\s*[录錄]|toc", re.IGNORECASE)
-# a command that pandoc of LaTeX does not know, with words in its braces, unless it is one of layout
+# a LaTeX command that pandoc does not know, with words in its braces, unless it is a layout command
 _UNKNOWN = re.compile(
     r"Skipped '\\(?!begin|end|index|label|\w*style|page\w+|bibliography|use|input|include|new|renew)[a-zA-Z]+"
     r"\{[^'{}\d]*[^\W\d_]{2}[^'{}]*\}'"
@@ -149,7 +149,7 @@ def rtf_in_unicode(content: bytes) -> bytes:
         if line_break:
             continue
         if characters := bytes.fromhex(code.decode()) if code else text or escaped:
-            held += characters[num_skipped:]  # of two bytes of one character, the second may be text
+            held += characters[num_skipped:]  # the second byte of a character may be text
             num_skipped = max(0, num_skipped - len(characters))
             continue
         if held:

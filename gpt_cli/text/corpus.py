@@ -13,8 +13,8 @@ from gpt_cli.text.documents import TextBlock, part_of
 
 # reading and encoding a shorter text is faster than looking in the cache
 CACHE_FROM = 2_000_000  # characters
-_BLOCK_CHARACTERS = 32  # as many take the memory that a block takes beside its text
-# a thread that has less to hash waits longer for the interpreter than it hashes
+_BLOCK_CHARACTERS = 32  # that take as much memory as a block takes besides its text
+# a thread with fewer bytes to hash waits for the interpreter longer than it hashes
 HASHED_AT_ONCE = 2**20  # bytes
 # receives a block of text in UTF-8
 Watch = Callable[[bytes], object]
@@ -26,7 +26,7 @@ class Corpus(ABC):
     digest: str  # a sha256 that texts with equal documents share
     num_characters: int
     num_bytes: int  # of the documents in UTF-8
-    fingerprint = ""  # what is another as soon as one of the files changes, even if it changes back
+    fingerprint = ""  # differs after any change of a file, even if the change is undone
 
     @abstractmethod
     def blocks(self) -> Iterator[TextBlock]:

@@ -34,7 +34,7 @@ class Dataset:
     description: str
     licence: str
     to_documents: Callable[[bytes], list[str]]
-    language: str | None = None  # of its text, as ISO 639-1 has it
+    language: str | None = None  # of its text, as a code of ISO 639-1
     url: str | None = None
     sha256: str | None = None
     has_answers: bool = False  # whether its documents are conversations, of `Conversation.to_json`
@@ -111,7 +111,7 @@ class Corpora(Result):
         return narrow_table(rows, width, ())
 
 
-# a request is of text/request.py, which imports this module
+# `request` is Any because text/request.py, which has its class, imports this module
 def list_corpora(request: Any, inputs: Any, host: Host) -> Corpora:
     """Return all corpora that gpt knows by name (ENTRIES), and for each whether it is fetched or needs no network."""
     keys = ("name", "description", "licence", "url", "sha256")

@@ -26,7 +26,7 @@ from gpt_cli.common.untrusted_files import (
 )
 from gpt_cli.errors import DataError, visible
 
-# the regex engine overflows its stack on a run of a million spaces; a third of it is known to pass
+# the regex engine overflows its stack on a run of a million spaces, but not on a third of a million
 MAX_PIECE = 32_768  # characters
 GROUP_CHARACTERS = 2**20
 # first bytes, with which no text begins -> the format, and how to get text out of it
@@ -74,7 +74,7 @@ class TextBlock(NamedTuple):
 
     starts: bool
     text: str
-    utf8: bytes | None = None  # the text as it was read, where that is what encoding it gives
+    utf8: bytes | None = None  # the bytes that were read, if they equal the encoded text
     is_first: bool = False  # of a whole corpus
 
     @property
@@ -101,7 +101,7 @@ def decoded(blocks: Iterable[bytes], where: str, unnamed: str = "name a text fil
 
     The first block shows the format, so it must have 8,192 bytes, unless the document is shorter. Raises DataError at
     `where` (a path or stdin) that names a format other than text, an encoding, or the first byte that is not UTF-8.
-    A hint that would only rename the file is `unnamed` instead, if the name is right already or `where` is stdin.
+    `unnamed` replaces a hint to rename the file, if the name is right already or `where` is stdin.
     """
     sample, before, rest, num_bytes, num_lines, starts = b"", b"", b"", 0, 0, True
     for number, block in enumerate(chain(blocks, [None])):
@@ -124,7 +124,7 @@ def decoded(blocks: Iterable[bytes], where: str, unnamed: str = "name a text fil
         except UnicodeDecodeError as error:
             byte, at = content[error.start], num_bytes + error.start
             line = num_lines + content.count(b"\n", 0, error.start) + 1
-            # of a text that begins in ASCII, what is around the byte tells more than the beginning
+            # if a text begins in ASCII, the bytes around the wrong one show more than the beginning
             around = before + content[max(0, error.start - _AROUND) : error.start + _AROUND]
             evidence = sample if b"\0" in sample or not sample.isascii() else around
             sentence = f"text must be UTF-8, but byte 0x{byte:02x} at offset {at:,} is not"

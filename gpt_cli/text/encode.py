@@ -35,7 +35,7 @@ from gpt_cli.text.train_tokenizer import learn_tokenizer
 # ids that take no more are held in memory, or on the device that trains: 268 million tokens
 IN_MEMORY = 2**30  # bytes, 4 a token
 _LOCK = ".lock"
-TOKENIZING = "tokenizing"  # what is counted while a text is encoded
+TOKENIZING = "tokenizing"  # the task in the progress bar while a text is encoded
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def encode_parts(
     EnvironmentFailure if the disk has too little space for the ids of a large text.
     """
     tokenizer = tokenizer or learn_tokenizer(config.tokenizer, training, validation, host)
-    notice = functools.cache(host.notice)  # a line that concerns both parts is said once
+    notice = functools.cache(host.notice)  # a line on both parts is printed once
     if isinstance(training, ConversationCorpus) and isinstance(validation, ConversationCorpus):
         examples = both_examples(training, validation, config, tokenizer, host)
         for part, name in zip(examples, ("training", "validation"), strict=True):
@@ -168,7 +168,7 @@ def sole_writer(directory: Path, notice: Notify) -> Iterator[None]:
     make_directory(directory)
     path = directory / _LOCK
     try:
-        # the file stays: whoever removed it would part those who wait from those who come
+        # the file stays: after a removal, waiting and new processes would lock different files
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     except OSError as error:
         raise write_failure(directory, error) from error

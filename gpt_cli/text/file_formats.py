@@ -36,7 +36,7 @@ class Reading:
 
     text_field: str = DEFAULT_FIELD
     separator: str | None = None  # which splits documents into shorter ones
-    skip_bad: bool = False  # whether bad records, and bad files that nobody named, are left out
+    skip_bad: bool = False  # whether bad records, and bad files that the user did not name, are left out
     conversations: bool = False  # whether each record is a question with its answer
 
 
@@ -81,7 +81,7 @@ def read_file(
 
 
 def has_remedy(error: GptError) -> bool:
-    """Return whether an error's hint already names data.skip_bad, or says to name a file of questions alone."""
+    """Return whether an error's hint already names data.skip_bad, or advises to name a file of questions alone."""
     hint = error.hint or ""
     return "skip_bad" in hint or hint.endswith(ALONE)
 
@@ -137,12 +137,12 @@ def _blocks_in(path: Path, file: BinaryIO, how: Reading, remarks: Remarks, *, na
 def _content_of(
     path: Path, file: BinaryIO, how: Reading, remarks: Remarks, *, named: bool
 ) -> tuple[Iterator[Record] | None, Iterator[TextBlock] | None]:
-    """Return (records, None) or (None, text blocks); (None, None) and a remark for non-text that nobody `named`."""
+    """Return (records, None) or (None, text blocks); (None, None) and a remark for unnamed non-text."""
     if path.suffix.lower() == ".parquet":
         return _rows_of(path, file, how, remarks), None
     if path.suffix.lower() in DOCUMENTS:
         if named or can_convert(path):
-            return None, in_blocks(converted(path, each, remarks) for each in [file])  # once somebody reads it
+            return None, in_blocks(converted(path, each, remarks) for each in [file])  # not before the first read
         remarks.leave_out("document", visible(path))
         return None, None
     if not named and is_archive(path):
@@ -193,7 +193,7 @@ def _rows_of(path: Path, file: BinaryIO, how: Reading, remarks: Remarks) -> Iter
     if not how.conversations and how.text_field in names:
         yield from parquet_rows(path, file, growth, [how.text_field])
         return
-    sample = [*islice(parquet_rows(path, file, growth), SAMPLE)]  # which show what the others leave out
+    sample = [*islice(parquet_rows(path, file, growth), SAMPLE)]  # which show the columns that the other rows leave out
     names = [name for name in names if name == how.text_field or name.lower() in FIELDS or len(name) == 1]
     if not how.conversations:
         names = [text_field_of(sample, how.text_field, remarks)]

@@ -26,7 +26,7 @@ from gpt_cli.text.tokenizers import Tokenizer, utf8
 if TYPE_CHECKING:
     import tokenizers
 
-# between these a text is cut into words whatever follows, and NFC joins nothing across
+# where a match ends, words end whatever follows, and NFC joins no characters
 _SPACE = re.compile(r".*[A-Za-z](?= [A-Za-z])", re.DOTALL)
 _SPACE_OR_LINE = re.compile(r".*(?:[A-Za-z](?= [A-Za-z])|\S\n(?=[^\W_]))", re.DOTALL)
 _LONGEST = 2**20  # characters of a piece, where no place to cut is found
@@ -70,7 +70,7 @@ class HuggingFaceTokenizer(Tokenizer):
     @cached_property
     def names(self) -> dict[int, str]:
         """The token string of each id that has one, as written in tokenizer.json: id -> token."""
-        _ = self.content  # which brings them with it
+        _ = self.content  # which sets `names`
         return self.names
 
     @cached_property
@@ -165,14 +165,14 @@ class HuggingFaceTokenizer(Tokenizer):
             raise DataError("text", f"the tokenizer of this model has no token for bytes of the text: {named}")
         library = self.library
         try:
-            # three times as fast as for one text, because it keeps no places
+            # three times as fast as `encode`, because it keeps no offsets
             (encoded,) = library.encode_batch_fast([text], add_special_tokens=False)
         except Exception as error:  # the library has no kind of its own
             raise DataError("text", f"the tokenizer of this model cannot encode it: {visible(error)}") from None
         return np.array(encoded.ids, np.uint32)
 
     def continued(self, text: str) -> np.ndarray:
-        if self._cuts[1]:  # the library puts a mark in the place of the space
+        if self._cuts[1]:  # the library replaces the space by a mark
             text = text.removeprefix(" ")
         return self.array(text)
 

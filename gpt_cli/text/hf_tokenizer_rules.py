@@ -16,15 +16,15 @@ from gpt_cli.text.split_patterns import O200K_PATTERN, PATTERNS, as_oniguruma
 from gpt_cli.text.tokenizers import byte_letters, utf8
 
 _O200K_WITHOUT_CASE = O200K_PATTERN.replace("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "")
-# of Mistral's Nemo: one digit at a time, no endings of words
+# of Mistral's Nemo: one digit at a time, no contractions
 TEKKEN_PATTERN = _O200K_WITHOUT_CASE.replace(r"\p{N}{1,3}", r"\p{N}")
 WORDS = frozenset(as_oniguruma(pattern) for pattern in (*PATTERNS, TEKKEN_PATTERN))
 _DIGITS = frozenset((r"\d", r"\p{N}", "[0-9]", r"\p{N}{1,3}"))
-# in this order, each at most once, after which the bytes of a token do not depend on its neighbours
+# with these steps alone, in this order, each at most once, the bytes of a token do not depend on its neighbours
 _OF_MARKS = ("Replace", "ByteFallback", "Fuse", "Strip")
 _WORDPIECE_CHARACTERS = 1000  # of a word, whose cost grows with the square
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-# what the library's WordPiece makes of a token for a reader, in this order
+# replacements by which the library's WordPiece decoder cleans a token, in this order
 _CLEANED = (
     *((f" {mark}", mark) for mark in ".?!,"),
     (" ' ", "'"),
@@ -79,7 +79,7 @@ _REPLACE = {"pattern": _is_string, "content": lambda value: isinstance(value, st
 _BERT: dict[str, Check] = dict.fromkeys(
     ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase"), _one_of(True, False, None)
 )
-# what each part of a pipeline may consist of, and what the settings of each step may be
+# the steps that each part of a pipeline may have, and a check of each setting of a step
 STEPS: dict[str, dict[str, Mapping[str, Check]]] = {
     "normalizer": {
         **{key: {} for key in ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents")},
@@ -257,7 +257,7 @@ def decoder(content: Mapping[str, Any]) -> tuple[Callable[[str], bytes], bool]:
         def of_letters(name: str) -> bytes:
             try:
                 return b"".join(map(letters.__getitem__, name))
-            except KeyError:  # the library too takes a name with another character for plain text
+            except KeyError:  # the library too treats a name with another character as plain text
                 return utf8(name)
 
         return of_letters, False

@@ -40,7 +40,7 @@ class SourceCorpus(SurveyedCorpus):
     """The corpus of SOURCEs (file, directory, glob, stdin or catalogue name); use `read_corpus` to make one."""
 
     has_survey: bool  # whether an earlier program has made the first pass
-    _stdin: IO[bytes]  # what came through stdin, which gives it once
+    _stdin: IO[bytes]  # the content of stdin, which can be read only once
     _documents: list[TextBlock] | None = None  # all documents of a short text, once they have been read
 
     def __init__(self, sources: Sequence[str], how: Reading):
@@ -110,9 +110,9 @@ class SourceCorpus(SurveyedCorpus):
                     remarks.note("; ".join([what, *hints]))
             except DataError as error:
                 bad.append(file.name)
-                any_named |= file.named  # a mistyped name must not train on less text
+                any_named |= file.named  # a mistyped name must not shrink the text
                 if not file.named:
-                    # what a directory contains is read, also beside what was made of it
+                    # gpt would still read the old file, in the same directory as its repaired copy
                     hint = error.hint or skip_hint
                     if hint and " > " in hint and "skip_bad" not in hint:
                         hint += f"; {_MOVE_HINT}"
@@ -228,7 +228,7 @@ def read_data(
 def reading_of(sources: str | Sequence[str], config: DataConfig) -> Reading:
     """Return the options for reading SOURCEs; `conversations` is True if the text begins with a conversation."""
     how = Reading(config.text_field, config.separator, skip_bad=config.skip_bad)
-    with contextlib.suppress(GptError):  # reading itself finds the words
+    with contextlib.suppress(GptError):  # reading the text raises the error
         kinds = (_is_of_conversations(file, how) for file in SourceWalk(source_names(sources), config.skip_bad))
         return replace(how, conversations=next((kind for kind in kinds if kind is not None), False))
     return how

@@ -32,7 +32,7 @@ class Preparation(Result):
     """The result of `gpt data prepare`: `figures` about the prepared text by name, as --json prints them."""
 
     figures: dict[str, Any]
-    why_none: str = field(default=_SMALL, repr=False)  # of it is on disk
+    why_none: str = field(default=_SMALL, repr=False)  # the reason if nothing is on disk
 
     def as_dict(self) -> dict[str, Any]:
         return self.figures

@@ -71,7 +71,7 @@ def json_items(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Rec
     rest, at, closed = "", 0, False
 
     def more() -> bool:
-        """Drop parsed text, and append over twice as much as is left, or all there is; return whether text came."""
+        """Drop parsed text, and append over twice the rest, or all remaining text; return whether text was appended."""
         nonlocal rest, at
         added = [rest[at:]]
         goal, num_characters, at = 2 * len(added[0]), 0, 0
@@ -215,7 +215,7 @@ def parquet_rows(path: Path, file: BinaryIO, growth: Growth, columns: Sequence[s
         for group in range(table.num_row_groups):
             growth.require(table.metadata.row_group(group).total_byte_size)
             read = functools.partial(table.iter_batches, row_groups=[group], columns=names, use_threads=False)
-            next(read(1), None)  # an error, where the metadata of a damaged column would abort the process (pyarrow 26)
+            next(read(1), None)  # raises where the metadata of a damaged column would abort the process (pyarrow 26)
             chunks = [table.metadata.row_group(group).column(at) for at, leaf in enumerate(leaves) if leaf in names]
             for batch in read(min((_rows_at_once(file, column) for column in chunks), default=_MOST_ROWS)):
                 for row in batch.to_pylist():
@@ -231,7 +231,7 @@ def _damage_named(path: Path, file: BinaryIO) -> Iterator[None]:
     try:
         yield
     except (arrow.ArrowException, UnicodeDecodeError, OSError) as error:
-        if isinstance(error, OSError) and error.errno:  # the disk's; the library says without one what is damaged
+        if isinstance(error, OSError) and error.errno:  # of the disk; errors about damage have no errno
             raise
         if os.pread(file.fileno(), 4, 0) not in (b"PAR1", b""):
             raise DataError(shown(path), "this is no Parquet file, though its name ends in .parquet") from error

@@ -132,7 +132,7 @@ def text_field_of(sample: Sequence[Record], text_field: str, remarks: Remarks) -
     if not sample or any(isinstance(_field(record, text_field), str) for record in sample):
         return text_field
     lengths = _mean_lengths(sample)
-    long = [name for name in lengths if name.lower() == DEFAULT_FIELD]  # written Text
+    long = [name for name in lengths if name.lower() == DEFAULT_FIELD]  # such as "Text"
     long = long or [name for name in _texts_of(sample, lengths) if _is_long(name, sample)]
     long = [name for name in long if name == long[0] or not isinstance(sample[0].fields.get(name), list)]
     has_text = len(long) == 1 and _is_name(long[0], sample[0]) and not is_conversation(sample[0].fields, text_field)

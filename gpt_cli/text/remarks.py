@@ -10,7 +10,7 @@ from gpt_cli.common.untrusted_files import names_of_copy
 from gpt_cli.errors import DataError, visible
 
 _MOST_NAMED = 3  # of what is left out
-_PACKED = (".zip", ".gz", ".zst", ".tar", ".tgz")  # whose line ends no command mends
+_PACKED = (".zip", ".gz", ".zst", ".tar", ".tgz")  # no command repairs line ends in these
 _LEFT_OUT = {
     "file": "file{s} without text:",
     "document": "document{s} of other programs, without the extra (pip install -e '.[documents]'):",

@@ -29,7 +29,7 @@ class ConversationCorpus(CorpusPart):
     def __init__(self, of: SurveyedCorpus, start: int, end: int, template: str | None):
         super().__init__(of, start, end)
         self._template = plain_template(template) if template and "{" in template else plain_template()
-        self.of_conversations = f"{of.digest} {start} {end}"  # what is the same in any template
+        self.of_conversations = f"{of.digest} {start} {end}"  # the same for all templates
         self.digest = hashlib.sha256(f"{of.digest} conversations {start} {end} {template}".encode()).hexdigest()
         share = (end - start) / of.num_documents  # about: all count as equally long
         self.num_characters, self.num_bytes = round(of.num_characters * share), round(of.num_bytes * share)
@@ -144,7 +144,7 @@ def pack(lengths: np.ndarray, size: int) -> list[np.ndarray]:
 
     The rows depend only on `lengths` [E] of E examples; the indices of a row are in ascending order.
     """
-    rows, rooms = list[list[int]](), list[tuple[int, int]]()  # rooms: places left and row, in order
+    rows, rooms = list[list[int]](), list[tuple[int, int]]()  # rooms: (free positions, row), sorted
     for number in np.argsort(-lengths, kind="stable").tolist():
         length = int(lengths[number])
         at = bisect_left(rooms, (length, -1))

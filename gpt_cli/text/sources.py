@@ -25,7 +25,7 @@ from gpt_cli.errors import DataError, EnvironmentFailure, shown, visible
 from gpt_cli.text import datasets
 
 STDIN = "-"
-HIDDEN = (".", "~$", "desktop.ini", "Thumbs.db")  # how names begin that nobody wrote; Word locks by the second
+HIDDEN = (".", "~$", "desktop.ini", "Thumbs.db")  # names of files that no user wrote begin so; the second is Word's
 NAME_A_SOURCE = "name a text file, a directory, a glob, - for stdin, or a name of `gpt data list`"
 _MOST_NAMES, _MOST_FOLDERS = 1000, 20  # that are looked at
 _LONGEST_NAME = 255  # bytes, of most filesystems
@@ -61,7 +61,7 @@ class SourceWalk:
     num_files: int = 0
     num_bytes: int = 0
     newest: int = 0  # the latest change of a file, in ns
-    only_files: bool = True  # without stdin and catalogue, of which the fingerprint knows nothing
+    only_files: bool = True  # no stdin or catalogue entry, which the fingerprint does not cover
     began: int = field(default_factory=time.time_ns)
     # of each file: path, size, times, device, inode
     _signatures: hashlib._Hash = field(default_factory=hashlib.sha256)
@@ -121,7 +121,7 @@ class SourceWalk:
         else:
             try:
                 file, identity = SourceFile(str(Path(name)), True, os.stat(name)), os.path.realpath(name)
-            except (OSError, ValueError):  # the one who opens it finds the words
+            except (OSError, ValueError):  # opening the file raises the error
                 file, identity = SourceFile(name, True, None), name  # as it is given: ./- is not stdin
             yield file, identity
 
@@ -132,7 +132,7 @@ class SourceWalk:
         """
         _require_levels(folder)
         try:
-            # names alone: what scandir gives takes 1 GB for a million files
+            # names alone: the entries of scandir take 1 GB for a million files
             names = sorted(os.listdir(folder))
         except OSError as error:
             self._refuse(error, folder, named=named)
@@ -271,7 +271,7 @@ def _near(path: str) -> Iterator[str]:
     stem = Path(name).stem
     for folder in folders:
         names = [os.path.join(folder, one) for one in _names(folder)]
-        # stems decide; of files with one stem that of the same ending, else a .txt
+        # the nearest stem wins; of files with one stem, the one with the same ending, else a .txt
         names.sort(key=lambda one: [Path(one).suffix == ending for ending in (Path(name).suffix, ".txt")])
         stems = {Path(one).stem: one for one in names}
         if near := nearest(stem, stems):

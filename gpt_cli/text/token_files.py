@@ -83,7 +83,7 @@ class TokensOnDisk:
         ids = np.empty((len(starts), length), self.dtype)
         for row in np.argsort(starts, kind="stable"):  # a disk reads faster in order
             self._fill(ids[row], int(starts[row]))
-        # nobody verifies the parts at each start; other damage than this shows in `verify` alone
+        # the parts are not verified at each start; only `verify` finds other damage
         if int(ids.max(initial=0)) >= self.about.get("vocab_size", 2**32):
             raise DataError(shown(self.directory), "it contains tokens that its tokenizer does not have", hint=_HINT)
         return ids
@@ -187,7 +187,7 @@ class TokenWriter:
         self._parts: list[TokenShard] = []
         while part := _whole_part(directory / _part_name(len(self._parts)), self.dtype):
             self._parts.append(part)
-        # memory is taken as it is filled, so a short text needs little
+        # the system provides memory as it is filled, so a short text needs little
         self._buffer = np.empty(PART_TOKENS, self.dtype)
         self._num_ids = self._num_groups = 0
 

@@ -77,7 +77,7 @@ class Tokenizer(ABC):
         return b"".join(self.token_bytes[i] for i in ids if i != self.end_of_text)
 
     def decode(self, ids: Iterable[int], *, begins: bool = True) -> str:
-        """Decode ids, with U+FFFD for invalid UTF-8; `begins` says that the ids start a text (see `at_the_start`)."""
+        """Decode ids, with U+FFFD for invalid UTF-8; `begins` means that the ids start a text (see `at_the_start`)."""
         content = self.decode_bytes(ids)
         return (self.at_the_start(content) if begins else content).decode("utf-8", errors="replace")
 
@@ -168,8 +168,8 @@ class BytePairTokenizer(Tokenizer):
         import tiktoken  # only byte pairs need it
 
         ranks = {token: rank for rank, token in enumerate(self.token_bytes)}
-        # without a special token tiktoken looks for the empty one everywhere, and takes half as long again; text
-        # never gives it, since none is allowed
+        # without a special token, tiktoken searches for the empty string everywhere, and takes half as long again;
+        # no text encodes to this token, since no special token is allowed
         special = {END_OF_TEXT: self.end_of_text}
         return tiktoken.Encoding("gpt", pat_str=self.pattern, mergeable_ranks=ranks, special_tokens=special)
 
@@ -207,9 +207,9 @@ def code_points(text: str) -> np.ndarray:
 
 
 def byte_letters() -> list[str]:
-    """Return the 256 printable characters that stand for bytes in GPT-2's vocabulary, in the order of the bytes.
+    """Return the 256 printable characters that represent bytes in GPT-2's vocabulary, in the order of the bytes.
 
-    Bytes of visible Latin-1 characters stand for themselves; all others get U+0100, U+0101, ... in order.
+    Visible Latin-1 characters represent their own bytes; all other bytes get U+0100, U+0101, ... in order.
     """
     visible = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
     others = iter(range(256, 512))

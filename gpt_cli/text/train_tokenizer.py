@@ -62,7 +62,7 @@ def make_tokenizer(
 ) -> Tokenizer:
     """Train or load the tokenizer of a config, without the cache of `learn_tokenizer`.
 
-    Byte pairs are learned from the training part, characters from both parts, so that no part has unknown ones. `count`
+    Byte pairs are learned from the training part, characters from both parts, so that none is unknown. `count`
     receives the bytes of text read since its last call. Raises EnvironmentFailure if a published vocabulary is neither
     in the cache nor downloadable, UsageError for the kind `kept` (of an imported model).
     """
