@@ -32,7 +32,7 @@ from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import read_outcomes, take_step
 from gpt_cli.training.validation import cross_entropy
 
-READING = "reading"  # the limit of sampling, where products of a dtype limit training
+READING = "reading"  # the limit of sampling; the limit of training is products of a dtype
 PROMPT = list(range(8))
 NUM_SAMPLES = 32
 
@@ -80,7 +80,7 @@ def needed_bytes(config: Config, num_tokens: int) -> tuple[int, int]:
     training = model.training_bytes + 2 * 16 * model.parameters  # weights, gradients and moments of the other two
     weights = (4 + 2 * (4 + 2 + 2) + 2 * 2 + 4) * model.parameters + 6 * 4 * V * of_model.d_model
     caches = 3 * (1 + NUM_SAMPLES) * cache_bytes(of_model, len(PROMPT) + num_tokens, 4)
-    return training, weights + caches + 72 * NUM_SAMPLES * V  # as row_bytes of decoder.py counts the choice
+    return training, weights + caches + 72 * NUM_SAMPLES * V  # for sampling, as in `row_bytes` of decoder.py
 
 
 def costs(config: Config, dtype: str) -> CostEstimate:
@@ -194,9 +194,9 @@ def _without_cache(model: GPT, num_tokens: int) -> None:
 def _transformers(
     config: Config, device: torch.device, num_tokens: int, num_samples: int
 ) -> Callable[[], object] | None:
-    """Return a function that samples with transformers' GPT-2, sized by `config`; None without it or bfloat16.
+    """Return a function that samples with transformers' GPT-2, sized by `config`.
 
-    None also where heads do not divide d_model, as they do in GPT-2.
+    Returns None without transformers or bfloat16, or if num_heads does not divide d_model, as GPT-2 requires.
     """
     sizes = config.model
     if not supports(device, "bfloat16") or sizes.d_model % sizes.num_heads:

@@ -31,7 +31,7 @@ class Costs:
     vocab_size: int
     parameters: int
     parameters_by_part: dict[str, int]
-    training_tokens: int | None  # None where another program trained the model, as what depends on a training
+    training_tokens: int | None  # None, like all figures of a training, if another program trained the model
     tokens_per_parameter: float | None
     training_flops_per_token: int
     sampling_flops_per_token: int
@@ -80,7 +80,7 @@ def _cell(key: str, value: Any) -> str:
 
 
 def info(request: InfoRequest, target: tuple[Path, Path | Config], host: Host) -> Info:
-    """Describe a config, or verify and describe a checkpoint; for a run, also say which checkpoints are intact.
+    """Describe a config, or verify and describe a checkpoint; for a run, also report which checkpoints are intact.
 
     `target` is the result of `request.find`. If `request.ranks` is N, also estimate what each of N processes that train
     together needs. Raises UsageError if N processes cannot share the training, CheckpointError if the checkpoint is
@@ -125,7 +125,7 @@ def info(request: InfoRequest, target: tuple[Path, Path | Config], host: Host) -
 
 
 def _state(file: Path, stored: Checkpoint | None) -> str:
-    """Return a text that says whether a checkpoint is intact and resumable; read the file unless `stored` is given."""
+    """Describe whether a checkpoint is intact and resumable; read the file unless `stored`, its content, is given."""
     try:
         stored = stored or verify_checkpoint(file)
     except CheckpointError as error:

@@ -98,7 +98,7 @@ class BenchRequest(Request):
     )
 
     exclusive = (
-        ("check_device", "config", "settings", "rounds", "tokens", "device"),  # of which only timings have the others
+        ("check_device", "config", "settings", "rounds", "tokens", "device"),  # only timings use the others
     )
 
     def find(self, host: Host) -> Config:

@@ -22,7 +22,7 @@ from gpt_cli.text.split_patterns import BY_NAME
 from gpt_cli.text.tokenizers import code_points
 from gpt_cli.text.train_tokenizer import make_tokenizer, sample_texts, train_byte_pairs
 
-# a vocabulary learned from this much gives the number of tokens of ten times as much to 1 % (note 0059)
+# a vocabulary learned from this much text estimates the tokens of ten times as much within 1 % (note 0059)
 ESTIMATE_BYTES = 4_000_000
 
 
@@ -136,7 +136,7 @@ def _count(corpus: Corpus, host: Host) -> Characters:
 
 def _estimate(corpus: SourceCorpus, characters: Characters, config: Config, host: Host) -> TokenEstimate:
     training, validation = split_of(corpus, config.data, host)
-    # questions and answers are shorter than the lines of JSON that have them
+    # questions and answers are shorter than the lines of JSON that contain them
     num_bytes = round(training.num_bytes / corpus.num_bytes * characters.num_bytes)
     num_documents = (corpus.num_documents - 1) * training.num_characters / corpus.num_characters
     with host.working("estimating tokens"):
