@@ -78,7 +78,7 @@ _LICENCE = "gpt-cli gives these weights no licence; whoever shares them may name
 def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str = "The") -> Fit:
     """Write a directory that AutoModelForCausalLM and AutoTokenizer load; return its transformers class as a `Fit`.
 
-    The model card's example continues `prompt`. The key `gpt_cli` of config.json holds the gpt_cli config, and the
+    The model card's example continues `prompt`. The key `gpt_cli` of config.json contains the gpt_cli config, and the
     tokenizer's kind and pattern. Raises UsageError if no class fits, CheckpointError for weights that do not fit their
     config, EnvironmentFailure if a file cannot be written.
     """
@@ -88,7 +88,7 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str = "The
     stored = {name: (type_of(dtype_of(recipe, ours)), recipe.shape) for name, recipe in stock.tensors.items()}
     number_type = str(ours["token_embedding.weight"].dtype).removeprefix("torch.")
     ends, pad = {"bos_token_id": tokenizer.begin([])[0], "eos_token_id": tokenizer.end_of_text}, padding_id(tokenizer)
-    # the embedding of what pads has no gradient there, so end-of-text is not named
+    # in transformers, the embedding of pad_token_id gets no gradient, so end-of-text is not named
     padding = {} if pad == tokenizer.end_of_text else {"pad_token_id": pad}
     # generation begins where padding on the left ends, but training counts learned positions from the very first token
     padding_side = "left" if config.model.positions in ("rope", "none") else "right"
@@ -188,7 +188,7 @@ def _name(source: str) -> str:
 
 
 def own_keys(config: Config, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return what an export's key `gpt_cli` holds: format version, config, and the tokenizer's kind and pattern."""
+    """Return the value of an export's key `gpt_cli`: format version, config, and the tokenizer's kind and pattern."""
     about_tokenizer = {key: value for key, value in tokenizer.to_dict().items() if key in ("kind", "pattern")}
     return {"format": FORMAT_VERSION, "config": config.model_dump(mode="json"), "tokenizer": about_tokenizer}
 

@@ -64,7 +64,7 @@ class Exported(Result):
 def export(request: ExportRequest, checkpoint: tuple[Header, str | None], host: Host) -> Exported:
     """Export a checkpoint to `request.out` in the format of `request`; return the export's path, class and sizes.
 
-    `checkpoint` holds the header, and the prompt with which pages open (None: a default). Raises CheckpointError if the
+    `checkpoint` has the header, and the prompt with which pages open (None: a default). Raises CheckpointError if the
     checkpoint is damaged or does not fit the format, EnvironmentFailure if memory is short or a file cannot be written.
     """
     out, title, class_name = request.out, request.title or "", None

@@ -10,14 +10,14 @@ from gpt_cli.config import ModelConfig
 
 
 class Part(NamedTuple):
-    """How to compute rows of an exported tensor: the matrix product of the gpt_cli tensors `names`, times `factor`."""
+    """Rows of an exported tensor, computed as the matrix product of the gpt_cli tensors `names`, times `factor`."""
 
     names: tuple[str, ...]
     factor: float = 1.0
 
 
 class Recipe(NamedTuple):
-    """How to build a tensor of a transformers class: stack the rows of `parts`, then transpose them if `transposed`.
+    """Recipe for a tensor of a transformers class: stack the rows of `parts`, then transpose them if `transposed`.
 
     `shape` is the shape in the transformers class; without parts, the tensor is zeros. If each part is a single gpt_cli
     tensor times a power of two, an import can invert the recipe and read the gpt_cli tensors from the rows.
@@ -31,7 +31,7 @@ class Recipe(NamedTuple):
 class Fit(NamedTuple):
     """A transformers class that computes the same logits as a gpt_cli model: its config.json, and a recipe per tensor.
 
-    `notes` tell the user how the class stores or computes the model differently, such as zeros for missing biases.
+    `notes` report how the class stores or computes the model differently, such as zeros for missing biases.
     """
 
     class_name: str

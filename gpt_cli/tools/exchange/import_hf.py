@@ -32,14 +32,14 @@ from gpt_cli.tools.exchange.hf_directory import Directory, HFTensor, read_direct
 from gpt_cli.tools.exchange.import_tensors import Rows, Weights, tensor_mismatches, weight_locations
 from gpt_cli.tools.exchange.tokenizer_json import read_tokenizer
 
-LONGEST = 8192  # tokens of a context that nobody asked for; more take more memory than most have
+LONGEST = 8192  # tokens of a default context; a longer one takes more memory than most machines have
 _HINT = f"gpt imports models of type {', '.join(FAMILIES)}"
 _AS_IT_IS = "look for another version of the model: gpt never loads one approximately"
 # constants that older versions stored
 _BUFFERS = re.compile(r"\.(attn|attention)\.(masked_)?bias$|(^|\.)rotary_emb\.\w+$")
 _MOST_NAMED = 5  # tensors that do not fit
 _PIECE = 2**22  # numbers of two tensors that are compared at once
-# step1000, checkpoint-2000, pythia-14m-step3000, step1000-tokens2B; nothing of TinyStories-33M
+# step1000, checkpoint-2000, pythia-14m-step3000, step1000-tokens2B; no match in TinyStories-33M
 _STEP = re.compile(r"step[-_]?([0-9]+)(?![0-9])|([0-9]+)$", re.IGNORECASE)
 _DIGITS = len(str(STEPS))
 
@@ -56,8 +56,8 @@ class Foreign(NamedTuple):
 def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
     """Return the model in a directory or GGUF file, checked as far as is possible without reading all weights.
 
-    By default, the context length is the model's, with rope at most 8,192; only a model with rope can have a shorter
-    one. A `gpt export` becomes the original model again, with its whole context; if that is impossible (the export
+    By default, the context length is the model's, with rope at most 8,192; only with rope may `context_length` be
+    shorter. A `gpt export` becomes the original model again, with its whole context; if that is impossible (the export
     multiplied matrices, or another program trained the model), the export is read as its transformers class. Raises
     CheckpointError for a model that gpt cannot represent, UsageError for a `context_length` that the model cannot have.
     """

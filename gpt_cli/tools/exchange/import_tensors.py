@@ -21,7 +21,7 @@ _MAX_NAMED = 3
 
 
 class Rows(NamedTuple):
-    """The rows `span` of tensor `source` (or its transpose) that hold a gpt_cli weight times `factor`, a power of 2."""
+    """The rows `span` of tensor `source` (or its transpose) with a gpt_cli weight times `factor`, a power of two."""
 
     source: str
     span: slice
@@ -77,7 +77,7 @@ class Weights:
 
 
 def weight_locations(recipes: Mapping[str, Recipe], directory: Directory) -> dict[str, Rows] | None:
-    """Map each gpt_cli weight to the tensor rows that hold it; None if `recipes` cannot be inverted for `directory`.
+    """Map each gpt_cli weight to the tensor rows that contain it; None if `recipes` cannot be inverted for `directory`.
 
     Inversion fails for products, factors that are not powers of two, and zeros or copied weights that training changed.
     """

@@ -50,7 +50,7 @@ def model_page(
     page_layout, _ = chosen_layout({each: tensor.shape for each, tensor in weights.items()}, tokenizer, wanted)
     packed_weights = base64.b64encode(stored(page_layout, weights)).decode()
     progress = checkpoint.progress
-    # what a page would compute from the settings, and how much it reads
+    # sizes that follow from the settings, so that the page need not compute them, and its context length
     config, derived = model.config, ("value_size", "query_size", "key_value_heads", "epsilon", "windows", "gated")
     follows = {name: getattr(config, name) for name in derived} | {"context_length": page_context(config)}
     frequencies = [] if model.rotary is None else model.rotary.frequencies().tolist()

@@ -34,9 +34,9 @@ _ALIGNMENT = 4  # bytes; arrays of JavaScript begin at multiples of the size of 
 FORMS = ("multi_head", "grouped_query", "latent")  # of attention that the engine computes
 _MOST_WEIGHTS = 80_000_000  # of attention that a page holds: GPT-2's 144 heads have 76 million on 1,024 tokens
 _NUMBER = {"float16": 2, "int8": 1, "float32": 4}  # bytes
-# a class in brackets, a class by its letter or its name
+# a character class in brackets, by its letter or by its name
 _CLASS = re.compile(r"\[(?:\\[pP]\{\w+\}|\\.|[^]\\])+\]|\\[pP]\{\w+\}|\\[sSd]")
-_CUTS = ("ByteLevel", "Digits", "Metaspace", "Split")  # the steps before byte pairs that a page has
+_CUTS = ("ByteLevel", "Digits", "Metaspace", "Split")  # the pre-tokenizer steps that pages implement
 _WITHOUT_CASE = re.compile(r"\(\?i:([^()]*)\)")
 _POSSESSIVE = re.compile(r"([*+?]|[0-9]\})\+")
 
@@ -129,7 +129,7 @@ def _tokens(tokens: Sequence[bytes]) -> dict[str, str]:
 
 def _library_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
     """Return a Hugging Face tokenizer as page data: its steps, the bytes of its tokens and the ids of its merges."""
-    tokenizer.encode("")  # what the library refuses is refused here
+    tokenizer.encode("")  # raises the errors of the library
     model, names, added = tokenizer.content["model"], tokenizer.names, tokenizer.added
     first, cutting = (steps(tokenizer.content, part) for part in ("normalizer", "pre_tokenizer"))
     normalizer = [
@@ -208,7 +208,7 @@ def javascript_pattern(pattern: str) -> str:
             return _one_of(match[0])
         return f"(?:{re.sub(rf'{_CLASS.pattern}|[a-z]', lambda one: _one_of(f'(?i:{one[0]})'), match[1])})"
 
-    # in these patterns, nothing after a possessive repetition could match what it gives back
+    # in these patterns, nothing after a possessive repetition could match what a greedy one gives back
     greedy = _POSSESSIVE.sub(r"\1", pattern)
     return re.sub(f"{_WITHOUT_CASE.pattern}|{_CLASS.pattern}", translated, greedy)
 

@@ -193,18 +193,18 @@ class ExportRequest(Request):
                 sentence = "writing GGUF needs the library gguf, which is not installed"
                 hint = "in the clone of gpt: pip install -e '.[gguf]'"
                 raise EnvironmentFailure("‹format=gguf›", sentence, hint=hint)
-            architecture_of(header.config.model, header.tokenizer.vocab_size)  # these refuse
+            architecture_of(header.config.model, header.tokenizer.vocab_size)  # both raise UsageError if nothing fits
             metadata_of(header.tokenizer)
         elif self.format == "hf":
             vocab_size, *_ = header.shapes.get("token_embedding.weight", (1,))
-            fit(header.config.model, vocab_size)  # refuses
+            fit(header.config.model, vocab_size)  # raises UsageError if no class fits
         elif self.format != "safetensors":
             from gpt_cli.sampling.prompts import encode_text, read_prompt
             from gpt_cli.tools.exchange import page_data
 
             if prompt is not None:
                 prompt, _ = read_prompt(prompt, None, header, stdin=host.stdin)
-                encode_text(header.tokenizer, prompt, "‹prompt›")  # refuses
+                encode_text(header.tokenizer, prompt, "‹prompt›")  # may raise DataError
             tokenizer, kind = page_data.tokenizer_content(header.tokenizer), cast("Kind | None", self.quantize)
             page_layout, num_bytes = page_data.chosen_layout(header.shapes, tokenizer, kind)
             page_data.require_known_form(header.config.model)
@@ -237,16 +237,16 @@ def require_directory(out: Path, form: str, overwrite: bool = False) -> None:
 
 
 def require_file(out: Path, form: str) -> None:
-    """Raise UsageError if `out` lacks the ending of the format `form`, is a directory, or is a file to preserve.
+    """Raise UsageError if `out` lacks the ending of the format `form`, is a directory, or names a protected file.
 
-    It preserves files of a run, and what `gpt export` did not write: a checkpoint, or for gguf a Modelfile beside it.
+    Protected are files of a run, a checkpoint that is no export, and, for gguf, a Modelfile of others beside `out`.
     """
     if out.suffix != f".{form}":
         raise UsageError("‹out›", f"{shown(out.name)} does not end in .{form}, as ‹format={form}› writes")
     if out.is_dir():
         raise UsageError("‹out›", f"{shown(out)} is a directory, and ‹format={form}› writes a file")
     replaces = False
-    with contextlib.suppress(GptError):  # an export says nothing of the machine that trained it
+    with contextlib.suppress(GptError):  # an export does not contain the environment of its training
         replaces = form == "safetensors" and not read_header(out).progress.environment
     require_foreign(out, replaces=replaces)
     if form != "gguf":

@@ -53,7 +53,7 @@ def tokenizer_json(tokenizer: Tokenizer, padded: bool = True) -> dict[str, Any]:
     padding = padding_id(tokenizer) if padded else tokenizer.end_of_text
     if isinstance(tokenizer, CharTokenizer):
         vocabulary = {character: i for i, character in enumerate(tokenizer.characters)}
-        # the unknown one is in no vocabulary, so that an unknown character is an error
+        # the vocabulary lacks the unknown token, so that an unknown character is an error
         model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<|unknown|>"}
         cut, decoder = split(r"[\s\S]"), {"type": "Fuse"}
     else:
@@ -116,7 +116,7 @@ def tokenizer_files(
     chat = {} if template is None else {"chat_template": template, "split_special_tokens": False}
     if isinstance(tokenizer, HuggingFaceTokenizer):
         settings = tokenizer.settings
-        if not settings.keys() - {"chat_template"}:  # from a file that has no more to say
+        if not settings.keys() - {"chat_template"}:  # from a file without more settings
             settings = {
                 **usual,
                 "bos_token": tokenizer.token_text(tokenizer.begin([])[0]),
@@ -198,7 +198,7 @@ def read_tokenizer(directory: Path, end_of_text: int | list[int] | None, info: M
     path, settings = directory / "tokenizer.json", dict[str, Any]()
     if (directory / "tokenizer_config.json").exists():
         settings = read_json(directory / "tokenizer_config.json", "the config of a tokenizer", FOREIGN_CONFIG_BYTES)
-        settings.pop("auto_map", None)  # code of others, which is not kept
+        settings.pop("auto_map", None)  # code of others, which gpt does not store
     if (directory / "chat_template.jinja").exists():  # as transformers writes it since version 4.52
         settings["chat_template"] = _text(directory / "chat_template.jinja", "a chat template")
     if path.exists():
@@ -307,7 +307,7 @@ def _ours(content: Mapping[str, Any], info: Mapping[str, Any]) -> Tokenizer | No
         return None
     names = sorted(model["vocab"], key=model["vocab"].__getitem__)
     if (padded := PADDING in names) and len(spare := set(byte_letters()).difference(names)) == 1:
-        names[names.index(PADDING)] = spare.pop()  # in whose place it stands
+        names[names.index(PADDING)] = spare.pop()  # which the padding replaces
     tokenizer = rebuilt(info, names, by_letters=info.get("kind") != "char")
     # save_pretrained of transformers writes a template that adds nothing
     adds = any("Sequence" not in piece for step in steps(content, "post_processor") for piece in step.get("single", ()))

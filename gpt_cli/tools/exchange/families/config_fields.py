@@ -14,7 +14,7 @@ from gpt_cli.errors import CheckpointError, GptError, visible
 
 _MOST_NAMED = 12
 _MOST_SHOWN = 60  # characters of a value
-# what no logit depends on: ids of tokens, how texts are generated or classified, how weights began and are stored
+# keys that change no logit: special ids, options of generation, classification, initialisation and storage
 _IRRELEVANT = """
     architectures model_type transformers_version torch_dtype dtype vocab_size use_cache initializer_range gpt_cli
     bos_token_id eos_token_id pad_token_id sep_token_id cls_token_id mask_token_id unk_token_id decoder_start_token_id
@@ -29,7 +29,7 @@ _IRRELEVANT = """
     num_return_sequences exponential_decay_length_penalty suppress_tokens begin_suppress_tokens remove_invalid_values
     forced_bos_token_id forced_eos_token_id embd_pdrop embed_dropout embedding_dropout
 """
-# settings of rope as Llama 3 has it, with their keys there
+# settings of Llama 3's rope -> keys of config.json
 LLAMA3 = {
     "rope_scaling": "factor",
     "rope_original_length": "original_max_position_embeddings",
@@ -41,7 +41,7 @@ LLAMA3 = {
 class ConfigFields:
     """Reader of a config.json: reading a key marks it as known, and `problems` reports all unknown keys.
 
-    Errors name the file `where` and end with `hint`. `notices` say what gpt changes: "dropout is 0.1 everywhere, ...".
+    Errors name the file `where` and end with `hint`. `notices` report changes: "dropout is 0.1 everywhere, ...".
     """
 
     def __init__(self, content: Mapping[str, Any], where: str, hint: str, known_keys: str = _IRRELEVANT):
@@ -126,7 +126,7 @@ def read_rope(
 ) -> tuple[dict[str, Any], float]:
     """Return the gpt_cli rope settings of a transformers config.json, and the fraction of each head that rope rotates.
 
-    It reads the keys of transformers 4 and 5, with `of_neox` also those of GPT-NeoX, rotary_emb_base and rotary_pct.
+    Reads the keys of transformers 4 and 5, with `of_neox` also those of GPT-NeoX, rotary_emb_base and rotary_pct.
     `context_length` replaces a missing original_max_position_embeddings of Llama 3.
     """
     parameters = fields.get("rope_parameters")

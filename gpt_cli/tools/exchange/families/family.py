@@ -12,8 +12,8 @@ from gpt_cli.tools.exchange.export_tensors import Part, Recipe, copy, norm, unsc
 from gpt_cli.tools.exchange.families.config_fields import LLAMA3, ConfigFields
 
 _T = TypeVar("_T")
-PLAIN_LAYERS = {"c_fc": "expand", "c_proj": "contract"}  # of the feed-forward part, with those of ours
-# activations there; of two names for one function, the usual one is the last
+PLAIN_LAYERS = {"c_fc": "expand", "c_proj": "contract"}  # layers of the feed-forward part -> gpt_cli names
+# activations in transformers -> gpt_cli; of two names for one function, the last is the usual one
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_pytorch_tanh": "gelu_tanh",
@@ -21,7 +21,7 @@ ACTIVATIONS = {
     "relu": "relu",
     "relu2": "relu2",
 }
-# where a setting of ours comes from, as errors name it, where no family has a word of its own
+# settings of gpt_cli -> keys of config.json in errors, unless a family has another key
 _KEYS = {"head_size": "head_dim", "rotary_size": "rotary_pct", "rope_base": "rope_theta", **LLAMA3}
 
 
@@ -33,35 +33,35 @@ class Family(ABC):
     prefix: str  # of all tensors but the output layer
     embedding: str
     output = "lm_head.weight"
-    other_output: str | None = None  # its name in other versions
-    tied = False  # where config.json does not say it
-    names: Mapping[str, str] = {  # keys of config.json that are settings of ours as they are
+    other_output: str | None = None  # the name of `output` in other versions
+    tied = False  # if config.json does not say
+    names: Mapping[str, str] = {  # keys of config.json -> settings of gpt_cli with the same value
         "max_position_embeddings": "context_length",
         "hidden_size": "d_model",
         "num_attention_heads": "num_heads",
         "num_hidden_layers": "num_blocks",
         "intermediate_size": "feed_forward_size",
     }
-    optional: tuple[str, ...] = ()  # of them
+    optional: tuple[str, ...] = ()  # of these keys
     dropout_key: str
-    dropout = 0.0  # this and the next where config.json does not say them
+    dropout = 0.0  # this and the values below are the defaults of config.json
     epsilon_key: str
     epsilon = 1e-5
     activation_key = "hidden_act"
     activation = "gelu"
     activations: Mapping[str, str] = ACTIVATIONS
     window_key = "sliding_window"
-    # names of tensors, without those of what contains them
+    # names of tensors, without those of the modules around them
     blocks: str
     norms: tuple[str, str] = ("input_layernorm", "post_attention_layernorm")
-    layers: Mapping[str, str] = PLAIN_LAYERS  # of the feed-forward part, with those of ours
+    layers: Mapping[str, str] = PLAIN_LAYERS  # of the feed-forward part -> gpt_cli names
     final_norm: str
     position_table: str | None = None
     transposes = False  # its matrices are [in, out]
-    # what else it can express
+    # other features that the class has
     has: frozenset[str] = frozenset()
     windows: Literal["none", "same", "any"] = "none"  # of blocks; all windows have one width
-    divides = True  # scores by the square root of their width
+    divides = True  # whether scores are divided by the square root of the width of queries
     whole_heads = False  # whether d_model must be a multiple of num_heads
 
     @abstractmethod

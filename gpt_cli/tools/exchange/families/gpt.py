@@ -166,7 +166,7 @@ class GPTNeoX(Family):
         if not 0 < share <= 1:
             fields.refuse(f"{share:g} is not a share of a head", "rotary_pct")
             share = 1
-        # transformers rounds a part of a head so
+        # transformers truncates the rotated part of a head in the same way
         width, heads = settings["d_model"], settings["num_heads"]
         return {
             **settings,
@@ -179,7 +179,7 @@ class GPTNeoX(Family):
     def config(self, model: ModelConfig) -> dict[str, Any]:
         share = model.rotated_size / model.value_size
         if int(model.value_size * share) != model.rotated_size:
-            share = (model.rotated_size + 0.5) / model.value_size  # of which transformers takes the whole part
+            share = (model.rotated_size + 0.5) / model.value_size  # which transformers truncates
         rope = rope_keys(model)
         rope["rope_parameters"]["partial_rotary_factor"] = share
         return {

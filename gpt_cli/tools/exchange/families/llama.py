@@ -21,8 +21,8 @@ class Llama(Family):
     has = frozenset({"attention", "head_size", "bias", "qkv_bias"})
     whole_heads = True
     blocks, final_norm = "layers", "norm"
-    activations: Mapping[str, str] = {"swish": "swiglu", "silu": "swiglu", "gelu": "geglu"}  # of two the usual is last
-    # defaults of config.json there
+    activations: Mapping[str, str] = {"swish": "swiglu", "silu": "swiglu", "gelu": "geglu"}  # last: usual
+    # the defaults of config.json
     activation = "silu"
     epsilon = 1e-6
     head_dim: int | None = None
@@ -31,7 +31,7 @@ class Llama(Family):
     layers: Mapping[str, str] = {"gate_proj": "gate", "up_proj": "expand", "down_proj": "contract"}
 
     def biased(self, fields: ConfigFields) -> tuple[bool, bool]:
-        """Return whether attention has biases and whether the feed-forward part has biases, as a config.json says."""
+        """Return whether attention has biases and whether the feed-forward part has biases, by a config.json."""
         return fields.switch("attention_bias", False), fields.switch("mlp_bias", False)
 
     def bias_keys(self, model: ModelConfig) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class Llama(Family):
             "norm": "rmsnorm" if rms else "layernorm",
             "qk_norm": "qk_norm" in self.has,
             "attention_window": self.window(fields, sizes["num_blocks"]),
-            # each layernorm has one
+            # each layernorm has a bias
             "bias": of_attention or of_feed_forward or not rms,
             "qkv_bias": of_attention or self.always_qkv,
         }
@@ -79,7 +79,7 @@ class Llama(Family):
         D, K, H, G = model.d_model, model.value_size, model.num_heads, model.key_value_heads
         of_qkv, of_output, _ = self.written_biases(model)
         ours, at = f"blocks.{block}.attention", f"{theirs}.self_attn"
-        # what undoes the scale of scores belongs to the last that changes the length of queries
+        # the factor that undoes the scale of scores belongs to the last layer that changes the length of queries
         factor, tensors = unscaled(model), dict[str, Recipe]()
         parts = projection_recipes(model, block, 1.0 if model.qk_norm else factor)
         for name, heads, of_name in zip("qkv", (H, G, G), parts, strict=True):
@@ -111,7 +111,7 @@ class Mistral(Llama):
         return {"sliding_window": model.windows[0]}
 
     def window(self, fields: ConfigFields, num_blocks: int | None) -> list[int | None] | None:
-        # [null] is no window either, and says that this was no Llama
+        # [null] is no window either, and marks a model that was no Llama
         return [fields.whole("sliding_window", self.sliding_window, optional=True)]
 
 

@@ -20,7 +20,7 @@ from gpt_cli.tools.exchange.families import FAMILIES, fit
 from gpt_cli.tools.exchange.families.family import Family
 
 _HINT = "‹format=hf›, or safetensors for use with gpt, exports other models"
-# names there of the layers of attention, by those of transformers, and of the feed-forward part, by ours
+# names of layers in GGUF: of attention by their names in transformers, of the feed-forward part by ours
 _OF_GPT2 = {"attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output"}
 _OF_GPT_NEOX = {"attention.query_key_value": "attn_qkv", "attention.dense": "attn_output"}
 _OF_LLAMA = {
@@ -32,7 +32,7 @@ _OF_LLAMA = {
     "self_attn.o_proj": "attn_output",
 }
 _FEED_FORWARD = {"gate": "ffn_gate", "expand": "ffn_up", "contract": "ffn_down"}
-# what a key of a file is called without the architecture before it, by our setting
+# settings of gpt_cli -> keys of a file, without the architecture before them
 SIZES = {
     "context_length": "context_length",
     "d_model": "embedding_length",
@@ -50,11 +50,11 @@ class Architecture(NamedTuple):
     types: tuple[str, ...]
     attention: Mapping[str, str]
     activations: tuple[str, ...]  # of ours
-    # what else of ours it has
+    # other features of ours that it has
     has: frozenset[str] = frozenset()
     always_biased: bool = False  # whether each linear layer must have a bias, which may be zeros
     own_output: bool = False  # whether it must have an output layer, which may be a copy of the embedding
-    permuted: bool = False  # whether rope turns neighbours, for which rows of queries and keys change places
+    permuted: bool = False  # whether rope rotates pairs of neighbours, for which rows of queries and keys are reordered
 
     @property
     def epsilon_key(self) -> str:
@@ -172,7 +172,7 @@ def arranged(rows: Any, order: str, num_heads: int, *, back: bool = False) -> An
     if order == "transposed":
         return rows.T
     shape, others = tuple(rows.shape), tuple(rows.shape[1:])
-    if order == "permuted":  # the halves of a head, which are turned as pairs
+    if order == "permuted":  # the halves of a head, which rope rotates as pairs
         halves = (-1, 2) if back else (2, -1)
         return rows.reshape(num_heads, *halves, *others).swapaxes(1, 2).reshape(shape)
     if order == "by_head":  # q, k and v

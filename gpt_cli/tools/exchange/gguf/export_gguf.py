@@ -35,7 +35,7 @@ from gpt_cli.tools.exchange.request import MODELFILE
 from gpt_cli.tools.exchange.tokenizer_json import chat_template
 
 _ALIGNMENT = 32
-_FILE_TYPES = {"F32": 0, "F16": 1, "Q8_0": 7, "BF16": 32}  # for whoever lists files
+_FILE_TYPES = {"F32": 0, "F16": 1, "Q8_0": 7, "BF16": 32}  # for programs that list files
 _GELU = "llama.cpp takes GELU from a table of half floats, so log-probabilities may differ in the third decimal"
 _MODELFILE = """\
 # written by gpt export: ollama create {name} -f Modelfile

@@ -27,7 +27,7 @@ from gpt_cli.tools.exchange.gguf.reader import read_gguf_header
 from gpt_cli.tools.exchange.hf_directory import ALL, Directory, HFTensor, read_numbers
 
 _AS_IT_IS = "import the directory of transformers from which the file was made"
-# of rope as Llama 3 has it, whose factors a file names, and not what they came from
+# published scalings of Llama 3's rope, because a file has the resulting factors, but not the scaling
 _PUBLISHED = ({"factor": 8.0}, {"factor": 32.0})
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 _BLOCK_NUMBER = re.compile(r"blk\.(0|[1-9]\d{0,5})\.")
@@ -39,7 +39,7 @@ class GGUF(Directory):
     """A GGUF file as a model `Directory`: its tensors have the names, shapes and row order of transformers."""
 
     keys: Mapping[str, Any]
-    there: Mapping[str, tuple[HFTensor, str]]  # where each lies, and in which order
+    there: Mapping[str, tuple[HFTensor, str]]  # the position and the row order of each
     head_size: int
 
     def read_stored(self, name: str, rows: slice = ALL) -> np.ndarray:
@@ -95,7 +95,7 @@ def read_gguf(path: Path) -> GGUF:
         presented[full] = replace(tensor, dtype=dtype, shape=shape)
     model = GGUF(path, config, presented, keys, places, size)
     if architecture.always_biased and (absent := family.absent(ConfigFields(config, where, _AS_IT_IS))):
-        # the biases that llama.cpp must have and the model has not
+        # the biases that llama.cpp requires and the model lacks
         zeros = {one for one in presented if absent.search(one) and not model.read_stored(one).any()}
         model = replace(model, tensors={one: tensor for one, tensor in presented.items() if one not in zeros})
     return model

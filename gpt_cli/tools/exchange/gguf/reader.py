@@ -21,7 +21,7 @@ from gpt_cli.errors import CheckpointError, GptError, shown
 from gpt_cli.tools.exchange.hf_directory import BLOCK, IN_BLOCK, HFTensor
 
 _MAGIC = b"GGUF"
-# types of values and of tensors, by the numbers that mean them; llama.cpp gave up those in the gaps
+# types of values and of tensors by their numbers in a file; llama.cpp has removed the types in the gaps
 _KINDS = ("u1", "i1", "<u2", "<i2", "<u4", "<i4", "<f4", "u1", "text", "list", "<u8", "<i8", "<f8")
 _FLOAT, _BOOL, _TEXT, _LIST = 6, 7, 8, 9
 _NUMBERS = {kind: np.dtype(name) for kind, name in enumerate(_KINDS) if kind not in (_TEXT, _LIST)}
@@ -30,7 +30,7 @@ _TYPES = (
     "IQ2_S IQ4_XS I8 I16 I32 I64 F64 IQ1_M BF16 - - - TQ1_0 TQ2_0 - - - MXFP4"
 )
 _TYPE_NAMES = {kind: name for kind, name in enumerate(_TYPES.split()) if name != "-"}
-_TEXT_BYTES = 8  # the least that one takes
+_TEXT_BYTES = 8  # of the shortest text
 _READ = ("F32", "F16", "BF16", "Q8_0")
 
 
@@ -98,7 +98,7 @@ class _Header:
             raise self.error("this is not a GGUF file")
         self.position = len(_MAGIC)
         version = self._integer(4)
-        if version and version % 2**16 == 0:  # 3 with its bytes in the other order
+        if version and version % 2**16 == 0:  # version 3 with its bytes in the other order
             raise self.error("this GGUF file is big endian, and gpt reads little endian")
         if version not in (2, 3):
             raise self.error(f"this GGUF file is of version {version:,}, and gpt reads versions 2 and 3")

@@ -40,9 +40,9 @@ _DIGIT = r"\p{N}"
 class _Cut(NamedTuple):
     """The rule by which llama.cpp splits a text before it merges bytes, for one value of `tokenizer.ggml.pre`."""
 
-    patterns: tuple[str, ...]  # one after another
+    patterns: tuple[str, ...]  # applied one after another
     whole: bool = False  # whether a word that is a token is that token, whatever its merges
-    others: tuple[str, ...] = ()  # names of the same
+    others: tuple[str, ...] = ()  # other names of the same rule
 
 
 _CUTS = {
@@ -52,10 +52,10 @@ _CUTS = {
     "qwen2": _Cut((QWEN2_PATTERN,), others=("stablelm2", "deepseek-r1-qwen", "megrez")),
     "smollm": _Cut((_DIGIT, GPT2_PATTERN), others=("starcoder", "refact", "command-r", "codeshell", "exaone")),
 }
-# other spellings, which cut what was learned with them alike
+# other spellings, which give the same tokens with vocabularies that were learned with them
 _SAME = {R50K_PATTERN: GPT2_PATTERN, OLD_R50K_PATTERN: GPT2_PATTERN, as_oniguruma(CL100K_PATTERN): OLD_CL100K_PATTERN}
 _MARKS = "llama.cpp may cut words with combining marks or letters beyond ASCII into other tokens than gpt"
-# patterns that llama.cpp has not: the nearest name, and what it cuts otherwise
+# patterns that llama.cpp lacks -> the name of the nearest rule, and a notice on what that rule splits differently
 _NEAREST = {
     WORD_PATTERN: (
         "gpt-2",
@@ -70,7 +70,7 @@ _NEAREST = {
 def metadata_of(tokenizer: Tokenizer) -> tuple[dict[str, Any], list[str]]:
     """Return a tokenizer as GGUF metadata, and sentences on texts that llama.cpp encodes differently from gpt.
 
-    `add_bos_token` tells whether texts begin with a token. Raises UsageError if GGUF cannot represent the tokenizer.
+    `add_bos_token` is true if texts begin with a token. Raises UsageError if GGUF cannot represent the tokenizer.
     """
     if isinstance(tokenizer, HuggingFaceTokenizer):
         return _of_kept(tokenizer)
@@ -134,7 +134,7 @@ def _keys(pre: str, tokens: list[str], types: list[int], pairs: list[str], token
 def _pre(patterns: tuple[str, ...], whole: bool | None) -> tuple[str, list[str]]:
     """Return the value of `tokenizer.ggml.pre` for these split patterns, and notices on how llama.cpp differs.
 
-    `whole` tells whether a word that is a token skips the merges; None if the merges form all tokens anyway. Raises
+    `whole` is true if a word that is a token skips the merges, None if the merges form all tokens anyway. Raises
     UsageError for patterns that llama.cpp does not know.
     """
     alike = tuple(_SAME.get(pattern, pattern) for pattern in patterns)
