@@ -26,7 +26,7 @@ from gpt_cli.tools.explain.render import to_html, to_markdown, to_terminal
 from gpt_cli.tools.explain.request import ExplainRequest
 from gpt_cli.tools.explain.worked_example import journey
 
-# bytes for each weight: of the head, and of the positions that are asked for
+# bytes for each attention weight: of the head, and of the requested positions as text and as JSON
 _COMPUTING, _AS_TEXT, _AS_JSON = 100, 400, 50
 
 
@@ -46,7 +46,7 @@ class Explained(Result):
             super().show(screen)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the explanation as a dict with unrounded numbers; None stands for minus infinity."""
+        """Return the explanation as a dict with unrounded numbers; minus infinity becomes None."""
         return json.loads("".join(self.as_json()))
 
     def as_json(self) -> Iterable[str]:
@@ -54,7 +54,7 @@ class Explained(Result):
         return self.explanation.to_json()
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Return plain text, Markdown or HTML, as `form` says; raises EnvironmentFailure if memory is short."""
+        """Return plain text, Markdown or HTML, by `form`; raises EnvironmentFailure if memory is short."""
         if queries := self.explanation.facts.get("queries"):
             _require_room(len(self.explanation.facts["tokens"]), queries, each=_AS_TEXT)
         if self.form == "terminal":
@@ -83,7 +83,7 @@ class Explained(Result):
 
 
 def explain(request: ExplainRequest, target: tuple[str, str, Header] | None, host: Host) -> Explained:
-    """Compute the explanation that `request` asks for, and write it to `request.out`, if set.
+    """Compute the requested explanation, and write it to `request.out`, if set.
 
     `target` is the result of `request.find`. Raises CheckpointError for an unusable checkpoint, UsageError for a query
     beyond the prompt, EnvironmentFailure if memory is short or the file cannot be written.

@@ -11,14 +11,14 @@ import numpy as np
 from gpt_cli.common.chunks import gathered, json_pieces
 from gpt_cli.common.language import say
 
-# the steps of one head, in order, with those of every form of model
+# the steps of one head in order, for every form of model
 HEAD_STEPS = (
     "token_embedding", "ngram_embedding", "ngram_normalised", "position_embedding", "stream", "normalised",
     "latent", "query_latent", "queries", "keys", "normalised_queries", "normalised_keys", "rotary_queries",
     "rotary_keys", "rotated_queries", "rotated_keys", "values", "scores", "divided", "masked", "weights",
     "weighted_values", "head_output", "concatenated", "projected", "residual", "normalised_after",
 )  # fmt: skip
-# the titles of steps whose names do not say it
+# titles of steps, where the name alone would be unclear
 _TITLES = {
     "ngram_embedding": "n-gram embedding of the preceding tokens",
     "ngram_normalised": "normalised sum",

@@ -89,7 +89,7 @@ class AttentionResult(AttentionDump, Result):
             highlight=False,
             soft_wrap=True,
         )
-        # with sixteen colours, the shades of one scale cannot be told apart
+        # with sixteen colours, the shades of one scale look alike
         colour = coloured and terminal.color_system in ("256", "truecolor")
         num_shown = len(self.tokens)
         with terminal.capture() as capture:
@@ -140,7 +140,7 @@ class AttentionResult(AttentionDump, Result):
 def attention(request: AttentionRequest, target: ToInspect, host: Host) -> AttentionResult:
     """Run a model on a prompt and return its attention; write the attention to `request.out`, if set.
 
-    Raises CheckpointError for a damaged checkpoint or NaN/inf, DataError for a prompt that is too long, UsageError for
+    Raises CheckpointError for a damaged checkpoint, NaN or inf, DataError for a prompt that is too long, UsageError for
     numbers that float16 cannot hold, and EnvironmentFailure if memory or disk space is short.
     """
     device = choose_device(request.device or "auto")

@@ -15,7 +15,7 @@ from gpt_cli.common.drawing.panels import Curves, HeatMap, PlotLine
 from gpt_cli.common.tables import Rows
 
 Scale = Literal["amount", "share", "rank", "change", "signed share"]
-# the ends that the colours of a scale have at least, so that noise stays pale; a scale from below 0 is symmetric
+# the narrowest range of colours of each scale, so that noise stays pale; a scale that begins below 0 is symmetric
 _ENDS: Mapping[Scale, tuple[float, float]] = {
     "amount": (0, 1e-6),
     "share": (0, 1),

@@ -34,7 +34,7 @@ T = TypeVar("T")
 class Finding(Figures):
     """Figures that a command has measured, by name: `finding["induction"].values`.
 
-    `about` describes the model and what it read; `lists` holds results without axes, such as texts. If there are
+    `about` describes the model and what it read; `lists` has results without axes, such as texts. If there are
     several training steps, `stacked` holds a finding for each, and every figure has step as its first axis.
     """
 
@@ -78,7 +78,7 @@ class Finding(Figures):
         """Convert the figures to an xarray.Dataset, which needs xarray; errors are variables named `{figure}_error`."""
         xarray, arrays = import_module("xarray"), dict[str, Any]()
         for figure in self.figures:
-            labels = {axis: [*of_axis] for axis, of_axis in figure.coords.items()}  # a tuple would have a meaning there
+            labels = {axis: [*of_axis] for axis, of_axis in figure.coords.items()}  # xarray would interpret a tuple
             for end, part in (("", figure.values), ("_error", figure.error)):
                 if part is not None:
                     arrays[figure.name + end] = xarray.DataArray(part, labels, figure.axes)
@@ -154,7 +154,7 @@ class View(ABC):
     """
 
     tabled: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # keys of JSON for rows, and their axes; CSV has the last one
-    beside: ClassVar = (1, 1)  # how many panels of a picture stand beside each other, and how many of one by step
+    beside: ClassVar = (1, 1)  # panels in a row of a picture, and in a row of a picture by step
 
     def as_dict(self, finding: Finding) -> dict[str, Any]:
         """Return the object that `--json` prints."""

@@ -129,7 +129,7 @@ def read_frames(
     T = len(newest.tokens)
     num_cells = len(places[0]) * T if newest.lens else 0
     every = frames_apart(run.number, len(places[0]) * len(places[1]), T, most_bytes, num_cells)
-    frames = list[Snapshot]()  # each with what the film shows of it, and weights that take little room
+    frames = list[Snapshot]()  # each with only the layers and heads of the film, and quantised weights
     for snapshot in run.read(every):
         triangles = snapshot.weights[np.ix_(*places)][..., *np.tril_indices(T)]
         columns = {name: values[np.ix_(*places)] for name, values in snapshot.scores.columns.items()}
@@ -138,7 +138,7 @@ def read_frames(
             replace(snapshot, weights=quantise(triangles, _LEVELS), scores=HeadScores(*places, columns), lens=lens)
         )
     origin = Origin(name or run.run, newest.step, newest.prompt)
-    # of each frame what the one before lacks, modulo 256: much is then near 0, and compresses well
+    # differences between successive frames, modulo 256: most are near 0, and compress well
     differences = np.diff(np.stack([each.weights for each in frames]), axis=0, prepend=np.uint8(0))
     content = weights_content(newest.tokens, *places, differences, origin)
     content["lens"] = lens_content([each.lens for each in frames]) if newest.lens else None
@@ -150,7 +150,7 @@ def read_frames(
 def frames_apart(
     num_snapshots: int, num_heads: int, num_tokens: int, most_bytes: int = MOST_BYTES, num_cells: int = 0
 ) -> int:
-    """Return the least n for which a page holds every n-th snapshot, of `num_heads` maps, `num_cells` predictions."""
+    """Return the least n for which every n-th snapshot fits: `num_heads` maps and `num_cells` predictions each."""
     frame = num_heads * (num_tokens * (num_tokens + 1) // 2 + 4 * len(COLUMNS) + 1)
     frame += CELL_BYTES * num_cells
     return -(-num_snapshots // max(1, most_bytes // frame))

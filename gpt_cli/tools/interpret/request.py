@@ -86,14 +86,14 @@ class TokensRequest(Request):
 
 
 class ToInspect(NamedTuple):
-    """What an inspection works on: layers, heads, the prompt or text to read, and the checkpoint's header."""
+    """The inputs of an inspection: layers, heads, the prompt or text to read, and the checkpoint's header."""
 
     layers: tuple[int, ...]
     heads: tuple[int, ...]
     header: Header
     prompt: str | None = None  # None: a text, or the snapshots that a run has kept
     source: str = ""  # the field of the prompt, or stdin
-    text: DataConfig | None = None  # how the run reads text, and without `data` what it was trained on; of a text alone
+    text: DataConfig | None = None  # how the run reads text and, without `data`, its training text; None for a prompt
 
 
 def chosen_heads(header: Header, layers: str | None, heads: str | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -145,7 +145,7 @@ class PromptRequest(Request):
 
     @property
     def prompted(self) -> bool:
-        """Return whether the request has a prompt or a prompt file."""
+        """Whether the request has a prompt or a prompt file."""
         return self.prompt is not None or self.prompt_file is not None
 
 

@@ -23,7 +23,7 @@ from gpt_cli.text.load import with_conversations
 from gpt_cli.text.token_files import Ids, validation_windows
 from gpt_cli.tools.interpret.request import ReadingRequest, ToInspect
 
-DATA_TO_TRAIN = 0.9  # of a text on which something is trained too, that part is; the rest is read
+DATA_TO_TRAIN = 0.9  # the share of a text on which a tuned lens trains, if it trains on that text; the rest is read
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Text:
     ids: Ids
     windows: list[tuple[int, int]]
     targets: list[tuple[int, int]]
-    training_share: float | None = None  # of --data, about how much of it the model has learned from
+    training_share: float | None = None  # about the share of --data that the model was trained on
 
     @property
     def num_tokens(self) -> int:

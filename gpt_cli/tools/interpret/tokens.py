@@ -41,7 +41,7 @@ class Tokens(Result):
     tokens: list[Token]
     num_tokens: int
     num_characters: int
-    bytes_per_token: float | None  # None of no tokens
+    bytes_per_token: float | None  # None without tokens
 
     @property
     def summary(self) -> str:
@@ -72,7 +72,7 @@ class Tokens(Result):
         """Yield pairs of lines, a row of tokens' texts with their ids below, wrapped at `width` columns."""
         upper, lower, length = "", "", 0
         for number, token in enumerate(self.tokens):
-            # a space between words would not be seen, and is a part of its token
+            # a space, which is part of a token, would be invisible
             piece = label_of(token.text.replace(" ", "␣"), None)
             cells = max(cell_len(piece), len(str(token.id)))
             if length and length + cells > width:

@@ -2,7 +2,7 @@
 
 A logging package may hang, fail, print, catch signals, or wait when Python ends; none of that reaches the training. The
 training uses `Followers`; `main` runs the process of one logger, whose stdin closes when the training ends, even by
-`kill -9`, and whose stdout says why it failed.
+`kill -9`, and whose stdout reports why it failed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from gpt_cli.tools.loggers.adapters import LOGGERS, Destination
 # seconds
 CALL_SECONDS = 60.0  # that a call of a package may take; then its process ends
 FINISH_SECONDS = 30.0  # that all loggers together have once the training has ended
-PATIENCE = 2.0  # after which the user hears what is waited for
+PATIENCE = 2.0  # after which the user learns which loggers still run
 LOOK_EVERY = 1.0  # between looks of a logger at the files
 _POLL_EVERY = 0.02
 
@@ -118,7 +118,7 @@ def main() -> None:
     name, path, seconds = sys.argv[1:]
     ended, failures = os.dup(0), os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):  # packages ask, and print
+    for stream in (0, 1, 2):  # packages read stdin and print
         os.dup2(nowhere, stream)
     os.nice(NICENESS)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
@@ -140,7 +140,7 @@ def follow(name: str, run: RunFiles, seconds: float, ended: Callable[[], bool]) 
     allow_time()
     folder = run.sent(name).parent
     make_directory(folder)
-    # what an earlier training has started may still be at work here; the lock lasts as long as the process
+    # the logger of an earlier training may still write here; the lock lasts as long as the process
     fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX)
     os.chdir(folder)
     sent = SentLog(run.sent(name))
@@ -154,7 +154,7 @@ def follow(name: str, run: RunFiles, seconds: float, ended: Callable[[], bool]) 
             allow_time()
             logger.log(step, figures, sample)
             sent.add(step)
-    allow_time()  # what packages do when Python ends is included
+    allow_time()  # also for what packages do when Python exits
     logger.close()
 
 

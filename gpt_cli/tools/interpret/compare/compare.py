@@ -67,7 +67,7 @@ def compare(request: CompareRequest, target: ToCompare, host: Host) -> Finding:
         {"run": name, "checkpoint": str(loaded.path), "step": loaded.step, **figures}
         for (name, loaded), figures in zip(models, comparison.pop("runs"), strict=True)
     ]
-    for run, share in zip(runs, shares, strict=False):  # of --data alone there are any
+    for run, share in zip(runs, shares, strict=False):  # without --data, there are no shares
         run["training_share"] = share
     comparison |= {"runs": runs, "weights": weights}
     return Finding(COMPARE, {"text": about}, comparison_figures(comparison), comparison).saved(host, request.out)
@@ -229,7 +229,7 @@ def head_changes(windows: Sequence[Window]) -> list[Row]:
         if squares is not None and squares[:, 1, layer, head].sum():
             of_change, of_first = squares[:, :, layer, head].T
             change, error = float(np.sqrt(of_change.sum() / of_first.sum())), standard_error(of_change, of_first)
-            # the error of a square root, from that of what is below it
+            # the error of a square root, from the error of its argument
             error = error / (2 * change) if error and change else error
         row: Row = {"layer": layer, "head": head, "attention_change": float(apart.sum() / sizes.sum())}
         row["attention_change_error"] = standard_error(apart, sizes)
@@ -263,7 +263,7 @@ def _on_stretches(both: Both, corpus: Corpus, request: CompareRequest, host: Hos
     size = BYTES_PER_TOKEN * max(loaded.config.model.evaluation_window for loaded in both)
     paired, scores = list[Stretches](), list[Row]()
     for path, loaded in zip(request.runs, both, strict=True):
-        with blaming(visible(path), instead_of="text"):  # of two models, the one that lacks its characters
+        with blaming(visible(path), instead_of="text"):  # names the model that lacks a character
             ids = encode(corpus, loaded.tokenizer)
         if len(ids) < 2:
             raise DataError("text", "the text is one token long, so there is nothing to predict")
@@ -304,7 +304,7 @@ def weight_changes(first: GPT, second: GPT) -> list[Row]:
     parts: dict[tuple[int | None, str], list[tuple[Tensor, Tensor | None]]] = {}
     for name, parameter in first.named_parameters():
         parts.setdefault(_part_of(name), []).append((parameter.detach(), theirs.pop(name, None)))
-    more = {_part_of(name) for name in theirs}  # parts of which the second has more
+    more = {_part_of(name) for name in theirs}  # parts in which the second has more weights
     rows = list[Row]()
     for (layer, part), pairs in parts.items():
         equal = [(a.double(), b.detach().double()) for a, b in pairs if b is not None and a.shape == b.shape]

@@ -20,15 +20,15 @@ from gpt_cli.tools.interpret.request import MaxTokens, require_report
 
 
 class ToCompare(NamedTuple):
-    """What `gpt compare` works on: paths and headers of two models, and the first model's settings for reading text."""
+    """The inputs of `gpt compare`: paths and headers of two models, and the first model's settings for reading text."""
 
     paths: tuple[Path, Path]
     headers: tuple[Header, Header]
-    text: DataConfig  # without `data` what the first was trained on
+    text: DataConfig  # without `data`, it also names the training text of the first
 
     @property
     def one_tokenizer(self) -> bool:
-        """Return whether both models have the same tokenizer."""
+        """Whether both models have the same tokenizer."""
         return len({header.metadata["tokenizer"] for header in self.headers}) == 1
 
 

@@ -102,11 +102,11 @@ def composition(
     the lower head; M is a matrix of the higher head: QK transposed (index 0, Q composition), QK (1, K) or OV (2, V).
     `count` receives the number of layer pairs since its last call. CheckpointError names `where` for NaN or inf.
     """
-    writers = list[Tensor]()  # of the layers below: [heads, D, K], which is OV but for a rotation from the right
+    writers = list[Tensor]()  # of the layers below: [heads, D, K], which equal OV up to a rotation from the right
     for number, layer in enumerate(layers):
         factors = factors_of(model.blocks[layer], heads)
         q, k, v, o = factors.queries, factors.keys, factors.values, factors.outputs
-        # the transposed QK, QK and OV, but for a rotation from the left: [heads, K, D] each
+        # the transposed QK, QK and OV, up to a rotation from the left: [heads, K, D] each
         readers = [_root(k) @ q, _root(q) @ k, _root(o.mT) @ v]
         for below in range(layer - 1, layers[0] - 1, -1):
             if not model.blocks[below].pre_norm:  # more norms on the way
@@ -126,7 +126,7 @@ def directions(
     """Yield two lists for each head: the strongest directions of its OV, and of its QK, the largest first.
 
     Dot products with token embeddings score what OV reads and QK compares; logits minus their mean score what OV
-    writes. Of other blocks, only post-norms count. CheckpointError names `where` for NaN or inf in matrices.
+    writes. Only the post-norms of other blocks count. CheckpointError names `where` for NaN or inf in matrices.
     """
     below = [block for block in model.blocks[:layer] if not block.pre_norm][::-1]
     factors = factors_of(model.blocks[layer], heads)

@@ -55,7 +55,7 @@ def heads(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
         wrong = f"this prompt has tokens 0 to {text.num_tokens - 1}, so {query} is out of range"
         raise UsageError("‹query›", wrong, hint="‹query=-1› is the last token")
     query = None if query is None else query % text.num_tokens
-    # what heads are worth, and what they promote, is computed with all heads of a layer
+    # ablation and promoted tokens are computed with all heads of a layer
     whole = request.ablate is not None or query is not None
     longest = max(end - start for start, end in text.windows)
     repeated = repeated_length(loaded.model)
@@ -71,7 +71,7 @@ def heads(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
     with host.counting("scoring heads", text.num_tokens + num_repeats(loaded.model) * repeated, "tokens") as count:
         end = tokenizer.end_of_text
         scores = score_heads(loaded.model, text.ids, text.windows, end_of_text=end, watch=watch, count=count, **chosen)
-    if longest > 1:  # otherwise no head has anything to choose
+    if longest > 1:  # otherwise a query has only one key
         require_finite(torch.from_numpy(scores.columns["entropy"]), "attention weights", shown(loaded.path))
     about = {"checkpoint": str(loaded.path), "step": loaded.step, "text": text.about, "tokens": text.num_tokens}
     about |= {} if text.training_share is None else {"training_share": text.training_share}
@@ -115,7 +115,7 @@ def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Fin
     last: Passages | None = None
     steps, view = list[Finding](), HeadsView()
     with host.counting("reading checkpoints", len(paths) * text.num_tokens, "tokens") as count:
-        # the last one first, whose peaks are looked for in the others
+        # the last checkpoint first, because the others are measured at its peaks
         for at in each_checkpoint((paths[-1], *paths[:-1]), loaded, device, host):
             model = at.model
             passages = Passages(model, layers, heads, request.passages, shown(at.path), last)
@@ -200,7 +200,7 @@ def _circuits(
                 of_qk = [_named(each, "queries", "keys", tokenizer) for each in qk]
                 rows.append({"ov": of_ov, "qk": of_qk})
                 count(1)
-    pairs.sort(key=lambda row: -row["score"])  # of equal ones the first stays first
+    pairs.sort(key=lambda row: -row["score"])  # the order of equal scores stays
     return {"baseline": expected, "composition": pairs}, rows
 
 

@@ -19,8 +19,8 @@ from gpt_cli.text.token_files import Ids
 from gpt_cli.text.tokenizers import END_OF_TEXT, Tokenizer
 
 BEFORE, AFTER = 16, 8  # tokens of a passage around its peak
-LOOKS = 3  # tokens at which a head looks most
-_PART = 3  # tokens beside others that a character of four bytes may begin or end in
+LOOKS = 3  # tokens that a head attends to most
+_PART = 3  # tokens before and after, in which a character of four bytes may begin or end
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Passages:
 def written_root(model: GPT, layer: int, heads: Sequence[int]) -> Tensor:
     """Return R [heads, min(K, D), K] with ||R h|| = ||P h||, where a head with output h [K] adds P h to the stream."""
     columns = head_columns(model.blocks[layer])[list(heads)]
-    return torch.linalg.qr(columns.cpu(), mode="r").R.to(columns.device)  # not every device decomposes
+    return torch.linalg.qr(columns.cpu(), mode="r").R.to(columns.device)  # not every device has a QR decomposition
 
 
 def _row(passage: Passage, ids: Ids, tokenizer: Tokenizer, largest: float) -> Row:

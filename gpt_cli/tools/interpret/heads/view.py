@@ -225,7 +225,7 @@ class HeadsView(View):
             styles = dict(zip(dict.fromkeys(head for heads in named for head in heads), strokes, strict=False))
             for figure, heads in zip(measured, named, strict=True):
                 styled = {head: styles[head] for head in heads}
-                yield named_curves(figure, figure.title, styled, (-0.02, 1.02))  # a line at either end is whole
+                yield named_curves(figure, figure.title, styled, (-0.02, 1.02))  # so that lines at 0 and 1 are whole
 
     def _loss_lines(self, finding: Finding) -> Iterator[PlotLine]:
         """Yield curves by step: training and validation loss, or, for scores of checkpoints, the loss of the prompt."""

@@ -48,7 +48,7 @@ BATCH_TOKENS = 1024  # that the model reads in a step
 POSITIONS = 512  # of them, at which the maps of all layers learn
 MOST_STEPS, FEWEST_STEPS = 500, 50
 OPERATIONS = 5e12  # of a training, about: below two minutes on two cores
-LEARNING_RATE = 0.4  # divided by d_model, of the first step; it falls to zero in a line
+LEARNING_RATE = 0.4  # divided by d_model, in the first step; it falls linearly to zero
 
 _FILE = ArrayFile("gpt-cli tuned lens 1", "a tuned lens")
 _ADVICE = "gpt lens --tuned --data FILE trains maps on that text, and ‹prompt› uses them then"
@@ -179,7 +179,7 @@ def _streams(model: GPT, ids: Ids, key: int) -> list[Tensor]:
     C = min(model.config.context_length, HEADS_WINDOW, len(ids))
     num_windows = max(1, BATCH_TOKENS // C)
     starts = random_words(key, 0, num_windows).astype(np.int64) % (len(ids) - C + 1)
-    most = min(POSITIONS, max(1, LOGITS_AT_ONCE // (4 * model.vocab_size)))  # of predictions and what they take
+    most = min(POSITIONS, max(1, LOGITS_AT_ONCE // (4 * model.vocab_size)))  # of predictions and temporary tensors
     chosen = np.sort(permutation(key, num_windows * C)[:most])
     device = model.output_weight.device
     batch = to_device(torch.from_numpy(windows(ids, starts, C).astype(np.int64)), device)

@@ -22,8 +22,8 @@ from gpt_cli.model import GPT, Block
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.tools.interpret.patching.request import FEED_FORWARD, LOGITS, Edge, PatchRequest, ToPatch
 
-INPUTS = ("all", "queries", "keys", "values")  # what a head reads an edge by
-Unit = tuple[str, int | None]  # a part of a layer, and of heads which
+INPUTS = ("all", "queries", "keys", "values")  # the inputs by which a head reads an edge
+Unit = tuple[str, int | None]  # a part of a layer, and the number of a head if the part is `head`
 Positions = Sequence[int | None]  # of a prompt; None: all of them together
 Recorded = Sequence[Activations]  # of the blocks of a run of one prompt: [1, T, D]
 
@@ -95,7 +95,7 @@ def record(model: GPT, ids: Tensor) -> Recorded:
 def metric(model: GPT, x: Tensor, task: Task) -> Tensor:
     """Logit of `answer` minus logit of `against`, or, without `against`, log-probability: streams x [N, D] -> [N]."""
     if task.against is not None:
-        # in float64, where the order of a sum does not show: a whole clean stream gives the clean metric
+        # in float64, so that the order of sums hardly matters: a whole clean stream gives the clean metric
         seen, weights = (
             each.to(float64_device(x.device)).double()
             for each in (model.final_norm(x), model.output_weight[[task.answer, task.against]])

@@ -36,7 +36,7 @@ from gpt_cli.tools.interpret.request import Heads, Layers, chosen_heads, require
 
 Part = Literal["residual", "attention", "feed_forward", "head"]
 PARTS: tuple[str, ...] = get_args(Part)
-FEED_FORWARD, LOGITS = "feed_forward", "logits"  # what an edge may lead to beside a head
+FEED_FORWARD, LOGITS = "feed_forward", "logits"  # receivers of an edge that are no heads
 _KEYS = ("clean", "corrupt", "answer", "against")
 _MAX_WRONG = 5  # lines of a file that are named
 _PAIR = '{"clean": "...", "corrupt": "...", "answer": " a", "against": " b"}'
@@ -74,7 +74,7 @@ class Edge(NamedTuple):
 
 
 class ToPatch(NamedTuple):
-    """What `gpt patch` works on: pairs of prompts, layers and heads to patch (or an edge), and the checkpoint."""
+    """The inputs of `gpt patch`: pairs of prompts, layers and heads to patch (or an edge), and the checkpoint."""
 
     pairs: list[Pair]
     layers: tuple[int, ...]
