@@ -18,7 +18,7 @@ from gpt_cli.config.schema import SEED
 from gpt_cli.errors import visible
 from gpt_cli.tools.reports.run_record import RunRecord
 
-MOST_DRAWN = 12  # groups of runs that six colours in full and broken lines tell apart
+MOST_DRAWN = 12  # groups of runs that six colours, in solid and dashed lines, distinguish
 _FEW = 4  # settings that a legend can hold
 _LONGEST = 30  # characters of a value there
 
@@ -49,7 +49,7 @@ class Mean(NamedTuple):
     error: float | None  # None for fewer than two runs
     seeds: tuple[Any, ...]  # of these runs, as the next
     losses: tuple[float, ...]
-    places: tuple[int, ...]  # of all of its runs among those that are compared, from 0
+    places: tuple[int, ...]  # indices of all its runs among the compared runs
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields that `gpt report --json` and `gpt sweep --json` print."""
@@ -101,7 +101,7 @@ class RunGroup(NamedTuple):
     label: str
     records: Sequence[RunRecord]
     mean: Mean
-    rank: int  # its colour, from 0: in the order of the runs, of more than MOST_DRAWN groups the lowest loss first
+    rank: int  # index of its colour: in the order of the runs, or, for over MOST_DRAWN groups, lowest loss first
 
 
 def groups_of(records: Sequence[RunRecord]) -> list[RunGroup]:
@@ -166,7 +166,7 @@ class Row(NamedTuple):
 
     @property
     def differs(self) -> bool:
-        """Return whether two runs have different values; a missing value (None) does not count."""
+        """Whether two runs have different values; a missing value (None) does not count."""
         return len({value for value in self.values if value is not None}) > 1
 
 

@@ -135,7 +135,7 @@ def _shared_beginning(record: RunRecord) -> str:
     texts = [sample.text for sample in record.samples]
     alike = takewhile(lambda letters: len(set(letters)) == 1, zip(*texts, strict=False))
     shared = "".join(letters[0] for letters in alike)
-    return "" if shared in texts else shared[:_LONGEST_SAMPLE]  # a sample alone, or equal ones, tell nothing
+    return "" if shared in texts else shared[:_LONGEST_SAMPLE]  # unknown from one sample, or from equal samples
 
 
 def _cut(text: str) -> str:

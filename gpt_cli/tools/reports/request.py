@@ -154,7 +154,7 @@ def _chosen(names: Sequence[str], runs_of: Callable[[Path], Sequence[Path]], *, 
     paths_by_target: dict[Path, Path] = {}
     wrong: list[GptError] = []
     paths = list(map(named_run, names))
-    # beside runs, the files of their sweep are passed over, which runs/rates/* names too
+    # the files of a sweep are skipped, because runs/rates/* names them beside its runs
     for named in [path for path in paths if not (path.is_file() and (path.parent / SWEEP).exists())] or paths:
         with collecting(wrong):
             for path in runs_of(named):

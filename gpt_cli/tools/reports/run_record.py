@@ -147,7 +147,7 @@ def _number(*candidates: Any) -> float | int | None:
 
 
 def read_record(path: Path) -> RunRecord:
-    """Return the record of a run in any state; damaged parts are left out, and `notes` say so.
+    """Return the record of a run in any state; damaged parts are left out, and `notes` report them.
 
     An incomplete last line of metrics, which a training may be writing, is left out without a note. Raises
     CheckpointError for metrics or samples larger than a run can have.

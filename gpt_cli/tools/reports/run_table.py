@@ -185,7 +185,7 @@ class TableOfRuns(Result, ABC):
 
 @dataclass(frozen=True)
 class Runs(TableOfRuns):
-    """Result of `gpt runs`: the runs of a directory; `remarks` explain their losses, or say why there are no runs."""
+    """Result of `gpt runs`: the runs of a directory; `remarks` explain the losses, or why there are no runs."""
 
     runs: tuple[ListedRun, ...]
     remarks: tuple[str, ...]
@@ -241,7 +241,7 @@ def removing(runs: Sequence[RunFiles], host: Host) -> Iterator[RunFiles]:
     directories go too, and with the last run of a sweep the sweep's files.
     """
     for run in runs:
-        with sole_trainer(run.path, host.warn):  # nobody begins to train it meanwhile
+        with sole_trainer(run.path, host.warn):  # so that no training of it begins meanwhile
             foreign = run.foreign()
             for folder in run.logger_folders():
                 remove_directory(folder)

@@ -31,7 +31,7 @@ _MARK = "●"
 
 @dataclass(frozen=True)
 class Style:
-    """What a terminal can show: its width, colours and braille characters."""
+    """The abilities of a terminal: its width, colours and braille characters."""
 
     width: int  # columns
     colour: bool = False
@@ -191,7 +191,7 @@ class _Panel:
         rows = np.round((1 - self.scale.height(y)) * (height - 1)).astype(int)
         if not line.joined or len(x) == 1:
             return columns, rows
-        # as many dots between two points as their distance has, in the direction where it is larger
+        # as many dots between two points as the larger of their distances across and down
         counts = np.maximum(abs(np.diff(columns)), abs(np.diff(rows))) + 1
         shares = np.concatenate([np.linspace(0, 1, count) for count in counts.tolist()])
         across, down = (

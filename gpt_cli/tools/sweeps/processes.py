@@ -29,7 +29,7 @@ from gpt_cli.tools.sweeps.sweep_file import Sweep
 _STOPPED = {128 + number: number for number in STOPS}
 _LAST_WORDS = 2000  # bytes
 
-# what a function of signals, with their numbers, hears them in
+# returns a context in which signals call a function with their number and frame
 Hearing = Callable[[Callable[[int, object], None]], AbstractContextManager[None]]
 
 
@@ -60,7 +60,7 @@ def train_points(
                 if jobs.received is not None:
                     break
                 left = ""
-                if done := number - 1 - len(jobs.running):  # so long as those took, the others will
+                if done := number - 1 - len(jobs.running):  # the other runs will take as long
                     left = f", about {duration((time.monotonic() - began) / done * (len(points) - done))} left"
                 host.notice(f"run {number} of {len(points)}{left}, {visible(point.path)}: {point}")
                 jobs.start(point, training_command(sweep, point, max_time, ["--quiet"] if flags is None else flags))
@@ -163,7 +163,7 @@ class Jobs:
         self.running = [job for job in self.running if job not in ended]
         self.free += [job.environment for job in ended]
         for job in ended:
-            if job.code() in _STOPPED and self.received is None:  # the user has signalled the training alone
+            if job.code() in _STOPPED and self.received is None:  # the user has signalled only this training
                 self.hear(_STOPPED[job.code()], None)
             elif job.code() not in (0, DivergedError.exit_code, *_STOPPED):
                 self.failed.append((job.point, job.code()))

@@ -33,7 +33,7 @@ from gpt_cli.tools.sweeps.sweep_file import Sweep
 
 _ENDED = ("finished", "diverged")
 _START = 4.0  # seconds before the first step of a run, most of them for the import of torch
-# the variable that shows a process some of the devices alone, by kind
+# the variable that restricts a process to some of the devices, by their type
 _HIDES = {"cuda": "CUDA_VISIBLE_DEVICES", "xpu": "ZE_AFFINITY_MASK"}
 _KINDS = {kind.exit_code: kind for kind in (GptError, UsageError, DataError, CheckpointError)}
 
@@ -133,7 +133,7 @@ def sweep(
 
 
 def _expected(points: Sequence[Point], jobs: int, host: Host) -> float:
-    """Estimate the seconds to train points, `jobs` at once, and tell the user; time a step unless all have max_time."""
+    """Estimate the seconds to train points, `jobs` at once, with a notice; time a step unless all have max_time."""
     if not points:
         return 0.0
     each = [point.config.train.max_time or 0.0 for point in points]

@@ -26,7 +26,7 @@ KEYS = ("base", "settings", "grid", "random", "num_runs", "seed", "repeats")
 _SECTIONS = ("settings", "grid", "random")
 _RANGE = ("from", "to", "scale")
 _HUGE = 1e300  # beyond it a range cannot be computed
-_DRAWS = 1000  # in vain, before a random sweep counts as exhausted
+_DRAWS = 1000  # that give no new point, after which a random sweep counts as exhausted
 
 Settings = Mapping[str, Any]  # section.key -> a value as a config file has it
 
@@ -303,7 +303,7 @@ def _drawing(key: str, value: Any, where: str) -> Callable[[float], Any]:
         raise UsageError(where, "a range by scale log begins above 0")
 
     def draw(share: float) -> str:
-        # of whole numbers, each has the same share of a linear scale
+        # on a linear scale, all whole numbers are equally probable
         top = high + 1 if whole else high
         drawn = low * (top / low) ** share if log else low + (top - low) * share
         if whole:
