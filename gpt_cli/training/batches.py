@@ -17,7 +17,7 @@ from gpt_cli.text.sft_examples import Examples, pack
 from gpt_cli.text.token_files import Ids, TokensOnDisk
 from gpt_cli.training.taught_targets import TARGETS_OF_LAST, TaughtTargets
 
-# an epoch of more windows has an order that is computed place by place: a list takes a second and 32 MB
+# for more windows, only needed parts of an epoch's order are computed: a whole one takes a second and 32 MB
 LISTED_WINDOWS = 2**22
 _order = lru_cache(maxsize=2)(permutation)  # key and number of windows of an epoch -> their indices in random order
 
@@ -47,7 +47,7 @@ class Batches:
     context_length: int
     batch_size: int
     seed: int
-    taught_targets: TaughtTargets | None = None  # where a first model teaches a second
+    taught_targets: TaughtTargets | None = None  # if a first model teaches a second
 
     @property
     def max_offset(self) -> int:

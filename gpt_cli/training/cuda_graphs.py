@@ -18,8 +18,8 @@ from gpt_cli.model.dropout import drop_keys, key_halves
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import StepInputs, clipped_gradient
 
-# of its numbers, what a device that adds in any order is apart from itself at most, and how many times a replay may be;
-# a rate or a batch of another step is a hundred times and more
+# the largest relative difference between equal steps on a device that adds in any order, and how many times as large
+# the difference of a replay may be; a rate or a batch of another step differs a hundred times as much or more
 _UNSTEADY, _TIMES = 1e-3, 10
 
 
@@ -31,7 +31,7 @@ class WholeStep:
     """
 
     def __init__(self, state: TrainingState):
-        # a reference in both directions would keep the memory of a training that is over until the collector comes
+        # references in both directions would keep the memory of an ended training until the next garbage collection
         self.state: TrainingState = weakref.proxy(state)
         self.seconds = 0.0  # of a replayed step, if a graph is used
         self._graph: Graph | None = None

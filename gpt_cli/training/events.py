@@ -38,10 +38,10 @@ class Prepared:
     epochs_left: float
     seconds_left: float  # an estimate that includes the closing evaluation
     closing_seconds: float  # of the closing evaluation alone
-    prompt: str  # one that the tokenizer takes, to try the model with
-    num_trained: int | None = None  # numbers that the optimizer changes; None means all of the model
+    prompt: str  # which the tokenizer can encode, to try the model with
+    num_trained: int | None = None  # numbers that the optimizer changes; None: all numbers of the model
     began_from: str | None = None  # the model whose weights it began with, instead of random ones
-    ends_early: bool = False  # whether gpt chose fewer steps than there is time for, before the text is known by heart
+    ends_early: bool = False  # whether gpt chose fewer steps than time allows, to avoid memorising
     reasons: tuple[str, ...] = ()  # of what gpt chose
 
     @property
@@ -67,7 +67,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Stepped:
-    """The event after a step; `logged` says whether the step was written to metrics.jsonl."""
+    """The event after a step; `logged` is true if the step was written to metrics.jsonl."""
 
     step: int
     loss: float | None  # None, as the next three, while a GPU still computes it; never when logged
@@ -76,7 +76,7 @@ class Stepped:
     tokens_per_second: float | None
     logged: bool
     elapsed: float  # seconds of the run so far, evaluations, samples and saves included
-    smoothed_loss: float | None = None  # the mean of the losses so far that `gpt train` shows; None as they are
+    smoothed_loss: float | None = None  # the mean of the losses so far that `gpt train` shows, or None like `loss`
     model: int = 1  # which of the models that the run trains in turn
 
     def __str__(self) -> str:
@@ -85,7 +85,7 @@ class Stepped:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The event after an evaluation on about `eval_tokens` tokens; `best` says if the loss is the lowest so far.
+    """The event after an evaluation on about `eval_tokens` tokens; `best` is true if the loss is the lowest so far.
 
     On an accelerator, a thread may still be writing the best weights.
     """
@@ -116,7 +116,7 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Saved:
-    """The event after a checkpoint was written; `requested` says whether a user asked for it."""
+    """The event after a checkpoint was written; `requested` is true if a user asked for the checkpoint."""
 
     step: int
     path: Path
@@ -131,7 +131,7 @@ class Finished(Figures):
     """The last event of a training: `summary`, the figures of `gpt train --json`, and the step of the best weights.
 
     If a signal ended the training, `signal` is its number, and `best_step` is None. If a run to resume had nothing left
-    to train, `before` says why, and Finished is the only event.
+    to train, `before` is the reason, and Finished is the only event.
     """
 
     summary: dict[str, Any]
@@ -177,7 +177,7 @@ class Training(Generator[TrainingEvent, None, None]):
         self._events, self._last = events, None
 
     def __repr__(self) -> str:
-        """Show the last event, or say that nothing has run yet."""
+        """Return the last event in angle brackets, or a sentence that nothing has run yet."""
         return f"<Training: {self._last or 'nothing has run yet; finish() trains to the end'}>"
 
     def send(self, value: None, /) -> TrainingEvent:

@@ -75,7 +75,7 @@ class Initial:
             return alone.model_copy(update={"model": self.config.model, "tokenizer": self.config.tokenizer})
         if not other_text:
             raise no_text(shown(self.where))
-        # from which `exchange` has taken what a stranger may not ask for
+        # from which `exchange` has removed untrusted settings
         return self.config.changed(data={"loss": None})
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gpt_cli.checkpoints.header import Progress
 from gpt_cli.config import Config, TrainConfig
 
-# times train.weight_decay: of the last of several models, whose targets cannot be learned by heart; it also trains
+# times train.weight_decay, for the last of several models, whose targets cannot be memorised; this model also trains
 # without dropout (note 0066)
 DECAY_OF_LAST = 0.1
 
@@ -71,7 +71,7 @@ def model_ends(progress: Progress, settings: TrainConfig) -> bool:
 
 
 def settings_of_model(progress: Progress, settings: TrainConfig) -> TrainConfig:
-    """Return `settings` with the max_steps, max_time and weight_decay of the current one of several models."""
+    """Return `settings` with the max_steps, max_time and weight_decay of the current model, if a run trains several."""
     if settings.teacher_share is None:
         return settings
     steps, seconds, end = settings.max_steps, settings.max_time, _end_of_model(progress, settings)

@@ -32,7 +32,7 @@ from gpt_cli.training.validation import cross_entropy
 
 # shares of the largest number by which results may differ, as sums have other orders
 _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
-_FASTER = 1.15  # times as fast as the plain form, or the other is not worth other digits
+_FASTER = 1.15  # times as fast as the plain form; a smaller gain is not worth other digits
 _MOST_WEIGHTS = 2**31  # of a sequence, which the kernel counts in int32
 
 _Form = TypeVar("_Form", bound=Callable[..., Tensor])
@@ -61,7 +61,7 @@ def choose_kernels(state: TrainingState, warn: Notify) -> None:
         V, generator = state.model.vocab_size, torch.Generator().manual_seed(0)
         logits = torch.randn(shape[0], shape[2], V, generator=generator).to(device, product_dtype(train.dtype))
         targets = torch.randint(V, logits.shape[:2], generator=generator).to(device)
-        form = torch.compile(cross_entropy, fullgraph=True)  # raises where it would fall back to plain, unseen
+        form = torch.compile(cross_entropy, fullgraph=True)  # raises where torch would silently use the plain form
         ways = [partial(way, targets=targets) for way in (cross_entropy, form)]
         return form, *_compare(ways, [logits], torch.ones((), device=device), train.dtype)
 

@@ -110,7 +110,7 @@ def train(run: Run, host: Host = NOBODY) -> Generator[TrainingEvent, None, None]
         if signal is None:
             try:
                 closing_evaluation = _closing_evaluation(run, watch, host)
-            except StopRequested as stopped:  # all is saved, or written by a thread: only this figure is lost
+            except StopRequested as stopped:  # everything is saved or being written: only this figure is lost
                 signal = stopped.signal
         run.finish_writing()
         yield from run.new_events()
@@ -137,7 +137,7 @@ def _followed(run: Run, host: Host) -> Iterator[Callable[[], None]]:
     """Start the run's loggers; yield a function that, after each step, reports dead loggers or a busy machine."""
     loggers = run.config.train.log_to if run.ranks.is_first else []
     if not loggers or host.loggers is None:
-        # to this process the processes of a compiler and other ranks are other programs, as those of loggers are
+        # this process would count a compiler's processes, other ranks and loggers as other programs
         yield host.remark if run.config.train.compile != "on" and run.ranks.size == 1 else lambda: None
         return
     host.notice(f"logging to {', '.join(loggers)} in {run.directory.logs}")
@@ -167,7 +167,7 @@ def _failures_explained(run: Run) -> Iterator[None]:
 
 
 def diverged_error(diverged: Diverged, hint: str, intact: str = "") -> DivergedError:
-    """Return the error for a loss, gradient or logits that are not finite; `intact` says which checkpoint remains."""
+    """Return the error for a loss, gradient or logits that are not finite; `intact` names the remaining checkpoint."""
     if diverged.loss is None:
         sentence = f"{diverged.what} are not finite"
     elif diverged.gradient_norm is None:
@@ -184,13 +184,13 @@ def diverged_error(diverged: Diverged, hint: str, intact: str = "") -> DivergedE
 def lower_rates(config: Config) -> str:
     """Return flags that lower the learning rates of a diverged run: to the usual rate or a third of the current one."""
     rate, flags = rate_of(config), list[str]()
-    if rate.key != "learning_rate":  # AdamW moves what Muon does not
+    if rate.key != "learning_rate":  # AdamW updates the parameters that Muon does not
         flags.append(f"‹train.learning_rate={one_digit(config.train.learning_rate / 3):g}›")
     return " ".join([*flags, rate.lower])
 
 
 def _what_is_intact(run: Run) -> str:
-    """Return the part of an error message that says which checkpoint remains after a failed training."""
+    """Return the part of an error message that names the remaining checkpoint of a failed training."""
     if run.saved is None:
         return "nothing was saved yet"
     if not run.directory.step_file(run.saved.step).exists():

@@ -39,7 +39,7 @@ class LowRank:
 
     @torch.no_grad()
     def include(self) -> None:
-        """Add to the weights W what the products SCALE B A have changed since the last call."""
+        """Add to the weights W the change of the products SCALE B A since the last call."""
         for name, matrix in self.matrices.items():
             a, b = (self.factors[f"{name}.{factor}"].detach() for factor in "AB")
             old_a, old_b = (self._included[f"{name}.{factor}"] for factor in "AB")

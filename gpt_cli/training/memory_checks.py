@@ -21,7 +21,7 @@ def require_memory(config: Config, free: int | None, ranks: Ranks = ALONE, *, ma
     """Raise EnvironmentFailure if main memory certainly cannot hold a training, whatever its vocabulary.
 
     `free` is in bytes, or None if unknown; all ranks of this machine share it. Only training on a CPU is checked.
-    `may_change` says that the model is new, so that the hint may propose a smaller model.
+    `may_change` is true if the model is new, so that the hint may propose a smaller model.
     """
     settings = config.train
     if settings.device != "cpu" or free is None:
@@ -56,7 +56,7 @@ def require_memory(config: Config, free: int | None, ranks: Ranks = ALONE, *, ma
 def fitting_device(config: Config, num_ranks: int = 1, *, recorded: bool = False) -> Iterator[None]:
     """Turn an out-of-memory error of the device into an EnvironmentFailure whose hint names smaller micro-batches.
 
-    `recorded` says that steps replay a CUDA graph, which reserves memory; the hint then also names `train.graph=off`.
+    `recorded` is true if steps replay a CUDA graph, which reserves memory; the hint then also names `train.graph=off`.
     """
     try:
         yield

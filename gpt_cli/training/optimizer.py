@@ -69,7 +69,7 @@ class AdamW:
 
 
 class Optimizer:
-    """AdamW alone, or Muon and AdamW, as the config says; each rank updates the parameters that it owns."""
+    """AdamW alone, or Muon and AdamW, by train.optimizer; each rank updates the parameters that it owns."""
 
     def __init__(self, layout: Replicated, config: TrainConfig):
         self.config, self.layout = config, layout

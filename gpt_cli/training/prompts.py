@@ -16,7 +16,7 @@ from gpt_cli.text.tokenizers import Tokenizer
 
 SAMPLE_PROMPT_TOKENS = 16
 _SEARCHED = 256  # tokens in which a line or a word begins
-_SHORTEST = 2  # tokens before a prompt ends with its line or with a word
+_SHORTEST = 2  # tokens at least, before a prompt ends with its line or with a word
 
 
 def sample_prompt(config: Config, tokenizer: Tokenizer, validation_ids: Ids | Examples) -> list[int]:

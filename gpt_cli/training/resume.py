@@ -61,7 +61,7 @@ def config_to_resume(stored: Config, requested: Config, run_config: Config | Non
     that a stranger's checkpoint cannot start a compiler.
     """
     noted = {key: getattr(stored.data, key) for key in ("loss", "template") if getattr(requested.data, key) is None}
-    requested = requested.changed(data=noted)  # what null means is in the text, and the run has noted it
+    requested = requested.changed(data=noted)  # the run has recorded what null means for its text
     sources = {"dtype": stored, "device": run_config, "compile": run_config}
     chosen = {
         key: getattr(source.train, key)
@@ -116,7 +116,7 @@ def is_best_of_run(best: Checkpoint, config: Config, progress: Progress) -> bool
 
 def environment(config: Config) -> dict[str, str]:
     """Return the software and machine properties that two runs must share to give bit-identical results."""
-    # versions before the tree added micro-batches in their order, which for up to three is the same
+    # versions before `tree_sum` added micro-batches in order, which is the same for up to three
     sums = {"sums": "tree"} if config.train.num_micro_batches > 3 and config.train.num_micro_batches % 2 == 0 else {}
     device = torch.device(config.train.device)
     named = {} if device.type == "cpu" else {"accelerator": device_name(device)}
@@ -161,7 +161,7 @@ def text_problem(error: DataError, continued: Checkpoint, config: Config, files:
 
 
 def is_missing(error: DataError) -> bool:
-    """Return whether the error says that a text source does not exist."""
+    """Return whether the error means that a text source does not exist."""
     return error.hint is not None and error.hint.endswith(NAME_A_SOURCE)
 
 
@@ -220,7 +220,7 @@ def _require_no_less(run: RunFiles, progress: Progress, requested: Config, run_c
 
 
 def _sentence(run: RunFiles, progress: Progress, requested: Config) -> str:
-    """Return a sentence that says that nothing is left to train and which flags would continue the run."""
+    """Return a sentence that reports that nothing is left to train, and names flags that would continue the run."""
     settings, name = requested.train, visible(run.path)
     is_out = settings.patience is not None and progress.evaluations_without_best >= settings.patience
     also = " --set train.patience=null" if is_out else ""

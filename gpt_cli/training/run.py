@@ -25,7 +25,7 @@ from gpt_cli.training.step import read_outcomes
 
 
 class _Write(Thread):
-    """A thread that writes a file; `complete` is to be called once `join` has returned and `error` is None.
+    """A thread that writes a file; its owner calls `complete` once `join` has returned, if `error` is None.
 
     Not a future, because garbage collection may close a run within this thread: `join` raises there, where a future
     waits forever.

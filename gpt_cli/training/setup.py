@@ -68,17 +68,17 @@ def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] 
             raise UsageError("train.teacher_share", sentence, hint="‹train.teacher_share=null›")
         initial_weights = load_initial_weights(start.initial)
         tokenizer = None if start.initial.new_tokenizer else initial_weights.tokenizer
-    # of several processes, each has a device of its own, which no thread would choose
+    # each of several processes has its own device, which another thread would not select
     with starting(torch.device(config.train.device) if ranks.size == 1 else CPU):
         corpus, text = load_text(start, config, tokenizer, directory, host, ranks, of_sweep=plan.of_sweep)
         state = _state(start, config, text, initial_weights, host, ranks)
     if teachers := state.progress.teachers:
         teach(state, teachers, directory, host)
-    # ranks that compile and ranks that do not would wait for each other in different places
+    # ranks that compile and ranks that do not would wait for each other at different points
     must_compile = ranks.size > 1 or (is_new and start.config.train.compile == "on")
     with fitting_device(config, ranks.size):
         step_seconds = time_steps(state, host, may_compile=is_new, must_compile=must_compile)
-    # only now, as a checkpoint without a further step keeps its record of kernels, even if one of them failed
+    # only now, so that a run without a further step keeps its checkpoint and record of kernels, even if one failed
     run = Run(state, directory, text.tokenizer, text.validation_ids, saved=None if is_new else state.progress)
     ranks.on_rank_zero(lambda: require_space(run))
     return run, _prepared(run, corpus, start.choice, step_seconds)

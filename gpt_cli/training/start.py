@@ -37,7 +37,7 @@ class Start:
     """The start of a training: a config, and a checkpoint of the run, another model, or neither (random weights)."""
 
     config: Config
-    sources: tuple[Config | None, ...] = ()  # configs that it is made from, whose settings nobody has set here
+    sources: tuple[Config | None, ...] = ()  # configs that it is made from, whose settings this command has not set
     checkpoint: Checkpoint | None = None  # of the run that continues
     initial: Initial | None = None
     run_config: Config | None = None  # the config.yaml of a run that is to continue
@@ -125,7 +125,7 @@ def _knowing_its_best(directory: RunDirectory, continued: Checkpoint, warn: Noti
             f"{directory.foreign_best.name} and goes on without it"
         )
         return forgetful
-    # a later one is removed, and the same steps make it again
+    # a best checkpoint of a later step is removed, and the resumed steps write it again
     return continued if best_checkpoint.progress.step <= continued.progress.step else forgetful
 
 
@@ -165,7 +165,7 @@ def load_text(
 
 
 def _read(start: Start, config: Config, directory: RunDirectory, host: Host) -> SourceCorpus:
-    """Read the text of a training; if the text of an earlier run is missing, the error's hint says how to name it."""
+    """Read the text of a training; if the text of an earlier run is missing, the error's hint is how to name it."""
     try:
         return read_data(config.data, host)
     except DataError as error:

@@ -51,7 +51,7 @@ class TrainingState:
     cross_entropy: Callable[[Tensor, Tensor], Tensor] = cross_entropy  # of windows; a trial may choose a compiled form
     shares_matrices: bool = True  # micro-batches share casts of weights; on an accelerator, if a trial decides so
     unread: list[Outcome] = field(default_factory=list)  # outcomes that a GPU may still be computing
-    # takes a step from its number and learning-rate multiplier; gives loss and norm [2]
+    # takes a step, from its number and learning-rate multiplier; returns loss and norm [2]
     whole_step: Callable[[int, float, Callable[[], object]], Tensor] | None = None
     started: float = field(default_factory=time.perf_counter)  # when step 0 began, had the run never been stopped
 
@@ -193,5 +193,5 @@ def _new_optimizer(model: GPT, layout: Replicated, progress: Progress, settings:
 def _new_model(config: Config, vocab_size: int, *number: int) -> GPT:
     """Return a model with random weights, decided by the seed and, for all but the run's first model, its `number`."""
     generator = torch.Generator().manual_seed(stream_key(config.train.seed, "weights", *number))
-    with torch.random.fork_rng(devices=[]):  # the layers draw weights first that are replaced by the generator's
+    with torch.random.fork_rng(devices=[]):  # the layers first draw weights that those of the generator replace
         return GPT(config.model, vocab_size, generator)

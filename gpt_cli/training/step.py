@@ -63,7 +63,7 @@ class Diverged(Exception):  # noqa: N818 - the loop makes an error for users of 
         learning_rate: float | None = None,
         what: str = "the logits of a sample",
     ) -> None:
-        super().__init__(step, loss, gradient_norm, learning_rate, what)  # all, as another rank makes it again
+        super().__init__(step, loss, gradient_norm, learning_rate, what)  # all, so that another rank can rebuild it
         self.step, self.loss, self.what = step, loss, what
         self.gradient_norm, self.learning_rate = gradient_norm, learning_rate
 
@@ -156,7 +156,7 @@ def compute_gradient(state: TrainingState, sent: StepInputs, watch: Callable[[],
     num_micro_batches = state.config.train.num_micro_batches
     losses = torch.zeros(num_micro_batches, device=state.device)
     micro_batches, dtype = state.layout.micro_batches(num_micro_batches), state.config.train.dtype
-    # weights are cast for all micro-batches once; a cast that torch 2.10 makes without gradients would have none later
+    # weights are cast once for all micro-batches; torch 2.10 would later reuse a cast that was made without gradients
     with autocast(state.device, dtype, enabled=False), contextlib.ExitStack() as stack:
         if len(micro_batches) > 1 and state.shares_matrices:
             stack.enter_context(state.model.shared_matrices(None if dtype == "float32" else product_dtype(dtype)))
@@ -169,7 +169,7 @@ def _add_up(
     state: TrainingState, sent: StepInputs, losses: Tensor, micro_batches: Sequence[int], watch: Callable[[], object]
 ) -> None:
     """Add the gradients of `micro_batches` to the parameters' gradients; write each loss to its index in `losses`."""
-    # autograd adds to what is there, in order, which is the tree of two or of an odd number
+    # autograd adds gradients in order, as `tree_sum` adds two terms or an odd number of terms
     if len(micro_batches) % 2 or len(micro_batches) == 2:
         for micro_batch in micro_batches:
             watch()

@@ -101,9 +101,9 @@ def _ends_within(state: TrainingState, step_seconds: float, seconds: float) -> b
 
 
 def _choose_sharing(state: TrainingState) -> float:
-    """Return the seconds of a step whose micro-batches share casts of weights, unless an accelerator shows otherwise.
+    """Return the seconds of a step; on an accelerator, decide by a trial whether micro-batches share casts of weights.
 
-    There, sharing must give the same bits in less time; on processors it was measured (note 0070).
+    Sharing must give the same bits in less time. CPUs always share casts, which was measured (note 0070).
     """
     if state.reads_at_once or state.config.train.num_micro_batches == 1:
         return time_step(state)

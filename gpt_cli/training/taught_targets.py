@@ -12,8 +12,8 @@ from gpt_cli.common.rng import random_words, stream_key
 # shares of the targets, once there is a teacher; of the last of several models, the teachers' share (note 0066)
 TEACHER, COUNTS, OF_LAST = 0.35, 0.15, 0.85
 TARGETS_OF_LAST = 8  # of each position in a step of the last of several models
-# the most tokens that are stored for each position, those of them that stand for all less probable ones, and the most
-# numbers of each kind; probability 1
+# limits: stored tokens for each position, those of them that are drawn from all less probable tokens, and numbers in
+# an array; the integer for probability 1
 MOST_LIKELY, FROM_TAIL, NUMBERS, CERTAIN = 512, 32, 2**25, 2**16 - 1
 BYTES_PER_TOKEN = 350  # of memory, at most, while the text is counted
 ORDER = 8  # the longest context that is counted, in tokens
@@ -47,7 +47,7 @@ class TaughtTargets:
         return self._drawn(np.repeat(positions, self.num_targets, axis=1), step, OF_LAST)
 
     def _drawn(self, positions: np.ndarray, step: int, teacher: float) -> np.ndarray:
-        """Return an id for each of `positions`, which is of a teacher with probability `teacher`."""
+        """Return an id for each of `positions`; with probability `teacher`, the id is drawn from a teacher."""
         targets = self.ids[positions]
         if self.likely is None or self.cumulative is None:
             return targets
@@ -72,10 +72,10 @@ class NgramCounts:
     def __init__(self, ids: np.ndarray):
         """Count the n-grams of training ids, int64 [N], N >= 2."""
         self.ids = ids
-        vocab_size, count = int(self.ids.max()) + 2, len(ids)  # one more token is before the text
+        vocab_size, count = int(self.ids.max()) + 2, len(ids)  # one more id fills contexts before the text
         context = np.zeros(count, np.int64)  # numbers of contexts, sorted by their last token, then by the one before
         likelihood = np.full(count, 1 / vocab_size)
-        # of each order the context before a position, where those of a context begin, and how probably it decides
+        # of each order: each position's context, where the positions of a context begin, and the probability to use it
         self.orders: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         for order in range(ORDER + 1):
             if order:
@@ -89,7 +89,7 @@ class NgramCounts:
             likelihood = decides * share_agreeing + (1 - decides) * likelihood
             starts = np.concatenate(([0], np.cumsum(np.bincount(context))))
             self.orders.append((context.astype(np.int32), starts, decides.astype(np.float32)))
-        self.orders[0][2][:] = 1.0  # the last to decide
+        self.orders[0][2][:] = 1.0  # the shortest context always decides
         # contexts of fewer tokens have neighbouring numbers, so one order of positions serves all
         self.positions = np.argsort(context, kind="stable")
         self.inverse = np.empty_like(self.positions)
@@ -104,7 +104,7 @@ class NgramCounts:
             taken = rest < share
             first, count = starts[context[taken]], np.diff(starts)[context[taken]] - 1
             at = first + (rest[taken] / share[taken] * count).astype(np.int64).clip(max=count - 1)
-            at += at >= self.inverse[here[taken]]  # its own token is not among them
+            at += at >= self.inverse[here[taken]]  # skips the position's own token
             targets[left[taken]] = self.ids[self.positions[at]]
             left, rest = left[~taken], (rest[~taken] - share[~taken]) / (1 - share[~taken])
         return targets

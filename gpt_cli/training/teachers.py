@@ -66,7 +66,7 @@ def mean_probabilities(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Predict every token of `ids` [N] from the tokens before it, by the mean of the models' probabilities.
 
-    Returns the k most probable tokens, [N, k], and their cumulative probabilities, uint16 [N, k]; CERTAIN stands for 1.
+    Returns the k most probable tokens, [N, k], and their cumulative probabilities, uint16 [N, k]; CERTAIN means 1.
     k is at most MOST_LIKELY, and less for a long text. In a larger vocabulary, the last FROM_TAIL of the k tokens are
     drawn (seed: `step`) from all less probable tokens, whose probability they share. Models see half a context or more,
     if so many tokens exist; row 0 is no prediction. `count` receives the number of tokens done since its last call.

@@ -69,7 +69,7 @@ def validation_score(
         goals, learned_before = text.targets, np.concatenate([[0], np.cumsum(text.learned)])
         num_targets = learned_before[ends + 1] - learned_before[starts + 1]
     batches = in_batches(lengths, batch_size)
-    # on the device that computes them: to read each would make a GPU wait
+    # on the device that computes them, because reading each loss would stall a GPU
     of_batches = torch.zeros(len(batches), dtype=torch.float64, device=float64_device(device))
     of_windows = torch.zeros(len(windows), dtype=torch.float64, device=float64_device(device))
     num_bytes = 0
@@ -82,7 +82,7 @@ def validation_score(
                 batch = to_device(torch.from_numpy(tokens.astype(np.int32)), device).long()
                 target_ids = (tokens if goals is None else token_windows(goals, starts[chosen], tokens.shape[1]))[:, 1:]
                 with torch.inference_mode(), autocast(device, dtype):
-                    # the two halves of cross_entropy, to the bit: the slow one once
+                    # the two halves of cross_entropy, with the same bits, so that the slow half runs only once
                     log_probabilities = _in_full(model(batch[:, :-1])).flatten(0, 1).log_softmax(dim=1)
                     targets = batch[:, 1:].flatten()
                     if goals is not None:

@@ -22,7 +22,7 @@ from gpt_cli.training.advice.rates import HARMLESS_EPOCHS, MORE_TEXT, Advice, on
 from gpt_cli.training.events import Prepared
 from gpt_cli.training.lr_schedule import warmup_steps
 
-# fewer lines, or steps, show nothing
+# fewer lines, or fewer steps, are too few for advice
 _MANY, _LONG = 10, 100
 _CLIPPED = 5.0  # times train.gradient_clip; `tiny` has 0.7 to 0.9 times it, a `smoke` of 4,000 steps that learns well 3
 # shares of the loss of guessing, ln V; a new model has 1.0, one with new embeddings on old blocks up to 1.4
@@ -35,9 +35,9 @@ _LATE = 1000  # steps; `induction` stays near guessing for a quarter of its 600,
 _STILL = 0.01  # share of a loss, by which lines differ where nothing happens
 _LEVEL = 0.005  # the same of means over half of a run; `tiny` gains 0.02 there when it gains least
 _TURNED = 0.02  # share of the best validation loss, of 1 nat at least; evaluations that fluctuate differ by 0.01
-_MUCH_MORE = 4.0  # times the degree that was said last
+_MUCH_MORE = 4.0  # times the degree of the last advice
 _FALLING = 0.04  # share of the validation loss in the last quarter; as the rate falls to zero, 0.03 come by themselves
-# kinds that follow from others, and need no word of their own
+# kinds of advice that follow from others, after which they are not given
 _FOLLOWS = {
     "clipped": {"turned", "exploded", "stuck"},
     "stuck": {"exploded"},
@@ -110,7 +110,7 @@ class Curve:
         if line.validation_loss is not None:
             self._evaluations.append(CurvePoint(line.step, fmean(self._losses), line.validation_loss))
             self._losses.clear()
-            if line.step < (self._config.train.max_steps or math.inf):  # at the last step, the end says more
+            if line.step < (self._config.train.max_steps or math.inf):  # else `at_the_end` gives advice
                 candidates += [*self._other_kind(), *self._of_evaluations()]
         new_advice: list[Advice] = []
         for advice in filter(self._is_new, candidates):
@@ -206,7 +206,7 @@ class Curve:
             and abs(now.training_loss - before.training_loss) < _LEVEL * before.training_loss
         ):
             sentence = f"the loss has not moved since step {before.step:,}: {now.validation_loss:.3f}"
-            is_new = self._start.began_from is None  # the weights of another fit one width alone
+            is_new = self._start.began_from is None  # initial weights fit only one width
             wider = f"‹model.d_model={2 * self._config.model.d_model}›" if is_new else MORE_TEXT
             yield Advice("plateau", sentence, rate.other if rate.is_high or rate.is_low else wider)
 
@@ -270,6 +270,6 @@ class Curve:
         return min(self._evaluations, key=lambda point: point.validation_loss)
 
     def _against_memory(self) -> list[str]:
-        """Return a list with a flag that raises dropout; [] if it is above 0.2, or if several models train."""
+        """Return a list with a flag that raises dropout; [] if dropout is above 0.2, or if over two models train."""
         dropout, is_used = self._config.model.dropout, self._config.train.num_teachers < 2
         return [f"‹model.dropout={dropout + 0.1:g}›"] if dropout <= 0.2 and is_used else []

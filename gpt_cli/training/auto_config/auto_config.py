@@ -33,8 +33,8 @@ from gpt_cli.training.step import read_outcomes, take_step
 _SHARE_OF_MEMORY = 0.5  # for the weights, their moments and the activations of a chosen model
 FEWEST_CHARACTERS = 200  # of which byte pairs, too, fill a window of the shortest context
 TIMING_SECONDS = 1.5  # of timing steps, on a device that takes several steps in that time
-_QUICK = 0.01  # a step that takes less keeps a GPU waiting for its next operation
-# sixty times the arithmetic of the reference, for devices that are quick
+_QUICK = 0.01  # in a shorter step, a GPU waits for its next operation
+# 54 times the arithmetic of the reference, for quick devices
 _LARGE = REFERENCE.changed(d_model=768, num_heads=12, num_blocks=6)
 
 

@@ -31,14 +31,14 @@ from gpt_cli.training.auto_config.tokenizer_choice import choose_tokenizer, has_
 
 DEFAULT_SECONDS = 300.0
 _MOST_EPOCHS, _OF_CHARACTERS = 12.0, 5.0  # before a text is known by heart; of characters of a wide script, sooner
-# where there is time for so many times as many, a first model reads half as often and teaches a second, which may read
-# longer (note 0066)
+# if there is time for so many times these epochs, a first model reads half as often and teaches a second, which may
+# train longer (note 0066)
 _TEACHING_PAYS, _MOST_TAUGHT_TOKENS = 2.5, 1_000_000
 _OF_TEACHER, _OF_TWO, _OF_TWO_OF_CHARACTERS = 0.5, 5, 4
-# where there is time for both to be of this size and read as often, with this weight decay, and of characters with this
-# dropout and average of the weights (note 0066)
+# if there is time, both models have this size and read as often, with this weight decay and, if tokens are characters,
+# with this dropout and average of the weights (note 0066)
 _LARGE, _LARGE_DECAY, _LARGE_DROPOUT, _LARGE_EMA = (256, 6), 1.0, 0.1, 0.98
-# where tokens are characters and there is still more time, so many models train in turn, and teach the last (note 0066)
+# if tokens are characters and there is even more time, so many models train in turn, and teach the last (note 0066)
 _SEVERAL = range(4, 9)
 _FIXES_SIZE = {"d_model", "num_blocks", "feed_forward_size", "ngram_embedding", "weight_decay", "teacher_share"}
 _MINUTES, _MEASURED = (3, 10, 30, 60), range(50_000, 500_001)  # to offer; bytes of the texts of note 0066
@@ -50,7 +50,7 @@ _GAINS = (
 _DROPOUTS = ((6.0, 0.2), (2.0, 0.1), (0.0, 0.0))  # epochs from which a dropout pays
 # of AdamW, which beside Muon moves embeddings and the output layer
 _RATE_TIMES_WIDTH, _HIGHEST_RATE = 1.0, 8e-3
-# forms of blocks: beside n-grams, whose tables learn much, and alone, where that of Qwen3 learns more in slower steps
+# block settings: with n-grams, whose tables learn much, and without, where Qwen3's learn more in slower steps
 _BESIDE_NGRAMS: Mapping[str, Any] = {"activation": "relu2"}
 _ALONE: Mapping[str, Any] = {"norm": "rmsnorm", "qk_norm": True, "activation": "swiglu"}
 _SLOWER = 1.15  # the time of a step of the second

@@ -29,7 +29,7 @@ class TextFigures:
     num_characters: int
     num_distinct: int  # characters of the sample
     entropy: float  # of single characters of the sample, in bits
-    longest_example: int = 0  # bytes of a question with its answer that 19 of 20 of the sample do not exceed
+    longest_example: int = 0  # the 95th percentile, in the sample, of the bytes of a question with its answer
     num_documents: int = 1
     pairs: tuple[tuple[int, float], ...] = ENGLISH  # vocabularies of byte pairs, and the bytes of a token
     pair_saving: float = 0.2  # share of the entropy of characters by which that of single byte pairs is lower

@@ -9,7 +9,7 @@ from gpt_cli.config.schema import PUBLISHED
 from gpt_cli.training.auto_config.model_sizes import REFERENCE_TOKENS
 from gpt_cli.training.auto_config.text_statistics import TextFigures
 
-# a text of at least so many bytes -> the byte pairs to learn
+# a text of at least so many bytes -> the vocabulary size of byte pairs
 _VOCABULARIES = {0: 512, 150_000: 1024, 1_500_000: 2048, 6_000_000: 4096}
 _SHORT, _SHORT_VOCABULARY = 600, 1_500_000  # below so many reference steps, the vocabulary of a text of that size
 # bytes a character, and bits of its entropy, from which single characters are tokens, up to a text of so many bytes;
