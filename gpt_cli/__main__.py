@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# what Python has loaded by itself, since nothing catches Ctrl-C before `main`
+# only modules that Python itself has loaded, because nothing catches Ctrl-C before `main`
 import _signal as signal  # pyright: ignore[reportMissingImports]
 import os
 import sys
@@ -20,12 +20,12 @@ def main() -> int:
     """Run the command line in sys.argv; return exit code 0, or end the process directly with another exit code."""
     try:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # it may be ignored, as under nohup
-            # of many processes, the one that has started the others says that they were stopped
+            # of many processes, only the one that has started the others reports the stop
             signal.signal(signal.SIGINT, signal.SIG_DFL if "GPT_MEETING" in os.environ else interrupt)
         code = run(sys.argv[1:])
     except KeyboardInterrupt:  # just before the command, or just after it
         code = _stopped()
-    if code > 128:  # whoever stopped it may send the signal again while Python ends
+    if code > 128:  # the sender of the signal may repeat it while Python exits
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU):
             signal.signal(number, signal.SIG_IGN)
     if code:

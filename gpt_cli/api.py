@@ -53,7 +53,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 # takes a request, its inputs on this disk, and the host
 Work = Callable[[Any, Any, Host], Any]
-# a training is a generator, and work happens in contexts
+# the packages of frames between a warning and the user's call: gpt_cli, its contexts and its generators
 _NOT_THE_CALLER = ("gpt_cli", "contextlib", "_collections_abc")
 
 
@@ -190,7 +190,7 @@ def report() -> RunReport: ...
 def sweep() -> Swept: ...
 
 
-# commands of which more is to say, or a flag changes what is done and the type of the result
+# commands that need a docstring, or in which a flag changes the work and the type of the result
 
 
 @command(InfoRequest)
@@ -241,7 +241,7 @@ def train(request: TrainRequest, plan: Plan, host: Host) -> Training:
     only while the caller takes reports. The first report is Prepared, and the run's files are written after it; a run
     with nothing left to train yields only Finished. The run directory is locked until Finished. Ctrl-C raises
     KeyboardInterrupt and saves nothing; resume=True continues from the last checkpoint. dry_run=True trains nothing,
-    and returns one object: its `config`, `reasons` (for values that gpt chose), and `prepared`, a Prepared or None.
+    and returns one object with `config`, `reasons` (for values that gpt chose) and `prepared`, a Prepared or None.
     """
     if request.processes not in (None, 1):
         sentence = "from Python one process trains; only the command line starts several"

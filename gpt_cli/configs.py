@@ -124,7 +124,7 @@ class AllSettings(Result):
 
     def _row(self, key: str, details: dict[str, Any]) -> tuple[str, ...]:
         """Return a setting's key, default, allowed values and meaning, in the user's language."""
-        # other single words are what one types
+        # other single words are values that a user types, which stay English
         allowed = [say(kind) if " " in kind or kind == "text" else kind for kind in allowed_values(key, details)]
         return key, json.dumps(details["default"]).strip('"'), _either(allowed), say(details["description"])
 
@@ -140,7 +140,7 @@ def _either(alternatives: list[str]) -> str:
     if language() == "en" or not others:
         return " or ".join(alternatives)
     listed = "、".join(others)
-    # a space stands between 或 and letters
+    # a space separates 或 from ASCII letters
     return f"{listed}{' ' * listed[-1].isascii()}或{' ' * last[0].isascii()}{last}"
 
 

@@ -11,7 +11,7 @@ from gpt_cli.common.spelling import as_flags, as_keywords
 
 EXIT_CODE_BUG = 1
 EXIT_CODE_STDOUT_CLOSED = 141
-# but for tabs and ends of lines
+# control characters, except tabs and newlines
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -19,8 +19,8 @@ class GptError(Exception):
     """An error that a user can correct, printed as `error: where: sentence`, with a line `hint: ...` if it has a hint.
 
     `where` is the flag, the key, the file and line, or the object that the sentence is about; the sentence says what is
-    wrong and what would be right. A raised error may have `others`, so that the user sees all problems at once. Where
-    only some of these errors have a hint, its line begins with their `about`, by default `where`: `hint: FILE: ...`.
+    wrong and what would be right. A raised error may have `others`, so that the user sees all problems at once. If only
+    some errors have a hint, the line names these errors by `about` (default: `where`), as in `hint: FILE: ...`.
     """
 
     exit_code = EXIT_CODE_BUG
@@ -46,7 +46,7 @@ class GptError(Exception):
         errors = [f"error: {problem._said(spell, say, labelled)}" for problem in problems]
         comma, colon = ("、", "：") if language() == "zh" else (", ", ": ")
         lines = errors + [
-            # one that all problems share speaks for itself
+            # a hint that all problems share needs no name
             f"hint: {comma.join(map(say, about)) + colon if len(about) < len(problems) else ''}{say(spell(hint))}"
             for hint, about in hints.items()
         ]
