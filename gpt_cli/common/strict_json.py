@@ -14,7 +14,7 @@ _SURELY_FINITE = 300  # characters; the largest float has 309 digits
 
 
 def strict_json(text: str) -> Any:
-    """Parse JSON; refuse repeated keys, numbers beyond the range of a float, and more than JSON_PARTS values.
+    """Parse JSON; refuse repeated keys, numbers beyond the range of a float, and over JSON_PARTS commas and brackets.
 
     Raises ValueError, and RecursionError for JSON that is nested too deeply.
     """

@@ -59,7 +59,7 @@ def estimate(
     needs memory for float32 weights (twice if it `averages` them), gradients and their partial sums, AdamW's two
     moments, and activations. Only `num_trained` parameters (None: all) have gradients and moments. With `num_ranks`
     processes, the costs are those of one, which has the moments of its share of the parameters. Sampling needs memory
-    for the weights and a key-value cache of context_length tokens.
+    for the weights and a key-value cache of context_length tokens, or of a block's attention window if it is shorter.
     """
     model = _laid_out(config, vocab_size)
     parts = _by_part(model, config.num_blocks)

@@ -113,8 +113,8 @@ def encode(
     """Return the token ids of documents joined by end-of-text, uint16 or uint32 [tokens]; cache those of large texts.
 
     The ids are in memory up to IN_MEMORY bytes, else in files on disk; without `load`, those of any large text stay on
-    disk. `count` receives the bytes of text encoded since its last call. Raises the errors of `encode_parts`. The
-    disk must also have space for the ids of the next text, of `followed_by` bytes.
+    disk. `count` receives the bytes of text encoded since its last call. Raises DataError for a text that changes, and
+    EnvironmentFailure if the disk lacks space for these ids and those of the next text, of `followed_by` bytes.
     """
     if corpus.is_large:
         try:

@@ -147,7 +147,7 @@ Ids = np.ndarray | TokensOnDisk
 def open_tokens(directory: Path) -> TokensOnDisk | None:
     """Return the ids of a directory; None if its index is missing or damaged, or a part is missing or wrong in size.
 
-    Only `verify` checks the content of the parts. Raises EnvironmentFailure where too many files are open.
+    Only `verify` checks the content of the parts. Raises EnvironmentFailure if too many files are open.
     """
     if (content := read_index(directory)) is None:
         return None

@@ -72,7 +72,7 @@ class WholeStep:
         return loss_and_norm
 
     def record(self) -> str | None:
-        """Record a CUDA graph for later calls to replay; return None, or the reason why no graph can be used.
+        """Record a CUDA graph, which later calls replay; return the reason for a failure, else None (also if slower).
 
         Two steps, the second at half the learning rate, test the graph: it is used only if replays give the same
         results as ordinary steps, and take no longer. The training state is restored.

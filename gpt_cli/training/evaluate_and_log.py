@@ -55,7 +55,7 @@ def observe(run: Run, pace: Pace, watch: Watch, host: Host) -> Iterator[Training
     """Evaluate, log, sample and take a snapshot if due after the current step; write all results, then yield events.
 
     `watch` is called between batches and tokens; if it raises, nothing has been written. `host.counting` opens a
-    progress bar. Raises Diverged if the validation loss, or the loss or gradient of a step so far, is not finite.
+    progress bar. Raises Diverged if a loss or gradient so far, a logit or an attention weight is not finite.
     """
     step = run.progress.step
     score: Score | None = None

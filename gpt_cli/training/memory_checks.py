@@ -54,7 +54,7 @@ def require_memory(config: Config, free: int | None, ranks: Ranks = ALONE, *, ma
 
 @contextlib.contextmanager
 def fitting_device(config: Config, num_ranks: int = 1, *, recorded: bool = False) -> Iterator[None]:
-    """Turn an out-of-memory error of the device into an EnvironmentFailure whose hint names smaller micro-batches.
+    """Turn an out-of-memory error of the device into an EnvironmentFailure with a hint: smaller micro-batches or model.
 
     `recorded` is true if steps replay a CUDA graph, which reserves memory; the hint then also names `train.graph=off`.
     """
