@@ -218,7 +218,7 @@ class TrainConfig(Section):
         default=16384, description="validation tokens in each evaluation during training"
     )
     sample_every: Annotated[Count | None, FREE, LEARNING] = Field(
-        default=500, description="steps between samples of text; null means none"
+        default=500, description="steps between samples of text; null: after the last step only"
     )
     sample_prompt: Annotated[Text | None, FREE] = Field(
         default=None, description="text that samples continue; null: the beginning of a line of the validation text"
