@@ -24,8 +24,8 @@ class LightServer:
     def __init__(self) -> None:
         self.process: subprocess.Popen[str] | None = None
 
-    def without_torch(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        """Run `gpt` as it would run here, in a process that fails where the command loads torch."""
+    def without_torch(self, *arguments: str | Path, exits: int | None = None) -> subprocess.CompletedProcess[str]:
+        """Run `gpt` as it would run here, in a process that fails where the command loads torch, or ends otherwise."""
         self.process = self.process or subprocess.Popen(
             [sys.executable, "-P", __file__],  # without this folder, whose tokenizers.py hides the library
             stdin=subprocess.PIPE,
@@ -41,7 +41,9 @@ class LightServer:
         self.process.stdin.write(json.dumps(request) + "\n")
         answer = self.process.stdout.readline()
         assert answer, f"the server ended with {self.process.wait()} at {request['arguments']}; stderr says why"
-        return subprocess.CompletedProcess(arguments, **json.loads(answer))
+        done = subprocess.CompletedProcess(arguments, **json.loads(answer))
+        assert exits in (None, done.returncode), done.stderr
+        return done
 
     def close(self) -> None:
         if self.process:
