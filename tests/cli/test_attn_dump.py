@@ -22,19 +22,6 @@ from gpt_cli.cli import console
 from gpt_cli.tools.interpret import attention_files
 
 
-def test_the_file_holds_the_weights_of_the_trained_model(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
-    words = ["--prompt", "The value of", "--layers", "1", "--heads", "0-1"]
-    assert run("attn-dump", *words, "--out", tmp_path / "a.npz", exits=0).out == ""
-    loaded = gpt_cli.load(smoke_run)
-    ids = loaded.tokenizer.encode("The value of")
-    with np.load(tmp_path / "a.npz", allow_pickle=False) as arrays:
-        expected = loaded.model.attention_weights(torch.tensor([ids]), layers=[1])[:, 0]
-        np.testing.assert_array_equal(arrays["weights"], expected.numpy())
-        assert arrays["token_ids"].tolist() == ids
-        np.testing.assert_allclose(arrays["weights"].sum(-1), 1, atol=1e-6)
-        assert (np.triu(arrays["weights"], 1) == 0).all()
-
-
 @pytest.mark.parametrize("ending", ["npz", "safetensors", "json", "csv", "png", "svg", "pdf", "html", "Npz"])
 def test_every_format_is_written(smoke_run: Path, run: RunCommand, tmp_path: Path, ending: str) -> None:
     outcome = run("attn-dump", "--prompt", "今天 is fine", "--out", tmp_path / f"a.{ending}", "--json", exits=0)

@@ -15,13 +15,12 @@ from support.helpers import RunCommand
 import gpt_cli
 from gpt_cli.checkpoints.load import load
 from gpt_cli.common.machine.devices import supports
-from gpt_cli.evaluation.nll import Observations, surprisals
+from gpt_cli.evaluation.nll import surprisals
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.fast import matmul
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.tools.bench import bench
-from gpt_cli.training.validation import validation_score
 
 TEXT = "def read(path):\n    return open(path).read()\n" * 12
 # in whole passes of the model an accelerator computes attention in a kernel of its own, whose sums have another order
@@ -94,19 +93,6 @@ def test_a_command_finds_on_an_accelerator_what_it_finds_on_the_cpu(
     on_device = figures(run, *command.split(), "--device", "sim:1")
     assert accelerator.copies.to_device
     require_equal(on_cpu, on_device, tolerance)
-
-
-@pytest.mark.usefixtures("text")
-def test_every_stage_of_attention_is_the_same_to_the_bit(run: RunCommand, accelerator: Accelerator) -> None:
-    stages = [
-        word for stage in ("weights", "scores", "queries", "keys", "values", "heads") for word in ("--stage", stage)
-    ]
-    for device in ("cpu", "sim"):
-        run("attn-dump", "--prompt", "def read", *stages, "--out", f"{device}.npz", "--device", device, exits=0)
-    with np.load("cpu.npz") as one, np.load("sim.npz") as other:
-        assert one.files == other.files
-        for name in one.files:
-            np.testing.assert_array_equal(one[name], other[name], name)
 
 
 @long
@@ -216,7 +202,6 @@ def test_what_a_device_cannot_do_is_an_error_with_a_way_out(run: RunCommand, acc
 def test_the_host_waits_once_for_a_token_and_once_for_an_evaluation(smoke_run: Path, accelerator: Accelerator) -> None:
     loaded = load(smoke_run)
     model, ids = loaded.model.to("sim"), np.arange(321) % 500
-    windows = [(start, start + 32) for start in range(0, 320, 32)]
 
     def waits(work: Any) -> int:
         before = len(accelerator.syncs)
@@ -228,8 +213,3 @@ def test_the_host_waits_once_for_a_token_and_once_for_an_evaluation(smoke_run: P
     # past the window, and with rows of different length
     assert waits(generate(decoder, [[1, 2, 3], [4]], parameters, max_new_tokens=40, num_samples=2)) == 40
     assert waits(surprisals(model, ids, stride=32, batch_size=2)) == 5
-    losses = Observations()
-    score = lambda: validation_score(  # noqa: E731
-        model, loaded.tokenizer, ids, windows, batch_size=2, dtype="float32", by_window=losses
-    )
-    assert waits(score() for _ in range(3)) == 3

@@ -39,12 +39,6 @@ def test_its_json_has_the_tokens_and_every_step(smoke_run: Path, run: RunCommand
     )
 
 
-@pytest.mark.parametrize("form", ["markdown", "html"])
-def test_other_forms_in_chinese(smoke_run: Path, run: RunCommand, form: str) -> None:
-    outcome = run("explain", "--prompt", "The value", "--format", form, "--language", "zh", exits=0)
-    assert "注意力之后的残差流" in outcome.out
-
-
 @pytest.mark.parametrize(
     ("flags", "title"), [([], "在 softmax 之前加掩码"), (["--language", "en"], "masking before softmax")]
 )

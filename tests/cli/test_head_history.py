@@ -118,15 +118,7 @@ def test_python_gets_the_history_and_the_film(run: RunCommand, a_run: Path) -> N
 
 
 def test_a_table_needs_no_torch(a_run: Path, without_torch: WithoutTorch) -> None:
-    done = without_torch("heads", "--over-training", "--run", a_run)
-    assert done.returncode == 0, done.stderr
-
-
-def test_a_damaged_snapshot_is_named(run: RunCommand, a_run: Path) -> None:
-    path = a_run / "attention" / "step-00000030.safetensors"
-    path.write_bytes(path.read_bytes()[:-1] + b"?")
-    outcome = run("heads", "--over-training", exits=4)
-    assert 'step-00000030.safetensors": this is not an attention snapshot of gpt, or it is damaged' in outcome.err
+    without_torch("heads", "--over-training", "--run", a_run, exits=0)
 
 
 def test_a_run_that_watches_another_text_shows_the_newer_one(run: RunCommand, a_run: Path) -> None:
@@ -155,8 +147,6 @@ def test_what_another_model_left_in_the_run_is_not_mixed_in(run: RunCommand, a_r
     [
         (["--watch", ""], 2, 'error: --watch: "" is empty'),
         (["--watch", "a " * 40], 3, "error: inspect.prompt (--watch): it has "),
-        (["--watch", "a"], 3, "error: inspect.prompt (--watch): it is a single token"),
-        (["--watch", "a~ü", "--set", "tokenizer.kind=char"], 3, "error: inspect.prompt (--watch): "),
         (["--watch", "a b", "--set", "inspect.every=0"], 2, "error: --set: inspect.every: 0 is not a whole number"),
     ],
 )
@@ -168,10 +158,3 @@ def test_a_text_that_cannot_be_watched_is_refused_before_a_file_is_written(
     assert len(errors) == 1
     assert errors[0].startswith(line)
     assert not Path("runs").exists()
-
-
-def test_the_text_is_a_setting_that_config_and_info_show(run: RunCommand, a_run: Path) -> None:
-    outcome = run("config", "show", a_run / "config.yaml")
-    assert f"inspect:\n  prompt: {PROMPT}\n  every: 2\n" in outcome.out
-    run("info", a_run, exits=0)
-    run("config", "check", a_run / "config.yaml", exits=0)

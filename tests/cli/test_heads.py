@@ -53,31 +53,20 @@ def test_another_text_is_read_in_windows(smoke_run: Path, run: RunCommand, tmp_p
     assert reported(run, "--data", tmp_path / "a.txt", "--layers", "1", "--heads", "0")["heads"][0]["layer"] == 1
 
 
-@pytest.fixture(params=["grouped_query", "latent", "imported"])
-def other_form(request: pytest.FixtureRequest, smoke_run: Path, run: RunCommand, tmp_path: Path) -> Path:
-    """A run with another form of attention, or of a model that was imported."""
-    path = tmp_path / request.param
-    if request.param == "imported":
-        run("export", "--run", smoke_run, "--out", tmp_path / "hf", "--quiet", exits=0)
-        run("import", tmp_path / "hf", "--out", path, "--quiet", exits=0)
-    else:
-        flags = ["--set", f"model.attention={request.param}", "--max-steps", "1", "--out", path, "--quiet"]
-        run("train", "--config", "smoke", *flags, exits=0)
-    return path
-
-
-def test_every_form_of_attention_has_a_report(other_form: Path, run: RunCommand) -> None:
-    flags = ["--run", other_form, "--prompt", PROMPT, "--ablate", "zero", "--query", "-1", "--dtype", "float32"]
+@pytest.mark.parametrize("form", ["grouped_query", "latent"])
+def test_every_form_of_attention_has_a_report(form: str, here: Path, run: RunCommand) -> None:
+    run("train", "--config", "smoke", "--set", f"model.attention={form}", "--max-steps", "1", "--quiet", exits=0)
+    flags = ["--prompt", PROMPT, "--ablate", "zero", "--query", "-1", "--dtype", "float32"]
     found = reported(run, *flags)
     assert [(row["layer"], row["head"]) for row in found["heads"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    loaded = gpt_cli.load(other_form)
+    loaded = gpt_cli.load()
     ids = loaded.tokenizer.encode(PROMPT)
     weights = loaded.model.attention_weights(torch.tensor([ids]))[:, 0]
     for row in found["heads"]:
         of_head = weights[row["layer"], row["head"]]
         assert row["self"] == pytest.approx(float(of_head.diagonal()[1:].mean()), abs=1e-6)
         assert row["first_token"] == pytest.approx(float(of_head[1:, 0].mean()), abs=1e-6)
-        model = gpt_cli.load(other_form).model
+        model = gpt_cli.load().model
         remove_heads(model, [(row["layer"], row["head"])])
         without = np.concatenate([*surprisals(model, np.array(ids), stride=model.config.context_length)]).mean()
         assert row["loss_change"] == pytest.approx(without - found["loss"], abs=1e-5)
@@ -153,12 +142,6 @@ def test_files_have_what_json_prints(smoke_run: Path, run: RunCommand, tmp_path:
         assert float(line["entropy"]) == row["entropy"]
         assert line["raises_1_token"].removeprefix("'") == row["raises"][0]["token"]
         assert int(line["lowers_5_id"]) == row["lowers"][4]["id"]
-
-
-def test_a_picture_is_drawn_of_a_text_of_any_name(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
-    (tmp_path / "今天.txt").write_text("The value of it. " * 9)
-    run("heads", "--data", tmp_path / "今天.txt", "--ablate", "zero", "--out", tmp_path / "a.png", exits=0)
-    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("query", [2, -3])

@@ -139,10 +139,3 @@ def test_over_training_what_memory_cannot_hold_is_refused_before(
     monkeypatch.setattr("gpt_cli.tools.interpret.heads.heads.available_memory", lambda: 1000)
     outcome = run("heads", "--passages", "1", "--over-training", "--max-tokens", "100")
     assert (outcome.code, outcome.err.split(" take ")[0]) == (5, "error: heads: 2 heads on 32 tokens")
-
-
-def test_a_run_without_checkpoints_of_steps_is_refused(copied: Path, run: RunCommand) -> None:
-    for path in RunFiles(copied).steps().values():
-        path.unlink()
-    outcome = run("heads", "--run", copied, "--passages", "1", "--over-training", exits=4)
-    assert "this run has no checkpoints of steps" in outcome.err

@@ -19,7 +19,7 @@ from support.runs import finish, start
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.errors import EnvironmentFailure
-from gpt_cli.evaluation.nll import Score
+from gpt_cli.evaluation.nll import Observations, Score
 from gpt_cli.text.token_files import validation_windows
 from gpt_cli.training import loop
 from gpt_cli.training.events import Finished, Saved, Stepped, TrainingEvent
@@ -164,7 +164,7 @@ def test_an_evaluation_waits_once_and_gives_the_loss_of_the_cpu(accelerator: Acc
         run = start(tmp_path / device, small_config().changed(train={"device": device}))
         windows = validation_windows(len(run.validation_ids), run.config.model.context_length)
         accelerator.copies.syncs.clear()
-        how = {"batch_size": 4, "dtype": "float32"}
+        how = {"batch_size": 4, "dtype": "float32", "by_window": Observations()}
         score = validation_score(run.state.model, run.tokenizer, run.validation_ids, windows, **how)
         losses.append(score.loss)
     assert len(accelerator.syncs) == 1
