@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -104,23 +103,6 @@ def test_by_the_clock_a_run_ends_in_time_and_continues_from_there(corpus: Path, 
     assert longer["seconds"] > summary["seconds"]
     by_steps = run("train", "--out", "runs/x", "--resume", "--max-steps", str(longer["steps"] + 2), "--json")
     assert (json.loads(by_steps.out)["steps"], json.loads(by_steps.out)["stopped_by"]) == (longer["steps"] + 2, "steps")
-
-
-@pytest.mark.parametrize(
-    ("lengths", "most_steps", "stopped_by"),
-    [
-        (("--max-steps", "3", "--max-time", "5m"), 3, "steps"),
-        (("--max-steps", "99999", "--max-time", "0.02s"), 99998, "time"),
-    ],
-)
-def test_of_a_number_of_steps_and_a_time_the_first_ends_the_run(
-    lengths: Sequence[str], most_steps: int, stopped_by: str, corpus: Path, run: RunCommand
-) -> None:
-    ended = json.loads(run("train", *FAST, *lengths, "--json").out.splitlines()[-1])
-    assert 1 <= ended["steps"] <= most_steps
-    assert ended["stopped_by"] == stopped_by
-    again = run("train", "--out", "runs/smoke", "--resume").err
-    assert f"already has its {'3 steps' if stopped_by == 'steps' else '0.02 s'}" in again
 
 
 def test_a_time_far_away_changes_no_bit_also_of_a_run_that_is_resumed(corpus: Path, run: RunCommand) -> None:
@@ -244,12 +226,8 @@ def test_an_existing_run_is_refused_resumed_or_replaced(corpus: Path, run: RunCo
 
 def test_resume_without_a_checkpoint_starts_with_a_notice(corpus: Path, run: RunCommand) -> None:
     run("train", *FAST, "--resume", exits=0)
-    Path("runs/smoke/checkpoints/step-00000010.safetensors").unlink()
-    Path("runs/smoke/checkpoints/step-00000020.safetensors").unlink()
-    refused = run("train", "--out", "runs/smoke", "--resume", exits=4)
-    assert refused.err.splitlines()[1] == "hint: put one back, or replace the run with --overwrite"
-    # nothing that was ever trained is left
-    Path("runs/smoke/checkpoints/best.safetensors").unlink()
+    for path in Path("runs/smoke/checkpoints").iterdir():
+        path.unlink()
     Path("runs/smoke/metrics.jsonl").unlink()
     outcome = run("train", "--out", "runs/smoke", "--resume", exits=0)
     assert "no checkpoint in runs/smoke yet; starting at step 0" in outcome.err

@@ -15,7 +15,6 @@ import gpt_cli
 from gpt_cli.common.language import chinese
 from gpt_cli.config import Config
 from gpt_cli.config.load import read_config
-from gpt_cli.errors import UsageError
 from gpt_cli.training.auto_config import auto_config as choosing
 from gpt_cli.training.auto_config.rules import Budget
 from gpt_cli.training.auto_config.text_statistics import TextFigures
@@ -91,13 +90,6 @@ def test_a_dry_run_says_all_that_the_training_says_before_its_first_step(run: Ru
     assert all(line in dry.err for line in said)
     assert run(*words, "--dry-run", exits=0).out == dry.out  # a run that is there is none of its concern
     assert "already has its 4 steps" in run(*words, "--dry-run", "--resume").err
-
-
-def test_settings_that_are_given_stay(run: RunCommand) -> None:
-    words = ("--set", "tokenizer.kind=char", "--set", "model.d_model=48", "--device", "cpu", "--dtype", "float32")
-    config = json.loads(run("train", "--data", "corpus.txt", "--dry-run", "--json", *words).out)["config"]
-    assert (config["tokenizer"]["kind"], config["model"]["d_model"]) == ("char", 48)
-    assert (config["train"]["device"], config["train"]["dtype"]) == ("cpu", "float32")
 
 
 @pytest.mark.parametrize(("given", "value"), [("num_heads", 5), ("d_model", 100)])
@@ -257,5 +249,3 @@ def test_a_machine_with_little_memory_gets_a_smaller_model() -> None:
 def test_the_speed_of_this_machine_is_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choosing, "TIMING_SECONDS", 0.01)
     assert 0 < choosing.reference_seconds(Config()) < 60
-    with pytest.raises(UsageError):
-        gpt_cli.train(data="corpus.txt", dry_run=True, processes=2)

@@ -364,6 +364,15 @@ def test_keys_of_one_form_are_not_used_by_another() -> None:
     scaled = "model.positions=rope", "model.rope_original_length=64"
     assert list(read("", *scaled).unused()) == ["model.rope_original_length is not used by model.rope_scaling null"]
     assert not list(read("", *scaled, "model.rope_scaling=8", "model.rotary_size=8").unused())
+    muon, ngrams = (
+        ("train.muon_learning_rate=0.1", "train.optimizer=muon"),
+        ("model.ngram_rows=9", "model.ngram_embedding=2"),
+    )
+    assert list(read("", muon[0], ngrams[0]).unused()) == [
+        "model.ngram_rows is not used by model.ngram_embedding null",
+        "train.muon_learning_rate is not used by train.optimizer adamw",
+    ]
+    assert not list(read("", *muon, *ngrams).unused())
     (told,) = read("", "model.attention=latent", "model.rotary_size=8", "model.latent_size=8").unused()
     assert told == "model.rotary_size is not used by model.positions learned"
     assert not list(read("", "model.attention=latent", "model.positions=rope", "model.rotary_size=8").unused())

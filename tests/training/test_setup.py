@@ -25,21 +25,6 @@ def test_a_warm_up_longer_than_the_run_is_shortened_and_told() -> None:
     ]
 
 
-def test_settings_that_do_nothing_are_told() -> None:
-    notices: list[str] = []
-    settings = ["train.muon_learning_rate=0.1", "model.ngram_rows=9", "train.warmup_steps=1"]
-    resolve(small_config(*settings, "inspect.every=5"), notices.append)
-    assert notices == [
-        "model.ngram_rows is not used by model.ngram_embedding null",
-        "train.muon_learning_rate is not used by train.optimizer adamw",
-        "inspect.every is not used by inspect.prompt null",
-    ]
-    notices.clear()
-    used = ["train.optimizer=muon", "model.ngram_embedding=2"]
-    resolve(small_config(*settings, *used), notices.append)
-    assert notices == []
-
-
 def test_a_timed_step_decides_about_compiling_where_steps_end_a_training(monkeypatch: pytest.MonkeyPatch) -> None:
     def found(*settings: str) -> str:
         return resolve(small_config("train.compile=auto", *settings), pytest.fail).train.compile

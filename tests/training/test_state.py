@@ -8,7 +8,6 @@ import torch
 from support.helpers import small_config
 from support.runs import assert_same, finish, start, tensors
 from torch import Tensor
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.errors import UsageError
@@ -34,16 +33,6 @@ def test_the_average_begins_as_the_mean_of_the_first_weights_and_then_forgets() 
         expected = [decay * before + (1 - decay) * new for before, new in zip(expected, after, strict=True)]
     torch.testing.assert_close(list(state.evaluated_model.parameters()), expected)
     assert not state.evaluated_model.training
-
-
-def test_the_average_is_that_of_torch() -> None:
-    state, _ = stepped("train.ema_decay=0.4", num_steps=1)
-    plain = AveragedModel(state.model, multi_avg_fn=get_ema_multi_avg_fn(0.4))
-    plain.update_parameters(state.model)
-    for _ in range(3):
-        take_step(state)
-        plain.update_parameters(state.model)
-    torch.testing.assert_close(list(state.evaluated_model.parameters()), list(plain.module.parameters()))
 
 
 def test_an_average_changes_no_step_and_of_equal_weights_nothing() -> None:

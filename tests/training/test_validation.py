@@ -1,5 +1,3 @@
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -20,14 +18,6 @@ def guessing(vocab_size: int) -> GPT:
     assert model.output_layer is not None
     torch.nn.init.zeros_(model.output_layer.weight)
     return model
-
-
-def test_guessing_costs_the_logarithm_of_the_vocabulary() -> None:
-    windows = validation_windows(20, 8)
-    found = validation_score(guessing(257), ByteTokenizer(), np.arange(20), windows, batch_size=2, dtype="float32")
-    assert found.loss == pytest.approx(math.log(257))
-    assert found.num_tokens == 19
-    assert found.bits_per_byte == pytest.approx(math.log2(257))
 
 
 def test_several_targets_of_a_position_are_those_of_their_frequencies() -> None:
