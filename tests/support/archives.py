@@ -6,10 +6,10 @@ import zipfile
 from collections.abc import Mapping
 
 
-def zipped(files: Mapping[str, bytes]) -> bytes:
+def zipped(files: Mapping[str, bytes], compression: int = zipfile.ZIP_DEFLATED) -> bytes:
     """Return a .zip of files by name."""
     content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(content, "w", compression) as archive:
         for name, data in files.items():
             archive.writestr(name, data)
     return content.getvalue()

@@ -26,7 +26,7 @@ import pytest
 import zstandard
 
 from gpt_cli.config import Config, DataConfig
-from gpt_cli.errors import DataError
+from gpt_cli.errors import DataError, EnvironmentFailure
 from gpt_cli.text.documents import TextBlock
 from gpt_cli.text.encode import encode_parts
 from gpt_cli.text.load import SourceCorpus, read_data, read_split
@@ -162,6 +162,11 @@ def refused(source: str | list[str], match: str | None = None, **settings: Any) 
     with pytest.raises(DataError, match=match) as raised:
         read(source, **settings)
     return raised.value
+
+
+def no_home(_: str) -> Path:
+    """Stand in for `cache_directory`, of a user without a home."""
+    raise EnvironmentFailure("cache", "this user has no home directory")
 
 
 def run_hint(error: DataError, behind: str = "", before: str = "; else ") -> None:

@@ -1,7 +1,6 @@
 import contextlib
 import gzip
 import io
-import os
 import shutil
 import sys
 import tempfile
@@ -113,13 +112,6 @@ def test_a_line_that_would_not_fit_in_memory_is_an_error(here: Path, monkeypatch
     monkeypatch.setattr("gpt_cli.text.compressed.BLOCK", 8)
     (here / "x.jsonl").write_text('{"text": "fits in"}\n{"text": "does not fit in memory"}\n')
     refused("x.jsonl", r"x\.jsonl:2: this line has more than 30 characters")
-
-
-def test_empty_and_special_sources_are_errors(here: Path) -> None:
-    (here / "empty.txt").write_text("")
-    os.mkfifo(here / "pipe")
-    refused("empty.txt", "contains no text")
-    refused("pipe", "not a regular file")
 
 
 def test_an_address_and_a_pattern_without_files_are_named_as_such(here: Path) -> None:

@@ -9,9 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.texts import no_home
 
 import gpt_cli
-from gpt_cli.errors import DataError, EnvironmentFailure, UsageError
+from gpt_cli.errors import DataError, EnvironmentFailure
 from gpt_cli.text import datasets
 from gpt_cli.text.conversations import read_conversation
 from gpt_cli.text.datasets import ENTRIES, fetch, find, read_entry
@@ -65,9 +66,6 @@ def test_another_content_is_refused_and_not_kept(served: Served) -> None:
 
 
 def test_without_an_answer_the_error_names_the_way_out(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_home(_: str) -> Path:
-        raise EnvironmentFailure("cache", "this user has no home directory")
-
     entry = replace(served[0], url="http://127.0.0.1:1/x")
     sentence = r"gpt downloads this text once, from .*, and the download failed: Connection refused"
     with pytest.raises(EnvironmentFailure, match=sentence) as raised:
@@ -119,21 +117,12 @@ def test_a_text_in_the_cache_needs_no_downloader(served: Served) -> None:
 def test_without_a_cache_folder_or_a_home_directory_the_text_is_fetched_all_the_same(
     served: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def refuse(_: str) -> Path:
-        raise EnvironmentFailure("cache", "this user has no home directory")
-
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert fetch(served[0]) == CONTENT
-    monkeypatch.setattr(datasets, "cache_directory", refuse)
+    monkeypatch.setattr(datasets, "cache_directory", no_home)
     assert fetch(served[0]) == CONTENT
     assert not served[0].is_here()
-
-
-def test_an_unknown_name_is_answered_with_the_nearest() -> None:
-    with pytest.raises(UsageError) as raised:
-        find("tinyshakespear")
-    assert raised.value.hint == "did you mean tinyshakespeare?"
 
 
 def test_every_entry_from_the_network_has_a_digest_and_a_secure_url() -> None:
@@ -171,11 +160,3 @@ def test_every_document_of_repeats_comes_two_to_four_times_and_is_the_same_every
     assert seen == {(length, times) for length in range(8, 25) for times in (2, 3, 4)}
     digest = hashlib.sha256("\n".join(documents).encode()).hexdigest()
     assert digest == "96cc82fde2c6ab26b56d698d738c345b33647c05887cdd194fd9b57c1705b035"
-
-
-def test_the_list_fits_a_terminal_of_80_columns_and_a_wide_one_has_a_line_for_each() -> None:
-    listed = gpt_cli.data.list()
-    assert max(map(len, listed.as_text(80).splitlines())) <= 80
-    heading, *lines = listed.as_text(200).splitlines()
-    assert heading.split() == ["name", "licence", "state", "text"]
-    assert [line.split()[0] for line in lines] == [*ENTRIES]

@@ -1,5 +1,4 @@
 import gzip
-import io
 import re
 import zipfile
 from collections.abc import Iterable
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.archives import zipped
 from support.texts import Twin, cut
 from support.texts import pieces as twin_pieces
 
@@ -201,39 +201,31 @@ def test_programs_music_and_films_are_no_numbers(start: bytes) -> None:
     assert refusal(content) == ["error: a.txt: this is binary data, not text", "hint: name a text file"]
 
 
-def zipped(*names: str, content: str = "text") -> bytes:
-    memory = io.BytesIO()
-    with zipfile.ZipFile(memory, "w") as archive:
-        for name in names or ["a.txt"]:
-            archive.writestr(name, content)
-    return memory.getvalue()
+AS_TABLE = "save it as .csv in the program that wrote it"
 
 
 @pytest.mark.parametrize(
-    ("content", "hint"),
+    ("files", "hint"),
     [
-        (zipped("[Content_Types].xml", "_rels/.rels", "word/document.xml"), "let the file name end in .docx"),
-        (zipped("[Content_Types].xml", "xl/workbook.xml"), "save it as .csv in the program that wrote it"),
-        (zipped("[Content_Types].xml", "ppt/presentation.xml"), "save it as .pdf"),
-        (zipped("mimetype", content="application/epub+zip"), "let the file name end in .epub"),
-        (zipped("mimetype", content="application/vnd.oasis.opendocument.text"), "let the file name end in .odt"),
-        (
-            zipped("mimetype", content="application/vnd.oasis.opendocument.spreadsheet"),
-            "save it as .csv in the program that wrote it",
-        ),
-        (zipped("mimetype", content="application/vnd.oasis.opendocument.presentation"), "save it as .pdf"),
-        (zipped("Index/Document.iwa"), "save it as .pdf"),
-        (zipped("collection.anki2", "media"), "name a text file"),
-        (zipped("b/a.txt"), "let the file name end in .zip"),
+        ({"[Content_Types].xml": b"", "_rels/.rels": b"", "word/document.xml": b""}, "let the file name end in .docx"),
+        ({"[Content_Types].xml": b"", "xl/workbook.xml": b""}, AS_TABLE),
+        ({"[Content_Types].xml": b"", "ppt/presentation.xml": b""}, "save it as .pdf"),
+        ({"mimetype": b"application/epub+zip"}, "let the file name end in .epub"),
+        ({"mimetype": b"application/vnd.oasis.opendocument.text"}, "let the file name end in .odt"),
+        ({"mimetype": b"application/vnd.oasis.opendocument.spreadsheet"}, AS_TABLE),
+        ({"mimetype": b"application/vnd.oasis.opendocument.presentation"}, "save it as .pdf"),
+        ({"Index/Document.iwa": b""}, "save it as .pdf"),
+        ({"collection.anki2": b"", "media": b""}, "name a text file"),
+        ({"b/a.txt": b"text"}, "let the file name end in .zip"),
     ],
 )
-def test_a_zip_archive_has_the_advice_for_what_it_contains(content: bytes, hint: str) -> None:
-    assert refusal(content)[1] == f"hint: {hint}"
+def test_a_zip_archive_has_the_advice_for_what_it_contains(files: dict[str, bytes], hint: str) -> None:
+    assert refusal(zipped(files, zipfile.ZIP_STORED))[1] == f"hint: {hint}"
 
 
 @pytest.mark.parametrize("name", ["a.zip", "B.ZIP", "a.gz", "stdin"])
 def test_no_advice_is_to_give_a_name_that_the_file_has_or_cannot_have(name: str) -> None:
-    content = gzip.compress(b"text") if name == "a.gz" else zipped()
+    content = gzip.compress(b"text") if name == "a.gz" else zipped({"a.txt": b"text"})
     with pytest.raises(DataError, match="not text") as raised:
         decode_utf8(content, name)
     assert raised.value.hint == "name a text file"
@@ -246,7 +238,7 @@ def test_no_advice_is_to_give_a_name_that_the_file_has_or_cannot_have(name: str)
         (b"\x7fELF\2\1\1\0" + b"\1\0\0\0" * 9, "a program", "name a text file"),
         (b"%PDF-1.4 only ASCII", "a PDF document", "end in .pdf"),
         (b"{\\rtf1\\ansi Hello}", "an RTF document", "end in .rtf"),
-        (zipped(), "a zip archive", "end in .zip"),
+        (zipped({"a.txt": b"text"}), "a zip archive", "end in .zip"),
         (b"PAR1\x15\x04\x15", "a Parquet table", "end in .parquet"),
         (b"\x28\xb5\x2f\xfd\x24\x01", "Zstandard data", "end in .zst"),
         (gzip.compress(b"text"), "gzip data", "end in .gz"),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.corpora import Texts
 from support.faults import Fault, KilledError, Operations, scaled
 from support.helpers import small_config
-from support.texts import Twin, array, cut, identity
+from support.texts import Twin, array, cut, identity, no_home
 
 from gpt_cli.common import files
 from gpt_cli.config import TokenizerConfig
@@ -293,11 +293,8 @@ def test_of_two_preparations_at_once_one_waits_and_encodes_nothing(small: Path) 
 
 
 def test_a_user_without_a_home_directory_encodes_without_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: str) -> Path:
-        raise EnvironmentFailure("cache", "this user has no home directory")
-
     monkeypatch.setattr(corpus, "CACHE_FROM", 3)
-    monkeypatch.setattr(cache, "cache_directory", refuse)
+    monkeypatch.setattr(cache, "cache_directory", no_home)
     assert encoded(["abc"], CharTokenizer("abc")).tolist() == [0, 1, 2]
     assert learn_tokenizer(TokenizerConfig(kind="char"), *Texts(("abcd",)).split(0.1)).vocab_size == 5
     monkeypatch.setattr(module, "IN_MEMORY", 11)  # a text that needs the disk

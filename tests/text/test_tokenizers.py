@@ -104,10 +104,6 @@ def test_unknown_characters_are_named_with_their_position() -> None:
     ]
 
 
-def test_a_model_of_one_character_knows_one() -> None:
-    assert lacking("a", "b").sentence.startswith("this model knows 1 character, but not ")
-
-
 def test_unknown_characters_are_counted_by_kinds_and_by_places() -> None:
     error, hint = lacking("abc", "xyxx" + "a" * 300).lines()
     assert error.endswith(
