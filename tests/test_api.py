@@ -1,7 +1,6 @@
 """The commands as functions of Python: their keywords are the fields of their requests, and they raise our errors."""
 
 import inspect
-import json
 import pydoc
 import random
 import re
@@ -14,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.helpers import RunCommand
 
 import gpt_cli
 from gpt_cli.cli.app import build
@@ -45,13 +43,6 @@ def test_every_flag_is_a_field_of_the_request_and_a_keyword_of_the_function(name
     for name in inspect.signature(function).parameters:
         assert function.request.model_fields[name].description, f"{name} needs a description, which is its help"
         assert f" {name}: " in described
-
-
-def test_a_result_is_what_json_prints(run: RunCommand) -> None:
-    found = gpt_cli.info("smoke", ranks=2, settings=["train.micro_batch_size=4"])
-    printed = run("info", "smoke", "--ranks", "2", "--set", "train.micro_batch_size=4", "--json").out
-    assert found.as_dict() == json.loads(printed)
-    assert found.costs.vocab_size == 512
 
 
 def test_wrong_values_raise_errors_that_name_the_keyword() -> None:

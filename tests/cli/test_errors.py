@@ -62,11 +62,6 @@ $ gpt info smoek
 error: "smoek": there is no such config or run
 hint: did you mean runs/smoke? else the shipped config smoke
 
-$ gpt report nothere
-error: "nothere": there is no such run
-hint: runs here: runs/smoke
-exit code 4
-
 $ gpt train --config smoke --data short.txt --out o
 error: corpus: its training part has 1 token, but context_length 32 needs at least 33
 hint: name more text
@@ -327,11 +322,11 @@ def test_a_character_that_the_model_lacks_is_an_error_of_what_gave_the_prompt(
         ("sample --prompt The --greedy --quiet", "logits"),
         ("sample --prompt The --seed 1 --json", "logits"),
         ("attn-dump --prompt The", "weights in layer 0"),
-        ("attn-dump --prompt The --out a.npz", "weights in layer 0"),
+        ("attn-dump --prompt The --out a.html", "weights in layer 0"),
         ("attn-dump --prompt The --generate 3", "logits"),
-        ("explain --prompt The --layer 1", "weights in layer 1"),
+        ("explain --prompt The --layer 1 --json", "weights in layer 1"),
         ("eval", "surprisals"),
-        ("heads", "attention weights"),
+        ("heads --prompt ab", "attention weights"),
         ("heads --passages 1", "outputs of heads"),
         ("heads --passages 1 --over-training", "outputs of heads"),
     ],
@@ -347,4 +342,4 @@ def test_weights_whose_results_are_not_finite_are_refused_with_their_file(
         rf'^error: "{copied}/checkpoints/\S+": its weights give {numbers} that are not finite, so it cannot be used$'
     )
     assert re.search(error, outcome.err, re.MULTILINE)
-    assert not Path("a.npz").exists()
+    assert not Path("a.html").exists()

@@ -1,4 +1,3 @@
-import time
 from pathlib import Path
 
 import pytest
@@ -66,24 +65,10 @@ def test_a_config_of_many_parts_is_refused_before_it_is_read(text: str) -> None:
     assert "a config has at most 20,000 keys and values" in str(refused(text))
 
 
-def test_bombs_are_refused_at_once() -> None:
-    started = time.monotonic()
-    for text in ("[" * 100_000, "{a: " * 100_000, "a: &a [x]\n" + "b: [*a, *a]\n" * 1000):
-        refused(text)
-    assert time.monotonic() - started < 10
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"a: \xe9", "a config must be UTF-8 text, but byte 0xe9 at offset 3 is not"),
-        (b"x" * 1_000_001, "a config has at most 1,000,000 bytes, but this file has 1,000,001"),
-    ],
-)
-def test_files_that_are_no_config_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
-    path.write_bytes(content)
-    with pytest.raises(UsageError, match=message):
+    path.write_bytes(b"a: \xe9")
+    with pytest.raises(UsageError, match="a config must be UTF-8 text, but byte 0xe9 at offset 3 is not"):
         read_config_text(path)
 
 

@@ -12,17 +12,6 @@ ROOT = Path(__file__).parents[2]
 NOTES = ROOT / "docs/notes"
 FILES = sorted(NOTES.glob("0*.md"))
 NUMBERS = {path.name[:4] for path in FILES}
-READERS = [
-    "gpt_cli",
-    "tests",
-    "benchmarks",
-    "docs",
-    "configs",
-    "Makefile",
-    "README.md",
-    "README.zh-CN.md",
-    "CONTRIBUTING.md",
-]
 MENTION = re.compile(r"(?:\bnotes? |实测记录 )(\d{4})(?: to (\d{4}))?", re.IGNORECASE)
 LINK = re.compile(r"\]\(((?:\.\./)*[\w/.-]+)(?:#[\w-]+)?\)")
 
@@ -58,7 +47,7 @@ def test_numbers_are_in_order_and_none_occurs_twice() -> None:
 
 
 def test_each_mention_of_a_note_finds_it() -> None:
-    listed = subprocess.run(["git", "ls-files", *READERS], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
     mentions = 0
     for name in listed.splitlines():
         file = ROOT / name

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 from support.fuzzing import require_answer
-from support.helpers import RunCommand, damage
+from support.helpers import CORPUS_TEXT, RunCommand, damage
 
 from gpt_cli.errors import shown
 
-LINES = "".join(f"{i} squared is {i * i}.\n" for i in range(200))
 SPECIAL = ["pipe", "socket", "/dev/zero", "/dev/null", "/dev/full", "to-zero", "circle", "broken", "empty", "x" * 300]
 
 
@@ -24,7 +23,7 @@ def _odd(here: Path) -> Iterator[Path]:
     for name, target in (("to-zero", "/dev/zero"), ("circle", "circle"), ("broken", "nothere"), ("pipe.png", "pipe")):
         (here / name).symlink_to(target)
     (here / "empty").mkdir()
-    (here / "a.txt").write_text(LINES)
+    (here / "a.txt").write_text(CORPUS_TEXT)
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("socket")
         yield here
@@ -145,7 +144,7 @@ def test_a_notice_shows_the_name_of_a_file_as_it_is_and_on_one_line(
 def test_what_a_file_replaces_is_a_link_and_not_what_it_leads_to(odd: Path, trained: Path, run: RunCommand) -> None:
     Path("link.json").symlink_to("a.txt")
     run("attn-dump", "--run", str(trained / "runs/smoke"), "--prompt", "The", "--out", "link.json", exits=0)
-    assert Path("a.txt").read_text() == LINES
+    assert Path("a.txt").read_text() == CORPUS_TEXT
     assert not Path("link.json").is_symlink()
 
 

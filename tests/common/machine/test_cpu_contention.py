@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from support.helpers import RunCommand
+from support.helpers import RunCommand, wait_until
 
 from gpt_cli import load
 from gpt_cli.common.machine import cpu_contention as module
@@ -113,20 +113,13 @@ def test_beside_other_programs_an_idle_team_is_held_and_let_go(monkeypatch: pyte
     busy_from_the_start(monkeypatch)
     remarks: list[str] = []
     with sharing() as shared:
-        for _ in range(1000):
-            if shared.busy:
-                break
-            time.sleep(0.01)
+        wait_until("nobody notices that the machine is busy", lambda: shared.busy)
         shared.remark(remarks.append)
         shared.remark(remarks.append)
         held = idle_teams() - before  # and perhaps that of the tests themselves, which now look at a busy machine too
     assert remarks == [f"the machine is busy, so this goes more slowly: other programs use 2.0 of its {cores()} cores"]
     assert held
-    for _ in range(1000):
-        if held - idle_teams():
-            break
-        time.sleep(0.01)
-    assert held - idle_teams()
+    wait_until("the idle team is not let go", lambda: held - idle_teams())
 
 
 @pytest.mark.parametrize("variable", module.CHOSEN_BY_USER)
