@@ -41,12 +41,6 @@ def test_a_damaged_best_checkpoint_is_reported_and_no_other_is_taken_as_the_help
     assert "a step of a run. Default: the best intact checkpoint." in help_of["sample"]
 
 
-def test_each_form_of_attention_has_its_cache_counted(run: RunCommand) -> None:
-    facts = json.loads(run("info", "smoke", "--json").out)
-    assert facts["cache_bytes_by_attention"] == {"multi_head": 512, "grouped_query": 256, "latent": 64}
-    assert facts["cache_bytes_per_token"] == 512
-
-
 def test_people_get_a_table(smoke_run: Path, run: RunCommand) -> None:
     out = run("info", "smoke").out
     rows = [line.rsplit("  ", 1) for line in out.splitlines()]
@@ -62,13 +56,6 @@ def test_people_get_a_table(smoke_run: Path, run: RunCommand) -> None:
         ["grouped_query", "256", "bytes"],
         ["latent", "64", "bytes"],
     ]
-
-
-def test_parts_without_parameters_are_left_out(run: RunCommand) -> None:
-    parts = json.loads(run("info", "smoke", "--json").out)["parameters_by_part"]
-    assert "attention" in parts
-    assert all(parts.values())
-    assert "n-gram embedding" not in run("info", "smoke").out
 
 
 def test_without_a_path_it_is_about_the_newest_run(copied: Path, run: RunCommand) -> None:

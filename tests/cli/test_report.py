@@ -165,11 +165,9 @@ def test_runs_of_one_name_have_each_their_own_attention(copied: Path) -> None:
         ("runs/smoke/metrics.jsonl", 4, "hint: gpt report runs/smoke"),
         ("runs/smoke/checkpoints", 4, 'error: "runs/smoke/checkpoints": there is no run in this directory'),
         ("--out a.eps", 2, 'error: --out: "a.eps" ends in none of .html, .png, .svg, .pdf'),
-        ("--out a.eps", 2, "hint: --out a.pdf"),
         ("--out a", 2, "hint: --out a.html"),
         ("new --out a.png", 2, "hint: --out report.html has what there is"),
         ("--out -", 2, "hint: --json has the figures"),
-        ("--out a.json", 2, "hint: --json has the figures"),
         ("--out runs/smoke/loss.png", 2, "is a file of the run"),
         ("--prompt The", 2, "hint: --out report.html"),
         ("--axis epochs", 2, 'error: --axis: "epochs" is not one of step, tokens, seconds'),
@@ -191,8 +189,7 @@ def test_what_cannot_be_read_is_said(runs: Path, run: RunCommand) -> None:
 
 def test_a_report_of_curves_needs_no_torch(runs: Path, without_torch: WithoutTorch) -> None:
     for words in ([], ["--out", "a.html"], ["--out", "a.PNG"]):
-        done = without_torch("report", "smoke", *words)
-        assert done.returncode == 0, done.stderr
+        without_torch("report", "smoke", *words, exits=0)
     assert Path("a.PNG").read_bytes().startswith(PNG)
     assert without_torch("report", "x", "--out", "a.png").returncode == 4
 

@@ -36,12 +36,6 @@ def test_without_a_seed_one_is_chosen_and_printed(smoke_run: Path, run: RunComma
     assert run("sample", "--prompt", "The", "--max-new-tokens", "10", "--seed", seed).out == outcome.out
 
 
-def test_a_damaged_checkpoint_is_named_once(copied: Path, run: RunCommand) -> None:
-    (copied / "checkpoints" / "best.safetensors").write_bytes(b"damaged")
-    outcome = run("sample", "--run", copied, "--prompt", "The", "--max-new-tokens", "2", "--greedy", exits=0)
-    assert outcome.err.count("trying another checkpoint of the run") == 1
-
-
 def test_a_prompt_comes_from_a_flag_a_file_or_stdin(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
     (tmp_path / "prompt.txt").write_bytes("\ufeffThe value\n".encode())
     options = ["--greedy", "--max-new-tokens", "8"]

@@ -99,7 +99,6 @@ train --batch_size=8 | --set train.batch_size=8
 train --n-layer 4 | --set model.num_blocks=4
 train --tokenizer char | --set tokenizer.kind=char
 train --steps 300 | --max-steps 300
-train --model tiny | --config tiny
 train --gpu | --device cuda
 bench --layers 2 | --set model.num_blocks=2
 sample --model runs/tiny | --run runs/tiny
