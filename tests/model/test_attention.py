@@ -32,11 +32,6 @@ def test_a_head_with_counted_numbers_gives_counted_results() -> None:
     torch.testing.assert_close(head.weights(x)[0, 2], torch.full((3,), 1 / 3))
 
 
-def test_a_head_may_have_free_sizes() -> None:
-    """The heads of lessons: three numbers in, two out."""
-    assert Attention(3, 2)(torch.randn(1, 6, 3)).shape == (1, 6, 2)
-
-
 def test_stages_are_what_their_names_say() -> None:
     torch.manual_seed(0)
     head, x = Attention(8, 4).double(), torch.randn(2, 5, 8, dtype=torch.float64)

@@ -1,10 +1,9 @@
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from gpt_cli.common import rng
-from gpt_cli.model.dropout import DropMasks, Dropout, drop_keys, random_words_on_device
+from gpt_cli.model.dropout import DropMasks, Dropout, random_words_on_device
 
 CPU = torch.device("cpu")
 
@@ -49,17 +48,6 @@ def test_a_sequence_has_its_mask_however_the_batch_is_split() -> None:
     whole = DropMasks(0.3, 0, 0).to_draw().keep("weights", (6, 3, 5), CPU)
     parts = [DropMasks(0.3, 0, 0, first_sequence=i).to_draw().keep("weights", (2, 3, 5), CPU) for i in (0, 2, 4)]
     assert torch.equal(torch.cat(parts), whole)
-
-
-def test_keys_on_the_device_give_the_masks_of_seed_and_step() -> None:
-    keys = torch.from_numpy(drop_keys(7, 3, num_blocks=2).view(np.int32)).view(2, 3, 2)
-    for block in (0, 1):
-        by_step = DropMasks(0.5, 7, 3, first_sequence=4).to_draw(block).draw((2, 5, 6), 3, CPU)
-        by_keys = DropMasks(0.5, 0, 0, first_sequence=4, keys=keys).to_draw(block).draw((2, 5, 6), 3, CPU)
-        pairs = zip(by_step, by_keys, strict=True)
-        assert all(
-            isinstance(one, Tensor) and isinstance(other, Tensor) and torch.equal(one, other) for one, other in pairs
-        )
 
 
 def test_the_mean_stays_and_evaluation_changes_nothing() -> None:

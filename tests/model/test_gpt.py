@@ -121,15 +121,6 @@ def test_the_first_loss_is_near_that_of_guessing() -> None:
     assert abs(loss.item() - math.log(VOCAB)) < 0.05
 
 
-def test_state_dict_names_keep_the_heads_apart_and_hold_no_mask() -> None:
-    names = set(make().state_dict())
-    assert "blocks.1.attention.heads.2.Wq.weight" in names
-    assert {"blocks.0.attention.projection_layer.weight", "blocks.0.attention.projection_layer.bias"} <= names
-    per_block = 3 * 3 + 2 + 2 * 2 + 2 * 2  # three heads of three, projection, two norms, two layers
-    assert len(names) == 2 * per_block + 2 + 2 + 1  # embeddings, final norm, output layer
-    assert make().state_dict()["blocks.0.attention.heads.0.Wv.weight"].shape == (8, 24)
-
-
 def test_bias_false_leaves_no_bias_in_the_model() -> None:
     assert [name for name in make(bias=False).state_dict() if name.endswith("bias")] == []
 

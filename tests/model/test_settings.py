@@ -65,13 +65,6 @@ def test_all_heads_at_once_compute_what_each_computes_alone(words: str, training
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("words", SETTINGS)
-def test_costs_count_the_weights_of_each_setting(words: str) -> None:
-    model = model_of(words)
-    costs = estimate(model.config, 257, micro_batch_size=1, dtype="float32")
-    assert costs.parameters == sum(parameter.numel() for parameter in model.parameters())
-
-
 @pytest.mark.parametrize("scale", ["head", "none"])
 @pytest.mark.parametrize("form", ["", GROUPED, f"attention=latent {ROPE}"])
 def test_scores_are_divided_by_the_root_of_the_width_of_a_query_or_by_nothing(form: str, scale: str) -> None:

@@ -42,14 +42,6 @@ def test_with_a_causal_mask_it_is_the_attention_of_the_model() -> None:
     close(ours(x, x, x, causal_mask(5)), model(x))
 
 
-def test_a_padded_batch_gives_what_each_sentence_gives_alone() -> None:
-    ours, x = attention(), draw(2, 5, 8)
-    together = ours(x, x, x, padding_mask(IDS, 0))
-    for row, ids in enumerate(IDS):
-        alone = x[row : row + 1, : int((ids != 0).sum())]
-        close(together[row : row + 1, : alone.shape[1]], ours(alone, alone, alone))
-
-
 def test_a_row_without_visible_keys_is_zero_in_value_and_gradient() -> None:
     scores = draw(1, 3, 4).requires_grad_()
     mask = torch.zeros(1, 3, 4, dtype=torch.bool)

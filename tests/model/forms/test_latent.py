@@ -61,18 +61,3 @@ def test_a_head_is_the_paper_s_equations() -> None:
     stages = ours.stages(h, ROTATION, [2])
     close(stages.weights[:, 0], weights)
     close(stages.heads[:, 0], weights @ (c_kv @ head.W_UV.weight.T))
-
-
-def test_it_has_the_parameters_of_the_paper_by_name() -> None:
-    shapes = {name: tuple(parameter.shape) for name, parameter in latent(*BOTH).named_parameters()}
-    of_heads = {"W_UQ": (6, 7), "W_QR": (4, 7), "W_UK": (6, 30), "W_UV": (6, 30)}
-    assert shapes == {
-        "W_DKV.weight": (30, 24),
-        "W_KR.weight": (4, 24),
-        "W_DQ.weight": (7, 24),
-        **{f"heads.{number}.{name}.weight": shape for number in range(4) for name, shape in of_heads.items()},
-        "projection_layer.weight": (24, 24),
-        "projection_layer.bias": (24,),
-    }
-    plain = {name.split(".")[-2] for name, _ in latent(10).named_parameters()}
-    assert plain == {"W_DKV", "W_UQ", "W_UK", "W_UV", "projection_layer"}

@@ -48,13 +48,6 @@ def test_long_ngrams_of_a_large_vocabulary_wrap_into_the_table() -> None:
     assert embedding(torch.zeros(2, 9, D), ids).shape == (2, 9, D)
 
 
-def test_tokens_before_give_the_same_as_the_whole() -> None:
-    embedding, ids = filled(4, 50), torch.tensor([[1, 2, 3, 0, 4, 2]])
-    x = torch.zeros(1, 6, D, dtype=torch.float64)
-    whole = embedding(x, ids)
-    torch.testing.assert_close(embedding(x[:, :2], ids[:, 1:], num_before=3), whole[:, 4:])
-
-
 def test_a_model_starts_with_empty_tables_and_learns_the_rows_of_its_text() -> None:
     config = ModelConfig(context_length=8, d_model=8, num_heads=2, num_blocks=1, ngram_embedding=2)
     model = GPT(config, V, torch.Generator().manual_seed(0))
