@@ -158,10 +158,6 @@ def test_the_header_of_a_run_whose_best_is_damaged_is_that_of_another_checkpoint
         find_header(copied, "best")
 
 
-def test_from_python_a_step_may_be_a_number(smoke_run: Path) -> None:
-    assert gpt_cli.load(smoke_run, checkpoint=20).step == 20
-
-
 def test_what_was_checked_is_what_is_loaded(copied: Path) -> None:
     found = find_header(copied, "last")
     shutil.copy(found.path, found.path.with_name("step-00000030.safetensors"))  # a trainer goes on

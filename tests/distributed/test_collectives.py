@@ -82,23 +82,19 @@ def raised_by_both(failure: Exception, monkeypatch: pytest.MonkeyPatch) -> tuple
     return found[0], found[1]
 
 
-def test_all_ranks_raise_an_error_for_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = raised_by_both(EnvironmentFailure("f", "the disk is full", hint="remove files"), monkeypatch)
-    assert isinstance(second, EnvironmentFailure)
-    assert second.lines() == ["error: f: the disk is full", "hint: remove files"]
-    assert first is not second
-
-
-def test_all_ranks_stop_by_the_signal_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, second = raised_by_both(StopRequested(15), monkeypatch)
-    assert isinstance(second, StopRequested)
-    assert second.signal == 15
-
-
-def test_all_ranks_know_what_is_not_finite(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, second = raised_by_both(Diverged(3, None, what="the attention weights of inspect.prompt"), monkeypatch)
-    assert isinstance(second, Diverged)
-    assert (second.step, second.what) == (3, "the attention weights of inspect.prompt")
+@pytest.mark.parametrize(
+    "failure",
+    [
+        EnvironmentFailure("f", "the disk is full", hint="remove files"),
+        StopRequested(15),
+        Diverged(3, None, what="the attention weights of inspect.prompt"),
+    ],
+    ids=lambda failure: type(failure).__name__,
+)
+def test_all_ranks_raise_what_the_first_does(failure: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = raised_by_both(failure, monkeypatch)
+    assert first is failure is not second
+    assert (type(second), vars(second)) == (type(failure), vars(failure))
 
 
 @pytest.mark.parametrize(("failure", "code"), [(MemoryError(), 5), (OSError(13, "no", "f"), 5), (KeyError("x"), 1)])
