@@ -224,21 +224,6 @@ def test_rows_of_long_ngrams_are_those_of_torch(vocab_size: int, run_script: Run
     assert run_script(ENGINE, function, {"vocabSize": vocab_size, "sizes": sizes, "ids": ids}) == expected
 
 
-def test_tokens_are_drawn_as_by_gpt_sample(run_script: RunScript) -> None:
-    checkpoint, prompt = sharp_checkpoint(), random_ids(20)
-    parameters = SamplingParameters(temperature=0.9, top_k=30, top_p=0.9)
-    decoder = Decoder(rounded(checkpoint, "float16"), torch.float64)
-    (expected,) = continuations(decoder, [prompt], parameters, max_new_tokens=30, seed=5)
-    asked = {"temperature": 0.9, "topK": 30, "topP": 0.9, "seed": 5}
-    calls = [
-        call
-        for index in range(30)
-        for call in (("run", {"ids": prompt + expected[:index]}), ("draw", asked | {"index": index}))
-    ]
-    found = answers(run_script, checkpoint, *calls, part='(result) => typeof result === "number" ? result : null')
-    assert found[1::2] == expected
-
-
 def test_chances_come_with_texts_and_with_those_before(run_script: RunScript) -> None:
     checkpoint, ids = sharp_checkpoint(), random_ids(20)
     with torch.no_grad():

@@ -1,6 +1,5 @@
 """Chances and draws of the page, in headless Chromium, and those of `gpt sample`."""
 
-import math
 from typing import Any
 
 import pytest
@@ -49,21 +48,6 @@ def test_chances_are_those_of_ours(run_script: RunScript, parameters: tuple[floa
     )
     expected = probabilities(logits, SamplingParameters(*parameters))
     torch.testing.assert_close(torch.tensor(found, dtype=torch.float64), expected, rtol=1e-12, atol=1e-300)
-
-
-def test_chances_that_one_can_check(run_script: RunScript) -> None:
-    """Numbers of 4, 2, 1 and 1 tokens of 8, as logits: the first has half of the chance."""
-
-    def chances(**parameters: Any) -> list[float]:
-        given = {"logits": [math.log(number) for number in (4, 2, 1, 1)], "parameters": parameters}
-        found = run_script(SAMPLING, "({ logits, parameters }) => probabilities(logits, parameters)", given)
-        return [round(chance, 6) for chance in found]
-
-    assert chances() == [0.5, 0.25, 0.125, 0.125]
-    assert chances(temperature=0) == [1, 0, 0, 0]
-    assert chances(temperature=0.5) == [0.727273, 0.181818, 0.045455, 0.045455]
-    assert chances(topK=3) == [0.571429, 0.285714, 0.142857, 0]
-    assert chances(topP=0.6) == [0.666667, 0.333333, 0, 0]
 
 
 def test_a_seed_draws_the_numbers_that_torch_draws(run_script: RunScript) -> None:

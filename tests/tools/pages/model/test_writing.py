@@ -39,12 +39,16 @@ def marked(token: int) -> str:
     return label if len(label) <= 24 else label[:23] + "…"
 
 
+def ask_for(page: Page, parameters: SamplingParameters) -> None:
+    page.fill("#temperature", str(parameters.temperature))
+    page.fill("#top-k", str(parameters.top_k or ""))
+    write(page, str(parameters.top_p or ""), "#top-p")
+
+
 def test_bars_are_the_chances_of_the_next_token(page: Page) -> None:
     sharp, narrow = {"temperature": 1.73, "top_k": 9}, {"temperature": 1, "top_p": 0.4}
     for parameters in (SamplingParameters(), SamplingParameters(**sharp), SamplingParameters(**narrow)):
-        page.fill("#temperature", str(parameters.temperature))
-        page.fill("#top-k", str(parameters.top_k or ""))
-        write(page, str(parameters.top_p or ""), "#top-p")
+        ask_for(page, parameters)
         found = chances(LEARNED.encode(TEXT), parameters)
         order = np.argsort(-found, kind="stable")[:12]
         found_rows = candidates(page)
@@ -107,13 +111,13 @@ def test_every_token_tells_how_much_the_model_expected_it(page: Page) -> None:
 
 
 def test_steps_write_what_the_command_writes(page: Page) -> None:
-    for seed in (1, 20):
+    for seed, parameters in ((1, SamplingParameters()), (20, SamplingParameters(temperature=0.9, top_k=30, top_p=0.9))):
         page.fill("#seed", str(seed))
+        ask_for(page, parameters)
         write(page, TEXT)
         press(page, "#step", 6)
-        (expected,) = continuations(
-            Decoder(MODEL, torch.float64), [LEARNED.encode(TEXT)], SamplingParameters(), max_new_tokens=6, seed=seed
-        )
+        decoder = Decoder(MODEL, torch.float64)
+        (expected,) = continuations(decoder, [LEARNED.encode(TEXT)], parameters, max_new_tokens=6, seed=seed)
         assert page.input_value("#prompt") == TEXT + shown(LEARNED, expected)
         assert page.locator(".read.generated").count() == 6
 
