@@ -1,4 +1,4 @@
-"""Our own exports on their way back; and that the sizes of published GPT-2 fit."""
+"""Our own exports on their way back."""
 
 import shutil
 from pathlib import Path
@@ -10,14 +10,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from support.exchange import imported, sharp_checkpoint
 from support.families import TEXT
-from support.faults import some_of
 from support.tokenizers import learned
 
-from gpt_cli.config import ModelConfig
-from gpt_cli.model import GPT
 from gpt_cli.text.tokenizers import ByteTokenizer, CharTokenizer
 from gpt_cli.tools.exchange.export_hf import write_for_transformers
-from gpt_cli.tools.exchange.families import fit
 from gpt_cli.tools.exchange.import_hf import read_foreign
 
 TOKENIZERS = [ByteTokenizer(), CharTokenizer(sorted(set(TEXT))), learned([TEXT] * 20, 290)]
@@ -78,20 +74,3 @@ def test_an_export_that_was_trained_elsewhere_comes_back_as_what_it_is_now(tmp_p
         assert any("cannot come back as it was" in notice for notice in foreign.notices)
         expected = (np.arange(12) + 12) / np.float32(100)
         np.testing.assert_allclose(foreign.weights["blocks.0.attention.heads.1.Wq.bias"], expected, rtol=1e-6)
-
-
-def test_the_larger_gpt2_fit_by_their_sizes() -> None:
-    """355M, 774M and 1.5B parameters (Radford et al. 2019), on the meta device: each tensor has its place."""
-    sizes_of = [(48, 1600, 25, 1558), (24, 1024, 16, 355), (36, 1280, 20, 774)]
-    for num_blocks, d_model, num_heads, millions in some_of(sizes_of, least=1):
-        sizes = ModelConfig(
-            context_length=1024, d_model=d_model, num_heads=num_heads, num_blocks=num_blocks,
-            activation="gelu_tanh", qkv_bias=True, tie_embeddings=True,
-        )  # fmt: skip
-        found = fit(sizes, 50257)
-        assert round(found.num_parameters / 1e6) == millions
-        with torch.device("meta"):
-            ours = GPT(sizes, 50257).state_dict()
-        written = [name for recipe in found.tensors.values() for part in recipe.parts for name in part.names]
-        assert sorted(written) == sorted(ours)
-        assert sum(tensor.numel() for tensor in ours.values()) == found.num_parameters
