@@ -19,14 +19,6 @@ MODEL = GPT(SIZES, 257, torch.Generator().manual_seed(0)).eval()
 IDS = list("今ab".encode())
 
 
-def test_a_dump_holds_the_models_weights_and_the_tokens() -> None:
-    dump = dump_attention(MODEL, ByteTokenizer(), IDS, layers=(1, 3), heads=(0, 2))
-    expected = MODEL.attention_weights(torch.tensor([IDS]), [1, 3], [0, 2])[:, 0]
-    np.testing.assert_array_equal(dump.weights, expected.numpy())
-    assert dump.tokens == ("<0xE4>", "<0xBB>", "<0x8A>", "a", "b")
-    assert (dump.layers, dump.heads, dump.token_ids) == ((1, 3), (0, 2), tuple(IDS))
-
-
 def test_every_stage_has_its_shape_and_follows_from_the_ones_before() -> None:
     stages = dump_attention(MODEL, ByteTokenizer(), IDS, layers=(0, 1, 2), heads=(1,), stages=STAGES).stages
     for name in ("queries", "keys", "values", "heads"):

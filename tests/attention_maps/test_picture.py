@@ -134,10 +134,6 @@ def test_single_characters_and_chinese_are_upright_below_a_column_and_words_are_
     assert [["rotate(-90)" in place for place in found] for found in places] == [[False, False], [True, False]]
 
 
-def test_a_full_grid_is_drawn() -> None:
-    assert pixels(draw(dump([str(i) for i in range(128)], 4, 8))).shape[1] > 1000
-
-
 def test_a_text_longer_than_a_map_has_dots_keeps_its_lines_and_says_so() -> None:
     """1,760 tokens on 886 dots: of 2 x 2 weights the largest is drawn."""
     said: list[str] = []

@@ -10,7 +10,7 @@ import safetensors.numpy
 from support.pages import keep
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS, HeadScores
-from gpt_cli.attention_maps.snapshots import Snapshot, kept_steps, losses_by_step, read_snapshot, snapshot_bytes
+from gpt_cli.attention_maps.snapshots import Snapshot, kept_steps, read_snapshot, snapshot_bytes
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.errors import CheckpointError
 
@@ -58,11 +58,6 @@ def test_snapshots_are_read_one_at_a_time_and_of_many_some(here: Path, monkeypat
     assert [snapshot.step for snapshot in found] == [4, 6]
 
 
-def test_snapshots_of_a_prompt_that_the_run_has_left_are_left_out(here: Path) -> None:
-    run = keep([a_snapshot(1, "old"), a_snapshot(2, "new"), a_snapshot(3, "new")], here)
-    assert [snapshot.step for snapshot in kept_steps(run).read(1)] == [2, 3]
-
-
 UNFIT: list[dict[str, Any]] = [
     {"tokens": ("a", "b")},
     {"token_ids": (7,)},
@@ -78,12 +73,3 @@ def test_a_foreign_file_and_one_whose_parts_do_not_fit_are_refused(here: Path, c
     run.snapshot_file(2).write_bytes(content)
     with pytest.raises(CheckpointError, match=r"step-00000002.safetensors.*not an attention snapshot of gpt"):
         list(kept_steps(run).read(1))
-
-
-def test_losses_are_those_of_whole_lines(here: Path) -> None:
-    run = RunFiles(here)
-    assert losses_by_step(run) == {"loss": [], "validation_loss": []}
-    run.metrics.write_text(
-        '{"step": 1, "loss": 4.5}\n{"step": 2, "loss": 4.0, "validation_loss": 4.25}\n{"step": 3, "loss": 3.'
-    )
-    assert losses_by_step(run) == {"loss": [(1, 4.5), (2, 4.0)], "validation_loss": [(2, 4.25)]}

@@ -41,13 +41,6 @@ def test_log_probabilities_are_those_of_the_model_itself() -> None:
     assert [draw.log_probability for draw in draws] == pytest.approx(expected, abs=1e-10)
 
 
-def test_prompts_of_different_length_share_a_batch() -> None:
-    prompts = [[1, 2, 3, 4, 5], [6], [7, 8]]
-    together = columns(prompts, FREE, 20, seed=0, num_samples=2)
-    for number, prompt in enumerate(prompts):
-        assert together[2 * number : 2 * number + 2] == columns([prompt], FREE, 20, seed=0, num_samples=2)
-
-
 def test_a_row_ends_when_done_says_so() -> None:
     rows: list[list[int]] = [[], []]
     steps = generate(Decoder(MODEL), [[1], [2]], FREE, max_new_tokens=9, done=lambda row: len(rows[row]) >= 3 + row)

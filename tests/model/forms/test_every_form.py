@@ -78,6 +78,7 @@ def in_stages(model: GPT) -> None:
 def in_a_dump(model: GPT) -> None:
     dump = dump_attention(model, ByteTokenizer(), IDS, layers=[0, 1], heads=[1, 3], file_dtype="float64")
     close(dump.weights, model.attention_weights(BATCH[:1])[:, 0, [1, 3]].numpy())
+    assert (dump.tokens[1], dump.tokens[3]) == ("<0xFA>", "M")
 
 
 def in_decoding(model: GPT) -> None:
