@@ -89,7 +89,9 @@ def write_random(path: Path, keys: Mapping[str, Any], num_tokens: int) -> Path:
     writer.add_feed_forward_length(2 * width)
     writer.add_head_count(1)
     writer.add_layer_norm_eps(1e-5)
-    add_keys(writer, keys)
+    types = {bool: writer.add_bool, int: writer.add_uint32, str: writer.add_string, list: writer.add_array}
+    for key, value in keys.items():
+        types[type(value)](key, value)  # as llama.cpp wants it
 
     def tensor(name: str, shape: Sequence[int]) -> None:
         writer.add_tensor(name, draws.standard_normal(shape).astype(np.float32))
@@ -107,10 +109,3 @@ def write_random(path: Path, keys: Mapping[str, Any], num_tokens: int) -> Path:
     writer.write_tensors_to_file()
     writer.close()
     return path
-
-
-def add_keys(writer: Any, keys: Mapping[str, Any]) -> None:
-    """Metadata in the types that llama.cpp wants."""
-    for key, value in keys.items():
-        add = {bool: writer.add_bool, int: writer.add_uint32, str: writer.add_string, list: writer.add_array}
-        add[type(value)](key, value)

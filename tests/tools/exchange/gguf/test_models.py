@@ -312,13 +312,11 @@ def test_a_run_becomes_a_file_and_the_file_a_run(run: RunCommand, here: Path, tm
     ],
 )
 def test_wrong_words_of_an_export_are_refused_before_work(
-    words: list[str], code: int, sentence: str, smoke_run: Path, run: RunCommand, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "foreign").mkdir()
-    (tmp_path / "foreign" / "Modelfile").write_text("FROM llama3\n")
-    outcome = run("export", "--run", smoke_run, "--format", "gguf", *words)
+    words: list[str], code: int, sentence: str, copied: Path, run: RunCommand
+) -> None:
+    Path("foreign").mkdir()
+    Path("foreign/Modelfile").write_text("FROM llama3\n")
+    outcome = run("export", "--run", copied, "--format", "gguf", *words)
     assert (outcome.code, outcome.out) == (code, "")
     assert sentence in outcome.err
 
