@@ -4,14 +4,11 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.helpers import damage
 
-import gpt_cli.checkpoints.run_list as module
-from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.checkpoints.run_list import find_runs, overview
@@ -46,6 +43,8 @@ def test_a_killed_run_is_stopped_at_its_last_line(copied: Path) -> None:
     with (copied / "metrics.jsonl").open("a") as file:
         file.write('{"step": 25, "loss": 1}\n{"step": 30, "lo')
     assert (overview(copied).state, overview(copied).steps) == ("stopped", 25)
+    (copied / "metrics.jsonl").unlink()
+    assert overview(copied).state == "stopped", "not imported: its text is known"
 
 
 def test_a_run_that_is_trained_is_seen_without_a_change(copied: Path) -> None:
@@ -73,21 +72,6 @@ def test_a_run_that_was_never_begun_is_empty(made: list[str], here: Path) -> Non
         Path(name).mkdir()
     found = overview(Path("a"))
     assert (found.state, found.problem, found.num_bytes) == ("empty", None, 0)
-
-
-def test_a_run_whose_text_no_training_has_read_is_imported(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (copied / "outcome.json").unlink()
-    (copied / "metrics.jsonl").unlink()
-    assert overview(copied).state == "stopped"
-    read = module.read_header
-
-    def without_text(path: Path) -> Header:
-        header = read(path)
-        progress = json.loads(header.metadata["progress"]) | {"num_training_tokens": 0}
-        return replace(header, metadata={**header.metadata, "progress": json.dumps(progress)})
-
-    monkeypatch.setattr(module, "read_header", without_text)
-    assert overview(copied).state == "imported"
 
 
 HARMS: dict[str, Callable[[Path], object]] = {

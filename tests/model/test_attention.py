@@ -32,17 +32,6 @@ def test_a_head_with_counted_numbers_gives_counted_results() -> None:
     torch.testing.assert_close(head.weights(x)[0, 2], torch.full((3,), 1 / 3))
 
 
-def test_stages_are_what_their_names_say() -> None:
-    torch.manual_seed(0)
-    head, x = Attention(8, 4).double(), torch.randn(2, 5, 8, dtype=torch.float64)
-    stages = head.stages(x)
-    torch.testing.assert_close(stages.queries, x @ head.Wq.weight.T)
-    torch.testing.assert_close(stages.scores, stages.queries @ stages.keys.mT)
-    masked = (stages.scores / 2).masked_fill(causal_mask(5), -math.inf)
-    torch.testing.assert_close(stages.weights, masked.softmax(-1))
-    torch.testing.assert_close(stages.heads, stages.weights @ stages.values)
-
-
 def test_dropout_on_the_weights_doubles_what_it_keeps_at_one_half() -> None:
     head, x = Attention(4, 2, dropout=0.5), torch.randn(1, 3, 4)
     keep = torch.tensor([[[True, True, True], [False, True, True], [True, False, True]]])
