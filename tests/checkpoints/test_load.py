@@ -11,7 +11,6 @@ from support.helpers import RunCommand, damage
 import gpt_cli
 from gpt_cli.checkpoints import select
 from gpt_cli.checkpoints.load import load
-from gpt_cli.checkpoints.run_paths import named_run
 from gpt_cli.checkpoints.select import find_checkpoint, find_header
 from gpt_cli.checkpoints.verify import Verified, read_verified
 from gpt_cli.errors import CheckpointError, UsageError
@@ -43,14 +42,6 @@ def test_what_is_not_there_is_told_with_what_is(smoke_run: Path) -> None:
 def test_a_run_that_is_removed_meanwhile_hides_no_other(smoke_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(select, "find_runs", lambda _: [Path("runs/removed"), smoke_run])
     assert select.run_hint() == f"runs here: {smoke_run}"
-
-
-def test_a_name_means_a_run_below_runs_where_there_is_no_such_path(copied: Path, here: Path) -> None:
-    assert find_checkpoint("smoke") == copied / "checkpoints" / "best.safetensors"
-    shutil.copytree(copied, here / "smoke")
-    assert find_checkpoint("smoke") == Path("smoke/checkpoints/best.safetensors")
-    for path in ("./nothing", str(here / "nothing"), "nothing"):
-        assert named_run(path) == Path(path)
 
 
 def test_a_name_that_is_nearly_right_is_told_the_right_one(copied: Path, here: Path) -> None:

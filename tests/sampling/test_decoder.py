@@ -123,15 +123,6 @@ def test_parts_of_a_prompt_give_what_the_whole_gives(settings: list[str], monkey
 
 
 @torch.no_grad()
-def test_a_decoder_can_start_again_with_other_prompts() -> None:
-    model = make_model()
-    decoder, other = Decoder(model, torch.float64), Decoder(model, torch.float64)
-    decoder.prefill(PROMPTS)
-    decoder.decode([1, 2, 3, 4])
-    assert torch.equal(decoder.prefill([[5, 6]]), other.prefill([[5, 6]]))
-
-
-@torch.no_grad()
 def test_a_cache_that_grows_keeps_its_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     """From two slots to 16, and again for a longer prompt in as many rows."""
     model = make_model(*FAMILIES[4])

@@ -30,7 +30,7 @@ FORMS = ([], ["model.norm_position=post"], ["model.tie_embeddings=false", "model
 @pytest.mark.parametrize("at_once", [2**26, 3 * V])  # logits; in parts of three positions
 def test_layers_predict_what_hooks_find(settings: list[str], at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpt_cli.tools.interpret.lens.lens.LOGITS_AT_ONCE", at_once)
-    model = sharp_model(V, *settings)
+    model = sharp_model(V, "model.num_blocks=3", *settings)
     streams = list[torch.Tensor]()
     hooks = [block.register_forward_hook(lambda *found: streams.append(found[2][0])) for block in model.blocks]
     logits = model(IDS[None])[0]
@@ -52,17 +52,11 @@ def test_layers_predict_what_hooks_find(settings: list[str], at_once: int, monke
             np.testing.assert_allclose(numbers[layer], expected.numpy(), rtol=1e-10, atol=1e-10)
         ranks = [int((chances[place] > true[place]).sum()) + 1 for place in range(7)]
         assert found.rank[layer].tolist() == ranks
+        alone = look(model, IDS, IDS[1:], [layer])
+        assert np.array_equal(alone.loss, found.loss[[layer]])
     assert found.divergence[-1].tolist() == [0.0] * 8
     assert (found.divergence[0] > 0.01).all()
     np.testing.assert_allclose(found.loss[-1].mean(), F.cross_entropy(logits[:-1], IDS[1:]).item(), rtol=1e-10)
-
-
-def test_chosen_layers_are_those_of_all() -> None:
-    model = sharp_model(V)
-    every, last = look(model, IDS, IDS[1:], [0, 1]), look(model, IDS, IDS[1:], [1])
-    assert np.array_equal(every.loss[1], last.loss[0])
-    assert last.tokens.shape == (1, 8)
-    assert last.rank.shape == (1, 7)
 
 
 def test_of_a_text_the_last_layer_has_the_loss_and_the_error_of_the_model(run: RunCommand, smoke_run: Path) -> None:
