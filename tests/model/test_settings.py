@@ -7,9 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.helpers import sharp_model
-from torch import Tensor
 
-from gpt_cli.model import GPT, Block, MultiHeadAttention
+from gpt_cli.model import GPT, Block
 from gpt_cli.model.attention import causal_mask
 from gpt_cli.model.costs import estimate
 from gpt_cli.model.dropout import DropMasks
@@ -63,16 +62,6 @@ def test_all_heads_at_once_compute_what_each_computes_alone(words: str, training
         found.append([logits, *torch.autograd.grad(logits.square().sum(), list(model.parameters()))])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("scale", ["head", "none"])
-@pytest.mark.parametrize("form", ["", GROUPED, f"attention=latent {ROPE}"])
-def test_scores_are_divided_by_the_root_of_the_width_of_a_query_or_by_nothing(form: str, scale: str) -> None:
-    model = model_of(f"{form} scale={scale}")
-    stages = next(model.attention_stages(IDS))
-    divisor = model.config.query_size**0.5 if scale == "head" else 1
-    expected = (stages.scores / divisor).masked_fill(causal_mask(9), -torch.inf).softmax(-1)
-    torch.testing.assert_close(stages.weights, expected)
 
 
 def test_a_token_sees_itself_and_as_many_before_it_as_its_window_has() -> None:
@@ -130,25 +119,6 @@ def test_parallel_branches_read_the_input_of_the_block() -> None:
     x = torch.randn(2, 5, 16, dtype=torch.float64)
     expected = x + block.attention(block.norm_1(x)) + block.feed_forward(block.norm_2(x))
     torch.testing.assert_close(block(x), expected)
-
-
-def test_normalised_queries_and_keys_have_the_length_of_their_weights_and_then_turn() -> None:
-    model = model_of(f"qk_norm=true {ROPE} norm_epsilon=1e-9")
-    attention = model.blocks[0].attention
-    assert isinstance(attention, MultiHeadAttention)
-    assert attention.query_norm is not None
-    with torch.no_grad():
-        attention.query_norm.weight.fill_(3.0)
-    stages = next(model.attention_stages(IDS))
-
-    def lengths(vectors: Tensor) -> Tensor:
-        return vectors.square().mean(-1).sqrt()
-
-    torch.testing.assert_close(lengths(stages.queries), torch.full((2, 4, 9), 3.0).double())
-    head = attention.heads[1]
-    queries = attention.query_norm(head.Wq(model.blocks[0].norm_1(model.token_embedding(IDS))))
-    assert model.rotary is not None
-    torch.testing.assert_close(stages.queries[:, 1], rotate(queries, model.rotary(9)))
 
 
 def test_norms_add_the_epsilon_of_the_config() -> None:
