@@ -50,7 +50,7 @@ class Snapshot(_About):
 
 @dataclass(frozen=True)
 class Steps:
-    """The snapshots of one prompt at steps of a run; `read(n)` yields every n-th snapshot, counted from the last."""
+    """Attention snapshots of one prompt at training steps; `read(n)` yields every n-th one in order, with the last."""
 
     run: str
     newest: Snapshot

@@ -43,9 +43,9 @@ def first_usable(
 ) -> Read:
     """Return `read(file)` for the first file of `find_checkpoints(path, checkpoint)` that `read` accepts.
 
-    `read` raises CheckpointError for a damaged file; then `warn` receives a line, and the next file is tried. Without
-    `warn`, the error is raised. The search begins at the file of `expected`, a header that `find_header` has read, and
-    starts again if a trainer removes a file meanwhile.
+    If `read` raises CheckpointError for a damaged file, `warn` receives a line, and `read` gets the next file. Without
+    `warn`, or after the last file, the error is raised. With `expected`, a header that `find_header` has read, the
+    files before its file are skipped. If a trainer removes a file meanwhile, all of this is repeated.
     """
     for attempt in range(ATTEMPTS):
         files = find_checkpoints(path, checkpoint)

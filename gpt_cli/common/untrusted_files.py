@@ -22,10 +22,10 @@ _NO_TEXT = bytes({*range(1, 32)} - {*b"\b\t\n\r\f\x1b"})
 
 @contextlib.contextmanager
 def reading(path: Path, kind: type[GptError], *, hint: str | None = None) -> Iterator[BufferedReader]:
-    """Open a regular file to read in the context; never wait on a pipe or a device.
+    """Return a context manager that opens a regular file for reading, and never waits on a pipe or a device.
 
-    Raises an error of class `kind`, with `hint`, if the file is missing, not regular or broken, or if it changes in the
-    context; raises EnvironmentFailure if permission is missing.
+    Raises an error of class `kind`, with `hint`, if the file is missing or not regular, if the disk fails, or if the
+    file changes while it is open; raises EnvironmentFailure if permission is missing.
     """
     with open_regular(path, kind, hint=hint) as file:
         before = os.fstat(file.fileno())

@@ -86,8 +86,8 @@ def _gives_same_ids(training: Corpus, validation: Corpus, loaded: Loaded, host: 
 def training_share(name: str, corpus: SourceCorpus, loaded: Loaded, host: Host) -> float:
     """Estimate the share (0 to 1) of the text of --data that the model of the run `name` was trained on.
 
-    A file counts if the run was trained on it and it is older than the checkpoint. If no file counts, the training part
-    of a short text counts if the text has the same token ids as the text of the run.
+    A file counts if the run was trained on it and the file is older than the checkpoint. If no file counts, a text
+    that is not large is encoded; if its token ids equal those of the run's text, its training part counts.
     """
     data, share = loaded.config.data, 0.0
     with contextlib.suppress(GptError, OSError):  # texts of the run that are no longer there

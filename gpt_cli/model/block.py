@@ -91,7 +91,7 @@ class Block(nn.Module):
         return x, x
 
     def after_feed_forward(self, x: Tensor, fed: Tensor, keep: Tensor | None = None) -> Tensor:
-        """Compute the block's output from the residual stream x after attention and the feed-forward output `fed`."""
+        """Add the feed-forward output `fed` to x, the residual stream after attention; `keep` is a dropout mask."""
         x = x + self.dropout(fed, keep)
         return x if self.pre_norm else self.norm_2(x)
 

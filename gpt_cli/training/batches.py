@@ -129,15 +129,15 @@ class PackedBatches:
         return np.concatenate([*packed, np.full((len(packed.inputs), 1), num_targets)], axis=1)
 
     def windows(self, numbers: Tensor) -> Sequences:
-        """Split the result of `numbers`, already on the device, into inputs, targets, positions and `num_targets`."""
+        """Split numbers that the method `numbers` returned into inputs, targets, positions and `num_targets`."""
         inputs, targets, positions, num_targets = numbers.split([self.context_length] * 3 + [1], dim=1)
         return Sequences(inputs, targets, positions, num_targets[0, 0])
 
 
 def batches_of(ids: Ids | Examples, config: Config, device: torch.device) -> Batches | PackedBatches:
-    """Create the training batches for a config; copy ids [tokens] that are in memory to the device.
+    """Create batches of a text or, for Examples, packed batches; copy ids [tokens] that are in memory to the device.
 
-    Raises UsageError if the config sets a teacher for anything but the ids of a text in memory.
+    Raises UsageError if the config sets train.teacher_share for examples, or for a text whose ids are on disk.
     """
     length, train, taught = config.model.context_length, config.train, None
     if train.teacher_share is not None:

@@ -14,9 +14,10 @@ from gpt_cli.tools.explain.studies import SIZES
 
 
 def plot(study: str, explanation: Explanation, language: str, *, kind: str, notice: Notify) -> bytes:
-    """Return a picture of all steps: curves and bars for the scaling study, else heat maps with their numbers.
+    """Return a picture, in the format `kind`, of all steps of an explanation.
 
-    If no installed font has the Chinese characters, the words are English and `notice` receives a line.
+    For the study "scaling", the picture has curves and bars, for other studies heat maps with their numbers. If no
+    installed font has the Chinese characters, the words are English and `notice` receives a line.
     """
     of_titles, missing = find_fonts({*"".join(step.title for step in explanation.steps)})  # of a run's path, too
     remark_on_missing(missing, notice)

@@ -122,7 +122,10 @@ def dump_content(dump: AttentionDump) -> dict[str, object]:
 def weights_content(
     tokens: Sequence[str], layers: Sequence[int], heads: Sequence[int], weights: np.ndarray, origin: Origin | None
 ) -> dict[str, object]:
-    """Return page content: tokens, origin, weights as quantised lower triangles [..., layers, heads, T (T + 1) / 2]."""
+    """Return content of an HTML page: tokens, layers, heads, origin and attention weights, which are integers.
+
+    `weights` are lower triangles [..., layers, heads, T (T + 1) / 2]; the largest integer of their dtype means 1.
+    """
     return {
         "tokens": tokens,
         "labels": [{"text": label_of(token, limit=None), "short": label_of(token)} for token in tokens],

@@ -85,7 +85,7 @@ class Finding(Figures):
         return xarray.Dataset(arrays)
 
     def key_figures(self) -> dict[str, Any]:
-        """Return `about`, the figures that are single numbers, and the names of all other figures."""
+        """Return a dict of `about` and of figures that are single numbers; "figures" lists the names of all others."""
         return {**self.about, **self.numbers, "figures": [figure.name for figure in self.figures if figure.axes]}
 
     def as_dict(self) -> dict[str, Any]:
@@ -150,7 +150,8 @@ class Finding(Figures):
 class View(ABC):
     """Base class of views, which show a command's findings as tables, JSON, CSV, pictures and pages.
 
-    By default, --json prints `about`, single numbers, `lists`, and tables; `tabled` maps a table's key to its axes.
+    Of a Finding, --json by default prints `about`, single numbers, `lists`, and a table for each key of `tabled`. The
+    value of that key is the axes of the table.
     """
 
     tabled: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # keys of JSON for rows, and their axes; CSV has the last one

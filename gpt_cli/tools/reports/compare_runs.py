@@ -127,7 +127,10 @@ def rows_of_means(means: Sequence[Mean], unit: str) -> Rows:
 
 
 def swept(groups: Sequence[RunGroup]) -> list[str]:
-    """Return the settings against which to draw the loss; an empty list for over 4 settings or fewer than 3 groups."""
+    """Return the settings in which the groups differ, each to draw the loss against.
+
+    The list is empty if more than 4 settings differ, or if there are fewer than 3 groups.
+    """
     names = [*groups[0].mean.settings]
     return names if len(groups) > 2 and len(names) <= _FEW else []
 

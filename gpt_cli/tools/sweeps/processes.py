@@ -130,7 +130,7 @@ class _Job(NamedTuple):
 
 
 class Jobs:
-    """State of a sweep: its running trainings, free environments, failed points, and the stop signal it received."""
+    """State of a sweep: running trainings, environment variables for the next ones, failed points, stop signal."""
 
     def __init__(self, environments: Sequence[Mapping[str, str]], *, keeps_stderr: bool):
         self.free, self.running, self._keeps_stderr = list(environments), list[_Job](), keeps_stderr

@@ -106,10 +106,11 @@ def sweep(
     flags: Sequence[str] | None = None,
     show: Callable[[Swept], object] = lambda _: None,
 ) -> Planned | Swept:
-    """Train the points (runs) that have not ended; `show` and return a comparison of all points; write a report page.
+    """Train the points (runs) that have not ended, write a report page, and return a comparison of all points.
 
-    `target` is the result of `request.find`. Within `with hearing(f)`, a signal such as Ctrl-C calls `f`, which
-    sends it to all trainings, whose command lines end with `flags` (None silences them). A dry run returns a Planned.
+    `target` is the result of `request.find`; `show` receives the comparison. Command lines of trainings end with
+    `flags`; None silences the trainings. `hearing(f)` is a context in which a signal such as Ctrl-C calls f; this
+    function passes an f that sends the signal on to all trainings. A dry run trains nothing and returns a Planned.
     """
     plan, directory, points = target
     if request.dry_run:

@@ -77,7 +77,7 @@ class Family(ABC):
         """Return the recipes of a block's attention tensors; `theirs` is the name of the block in transformers."""
 
     def tensors(self, model: ModelConfig, vocab_size: int) -> dict[str, Recipe]:
-        """Map the transformers name of each tensor to its recipe; with tied embeddings, there is no output layer."""
+        """Return transformers name -> recipe, by which our weights make up a tensor; tied output layers have none."""
         D, F = model.d_model, model.hidden_size
         tensors = {self.embedding: copy((vocab_size, D), "token_embedding.weight")}
         if self.position_table is not None:

@@ -220,7 +220,10 @@ def identity_of(loaded: Loaded) -> str:
 
 
 def read_maps(path: Path, identity: str, loaded: Loaded) -> Tuned | None:
-    """Read maps from a file; None if `identity` names other weights. Raises CheckpointError for a damaged file."""
+    """Read a tuned lens (a map for each layer but the last) from a file; None if its model is not `identity`.
+
+    Raises CheckpointError for a damaged or missing file.
+    """
     like = vars(Maps.identity(loaded.model))
     about, arrays = _FILE.read(path, 4 * sum(part.numel() for part in like.values()) + 2**20)
     try:

@@ -64,10 +64,11 @@ class PatchView(View):
         return sorted(rows, key=lambda row: (PARTS.index(row["part"]), row["layer"], row["head"] or 0))
 
     def tables(self, finding: Finding, width: int) -> list[Rows]:
-        """Return a table of the residual stream, positions by layers, then one of each other part's strongest patches.
+        """Return a table of the residual stream, positions by layers, and one table of the other parts' best patches.
 
-        For an edge, show the shares with the sender patched at all positions together, and at the positions with the
-        largest shares. By step, show the metric on both prompts, and each part's layer or head with the largest share.
+        For an edge, return a table with the shares when the sender is patched at all positions together, and at the
+        positions with the largest shares. For several training steps, return a table with the metric on both prompts
+        and, for each part, the layer or head with the largest share.
         """
         parts = parts_by_step(finding)
         if finding.stacked:
