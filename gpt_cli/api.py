@@ -118,7 +118,7 @@ def command(
     """Return a decorator that turns a function into a Command, whose arguments are the fields of `request`.
 
     The Command calls the decorated function with the request, the inputs that `request.find` returns, and a Host. If
-    `work` is set, `done` calls the function `work` instead; `torch` and `shares` are arguments of `done`.
+    `work` is set, it calls `done`, with `work`, `torch` and `shares`, and never calls the decorated function.
     """
     assert isinstance(request, type)
     assert issubclass(request, Request)
@@ -195,13 +195,13 @@ def sweep() -> Swept: ...
 
 @command(InfoRequest)
 def info(request: InfoRequest, inputs: Any, host: Host) -> Info:
-    """Describe a config or checkpoint. Raises CheckpointError if that checkpoint is damaged, even if others are not."""
+    """Describe a config or checkpoint. A damaged checkpoint raises CheckpointError; no other is described instead."""
     return done("tools.bench.model_info:info", request, inputs, host, torch=True)
 
 
 @command(ExportRequest)
 def export_model(request: ExportRequest, inputs: Any, host: Host) -> Exported:
-    """Export a model to `out`. One-file formats replace `out`, unless it is a training checkpoint or a run's file."""
+    """Export a model to `out`. An existing file is replaced, unless it is a training checkpoint or belongs to a run."""
     return done("tools.exchange.export_model:export", request, inputs, host, torch=True)
 
 

@@ -79,7 +79,7 @@ class ShowRequest(CheckRequest):
     """Show a config with all its settings, defaults included."""
 
     def find(self, host: Host) -> Config:
-        """Return the config that `file` names, with `settings`; raise one UsageError with all mistakes."""
+        """Return the config `self.file`, changed by `self.settings`; raise one UsageError that lists all mistakes."""
         return read_config(self.file, self.settings)
 
 

@@ -20,7 +20,7 @@ class GptError(Exception):
 
     `where` is the flag, the key, the file and line, or the object that the sentence is about; the sentence says what is
     wrong and what would be right. A raised error may have `others`, so that the user sees all problems at once. If only
-    some errors have a hint, the line names these errors by `about` (default: `where`), as in `hint: FILE: ...`.
+    some of the errors have a hint, its line names them by `about` (default: `where`), as in `hint: FILE: ...`.
     """
 
     exit_code = EXIT_CODE_BUG
@@ -36,7 +36,7 @@ class GptError(Exception):
     def lines(self, spell: Callable[[str], str] = as_flags) -> list[str]:
         """Return the lines for stderr in the user's language: an `error:` line for each problem, then each hint once.
 
-        `spell` turns fields in marks, such as ‹top_k=5›, into flags (the default) or into Python keywords.
+        Messages write a request's fields in marks: ‹top_k=5›. `spell` turns these into flags (the default) or keywords.
         """
         problems = [self, *self.others]
         hints: dict[str, list[str]] = {}
@@ -114,7 +114,7 @@ def collecting(wrong: list[GptError]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def blaming(where: str, instead_of: str | None = None) -> Iterator[None]:
-    """Replace the `where` of a DataError raised in the context; with `instead_of`, only if it equals `instead_of`."""
+    """Set `where` of a DataError raised in the context; with `instead_of`, only if the error's `where` equals it."""
     try:
         yield
     except DataError as error:
