@@ -72,7 +72,10 @@ def _zstandard(path: Path, file: BinaryIO) -> Iterator[bytes]:
 
 
 class Growth:
-    """A counter of the bytes decompressed from a file; raises DataError above the limit for texts (a zip bomb)."""
+    """A counter of the bytes decompressed from a file; raises DataError above a limit, as for a zip bomb.
+
+    The limit is EXPANSION times the size of the file, but at least EXPANSION_FROM bytes.
+    """
 
     def __init__(self, path: Path, file: BinaryIO):
         self._path, self._num_bytes = path, 0

@@ -54,7 +54,7 @@ class Conversation(NamedTuple):
         return json.dumps([self.turns, self.choices], ensure_ascii=False)
 
     def answered_by(self, answer: str) -> Conversation:
-        """Return a copy of the conversation in which the assistant's `answer` replaces the last turn."""
+        """Return a copy of the conversation whose last turn is replaced by a turn of the assistant, `answer`."""
         return self._replace(turns=(*self.turns[:-1], Turn("assistant", answer)))
 
 
@@ -73,7 +73,10 @@ def is_conversation(record: Any, text_field: str) -> bool:
 
 
 def notice_of(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return a notice that names unusual fields of question and answer, and fields that gpt does not read; or ""."""
+    """Return a notice that names the fields of conversations: those that gpt reads, and those that it does not read.
+
+    The notice leaves out usual fields: `messages`, or `prompt` with `response`. It may be empty.
+    """
     name, (question, answer) = _list_of(records[0]), _pair_of(records[0]) or _PAIRS[0]
     present = " and ".join(key for key in question if key in records[0])
     words = f"the messages are in {name}" if name else f"the question is in {present}, the answer in {answer}"

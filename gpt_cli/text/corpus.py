@@ -120,7 +120,7 @@ def fits_in_memory(num_characters: int, num_documents: int) -> bool:
 class Tally:
     """A running count and sha256 of documents, which also keeps the documents while they fit in memory.
 
-    `worker` computes the sha256 in another thread while the caller reads on.
+    The executor `worker` computes the sha256 in another thread while the caller reads on.
     """
 
     def __init__(self, worker: Executor) -> None:
@@ -131,7 +131,7 @@ class Tally:
         self.documents: list[TextBlock] | None = []
 
     def add_all(self, blocks: Iterator[TextBlock], watch: Watch = lambda _: None) -> None:
-        """Count a file's documents, none if reading raises DataError; `watch` receives each block as UTF-8 bytes."""
+        """Add a file's documents; if reading them raises DataError, add none. `watch` receives each block as UTF-8."""
         before, num_before = self.__dict__ | {"_digest": self._digest.copy()}, len(self.documents or ())
         try:
             self._add_all(blocks, watch)

@@ -101,7 +101,7 @@ def decoded(blocks: Iterable[bytes], where: str, unnamed: str = "name a text fil
 
     The first block shows the format, so it must have 8,192 bytes, unless the document is shorter. Raises DataError at
     `where` (a path or stdin) that names a format other than text, an encoding, or the first byte that is not UTF-8.
-    `unnamed` replaces a hint to rename the file, if the name is right already or `where` is stdin.
+    `unnamed` is the hint where advice to rename the file is useless: for stdin, or if its name has that ending already.
     """
     sample, before, rest, num_bytes, num_lines, starts = b"", b"", b"", 0, 0, True
     for number, block in enumerate(chain(blocks, [None])):
@@ -278,7 +278,10 @@ def at_line(text: str, at: int) -> int | None:
 
 
 def in_pieces(blocks: Iterable[TextBlock], cut: Callable[[str, int], int | None] = at_line) -> Iterator[TextBlock]:
-    """Yield documents in pieces (units of tokenization), across blocks; `cut(text, start)` returns a piece's end."""
+    """Yield each document in pieces, the units of tokenization; a piece may span several blocks.
+
+    `cut(text, start)` returns the end of the piece that begins at `start`; None if it may go on in the next block.
+    """
     text, starts = "", True
     for block in chain(blocks, [_END]):
         if block.starts:

@@ -32,7 +32,7 @@ SKIP_HINT = "‹data.skip_bad=true› leaves such files out"
 
 @dataclass(frozen=True)
 class Reading:
-    """Options for reading files: settings data.*, and `conversations`, which the first readable file decides."""
+    """Options for reading files: settings data.*, and whether records are conversations (the first file decides)."""
 
     text_field: str = DEFAULT_FIELD
     separator: str | None = None  # which splits documents into shorter ones
@@ -51,8 +51,8 @@ def read_file(
 ) -> Iterator[TextBlock]:
     """Yield the documents of a file in blocks; skip a file that is not text, unless the user `named` it.
 
-    `how` has settings data.*; `remarks` receives what is left out, `count` the bytes read since its last call. Raises
-    DataError for a file that is missing (with `hint`) or damaged, or that the user named and that is not text, and
+    `remarks` receives what is left out, `count` the number of bytes read since its last call. Raises DataError for a
+    file that is missing (`hint` is the error's hint) or damaged, or that the user named and that is not text, and
     EnvironmentFailure if permission or an optional library is missing.
     """
     with open_regular(path, DataError, hint=hint) as file:
@@ -81,7 +81,7 @@ def read_file(
 
 
 def has_remedy(error: GptError) -> bool:
-    """Return whether an error's hint already names data.skip_bad, or advises to name a file of questions alone."""
+    """Return whether an error's hint already suggests data.skip_bad, or reading a file of questions alone."""
     hint = error.hint or ""
     return "skip_bad" in hint or hint.endswith(ALONE)
 
@@ -109,7 +109,7 @@ def is_packed_text(path: Path) -> bool:
 
 
 def is_encoded(path: Path) -> bool:
-    """Return whether a file stores its texts encoded, as JSON or Parquet, so that `tr` cannot repair line ends."""
+    """Return whether a file stores texts in JSON or Parquet, where the command `tr` cannot repair their line ends."""
     return _ending(path) in (".json", ".jsonl", ".parquet")
 
 

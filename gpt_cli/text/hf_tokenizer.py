@@ -198,7 +198,10 @@ class HuggingFaceTokenizer(Tokenizer):
         return _SPACE if prefixed or not into_words else _SPACE_OR_LINE, bool(begins)
 
     def cut(self, text: str, at: int) -> int | None:
-        """Return the end of a piece from `at`, where a cut keeps all ids, or at + _LONGEST; None for the last piece."""
+        """Return the end of the piece of a long text that starts at `at`; None if the rest of the text is one piece.
+
+        Pieces end where a cut changes no token id. If no such place is found, a piece has _LONGEST characters.
+        """
         pattern, window = self._cuts[0], MAX_PIECE
         while len(text) - at > window + 1:
             if pattern and (match := pattern.match(text, at, at + window + 2)):

@@ -73,7 +73,7 @@ class SourceCorpus(SurveyedCorpus):
         return shown(", ".join(self.sources))
 
     def survey_all(self, host: Host, watch: Watch, fresh: bool) -> Survey:
-        """Return the corpus's survey from the cache or, if it has none or with `fresh`, by reading all text."""
+        """Return the cached survey; without one, or with `fresh`, read all text (arguments as in `read_corpus`)."""
         with host.working("looking for changes"):
             looked = SourceWalk(self.sources, self.how.skip_bad).finished()
         num_bytes = looked.num_bytes
@@ -203,9 +203,9 @@ def read_corpus(
 ) -> SourceCorpus:
     """Return the corpus of one or more SOURCEs (file, directory, glob, - or catalogue name), each file read once.
 
-    With `fresh`, gpt reads all files even if the cache has their survey; DataError if the digests differ. `watch`
-    receives each block of text as UTF-8, of bad files too. Raises DataError for a source that is missing, damaged,
-    contains no text or is not UTF-8, and EnvironmentFailure for a source that the user may not read.
+    The cache may know size and digest of large texts; with `fresh`, gpt reads these too, and raises DataError if the
+    digest differs. `watch` receives each block that is read, as UTF-8, even of bad files. Raises DataError for a source
+    that is missing, damaged, without text or not UTF-8, EnvironmentFailure for a source that the user may not read.
     """
     corpus = SourceCorpus(source_names(sources), how or Reading())
     corpus.take(corpus.survey_all(host, watch, fresh))

@@ -119,7 +119,10 @@ def _facts(
 
 @dataclass(frozen=True)
 class Verification(Result):
-    """The result of `gpt data verify`: texts are intact or readable (no digest known); tokens are intact or damaged."""
+    """The result of `gpt data verify`: the state of each text and of the tokens made from it.
+
+    A text is "intact", or only "readable" if no digest is known; tokens are "intact" or "damaged".
+    """
 
     verified: list[dict[str, Any]]
     damaged: list[DataError] = field(default_factory=list)

@@ -123,10 +123,11 @@ def json_items(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Rec
 
 
 def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | None = None) -> Iterator[Record]:
-    """Yield the rows below the header; if `delimiter` is None, choose one that gives the first rows equally many cells.
+    """Yield each row below the first as a record; the first row, the header, has the names of the columns.
 
-    The first row is the header, even if it is a title, whose empty cells do not count. A row with another number of
-    cells is a bad record. Raises DataError for unclosed quotes, and for two columns of one name.
+    If `delimiter` is None, choose one that gives the first rows equally many cells. A row with more or fewer cells than
+    the header is a bad record. A title above the table is read as the header; its empty cells are no columns.
+    Raises DataError for unclosed quotes, and for two columns of one name.
     """
     csv.field_size_limit(ROW_CHARACTERS)  # of the whole process; only this function reads csv
     lines, num_characters = lines_of(text, name, ROW_CHARACTERS), 0

@@ -157,7 +157,7 @@ class CharTokenizer(Tokenizer):
 
 
 class BytePairTokenizer(Tokenizer):
-    """A byte-pair tokenizer, trained by gpt (kind bpe) or published (kind tiktoken); the library tiktoken encodes."""
+    """A byte-pair tokenizer, trained by gpt (kind bpe) or published (kind tiktoken); it encodes with tiktoken."""
 
     def __init__(self, kind: str, pattern: str, token_bytes: Sequence[bytes]):
         super().__init__(token_bytes)
