@@ -24,10 +24,10 @@ _UNSTEADY, _TIMES = 1e-3, 10
 
 
 class WholeStep:
-    """A callable that takes a training step; all that changes between steps is in one tensor on the device.
+    """A callable that performs one training step; all inputs that change between steps are in one tensor on the device.
 
-    Each call fills this tensor in one transfer: `Batches.numbers`, dropout keys and learning-rate multiplier. After
-    `record`, a call replays a CUDA graph of the step.
+    Each call fills this tensor in one transfer: `Batches.numbers`, dropout keys and learning-rate multiplier. If
+    `record` has found that a CUDA graph pays, a call replays that graph.
     """
 
     def __init__(self, state: TrainingState):
@@ -72,10 +72,11 @@ class WholeStep:
         return loss_and_norm
 
     def record(self) -> str | None:
-        """Record a CUDA graph, which later calls replay; return the reason for a failure, else None (also if slower).
+        """Record a CUDA graph of the step and test it; later calls replay the graph if it passes the test.
 
-        Two steps, the second at half the learning rate, test the graph: it is used only if replays give the same
-        results as ordinary steps, and take no longer. The training state is restored.
+        The test takes two steps, the second at half the learning rate: replays must give the same results as ordinary
+        steps, and take no longer. Then the training state is restored. Returns why recording failed or results differ,
+        else None; a graph that is only slower is dropped without a reason, and leaves `seconds` at 0.
         """
         step, changing = self.state.progress.step, self.state.optimizer.changing()
         before: list[Tensor] = []

@@ -80,7 +80,7 @@ class Replicated:
 
     @torch.no_grad()
     def share_weights(self) -> None:
-        """Send each parameter from the rank that owns it to all ranks; add low-rank changes to the weights."""
+        """Send each parameter from the rank that owns it to all ranks; with LoRA, then call `LowRank.include`."""
         if self.ranks.size > 1:
             lengths = [sum(self.parameters[name].numel() for name in names) for names in self.names_of_owner]
             for owner, part in enumerate(self.ranks.all_gather(_flat(list(self.owned.values())), lengths)):

@@ -86,7 +86,7 @@ def settings_of_model(progress: Progress, settings: TrainConfig) -> TrainConfig:
 
 
 def is_last_of_several(num_before: int, settings: TrainConfig) -> bool:
-    """Return whether the model after `num_before` others is the last of 3 or more, taught by all but the first."""
+    """Return whether a model that `num_before` models precede is the last of a run that trains 3 or more models."""
     return 1 < num_before == settings.num_teachers
 
 

@@ -103,10 +103,10 @@ def _choose(
 def compare_with_plain(
     kernel: Kernel, shape: Sequence[int], dtype: str, device: torch.device, rate: float, *, compiled: bool = False
 ) -> tuple[bool, float, float]:
-    """Compute attention with dropout `rate` by `attend` and by `kernel`, forward and backward, on inputs [B, H, T, K].
+    """Compare `kernel` with the plain function `attend`: attention with dropout `rate`, forward and backward.
 
-    With `compiled`, torch compiles both, `attend` together with the draw of its mask, as in compiled blocks. Returns
-    whether outputs and gradients agree, then the seconds of both.
+    `shape` [B, H, T, K] is that of random inputs. With `compiled`, torch compiles both, `attend` with the draw of its
+    mask, as in compiled blocks. Returns whether outputs and gradients agree, then the seconds of `attend` and `kernel`.
     """
     generator, scale = torch.Generator().manual_seed(0), shape[-1] ** -0.5
     B, H, T, K = shape

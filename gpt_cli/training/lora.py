@@ -83,7 +83,7 @@ def trained_parameters(model: GPT, settings: TrainConfig) -> tuple[dict[str, nn.
 
 
 def num_trained(config: Config, vocab_size: int) -> int | None:
-    """Return the number of weights or low-rank factor elements that the optimizer changes; None for the whole model."""
+    """Return how many weights or low-rank factor elements the optimizer changes; None if it changes all weights."""
     settings = config.train
     if settings.trains_all:
         return None

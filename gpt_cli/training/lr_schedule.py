@@ -19,8 +19,8 @@ def lr_multiplier(step: int, config: TrainConfig, elapsed: float = 0.0) -> float
 
     The multiplier rises over the warm-up, then falls to zero: linearly (Bergsma et al. 2025, arXiv 2502.15938), as half
     a cosine (Loshchilov and Hutter 2017, eq. 5), or linearly in the second half of the steps after the warm-up (stable;
-    Hu et al. 2024, section 4). With max_time, the part of max_time that has passed counts, and the warm-up ends by half
-    of max_time. With max_steps too, the closer of the two limits counts: a distant max_time changes nothing.
+    Hu et al. 2024, section 4). With max_time, the multiplier falls with the part of max_time that has passed, and the
+    warm-up ends by half of max_time. With max_steps too, the limit that is closer decides at each step.
     """
     rising = warmup_steps(config)
     risen, falling = (step + 1) / rising if rising else 1.0, 1.0  # the share of the run after its warm-up

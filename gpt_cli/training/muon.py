@@ -79,7 +79,8 @@ class Muon:
 def stacks(parameters: Mapping[str, Tensor]) -> list[list[str]]:
     """Return groups of matrix names; Muon orthogonalises each group in one batch, about STACK_NUMBERS elements at most.
 
-    Pieces (`_cut`) in a group have equal shapes. One rank must own a whole group: rounding may depend on the batch.
+    Muon cuts feed-forward matrices into pieces that are about square; matrices in a group have pieces of equal shapes.
+    One rank must own a whole group, because rounding may depend on the batch.
     """
     by_shape: defaultdict[tuple[torch.Size, ...], list[str]] = defaultdict(list)
     for name, parameter in parameters.items():

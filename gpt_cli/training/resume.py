@@ -55,10 +55,11 @@ _FIGURES = _Outcome.model_fields.keys() - {"stopped_by", "step", "best_step"}  #
 
 
 def config_to_resume(stored: Config, requested: Config, run_config: Config | None, files: RunFiles) -> Config:
-    """Return `requested` with the run's choices for `auto`; raise CheckpointError for changes of fixed settings.
+    """Return `requested`, with the run's earlier choices where `dtype`, `device` or `compile` is auto.
 
-    `stored` is the checkpoint's config, `run_config` the run's config.yaml. Only config.yaml may choose `compile`, so
-    that a stranger's checkpoint cannot start a compiler.
+    `stored` is the checkpoint's config; it also replaces null in data.loss and data.template. `run_config` is the run's
+    config.yaml, which alone supplies `device` and `compile`, so that a stranger's checkpoint cannot start a compiler.
+    Raises CheckpointError if `requested` changes a setting that a run must keep.
     """
     noted = {key: getattr(stored.data, key) for key in ("loss", "template") if getattr(requested.data, key) is None}
     requested = requested.changed(data=noted)  # the run has recorded what null means for its text
@@ -133,7 +134,7 @@ def environment(config: Config) -> dict[str, str]:
 
 
 def resumed_environment(before: Mapping[str, str], config: Config) -> dict[str, str]:
-    """Return the `environment` of a resumed run, with the kernels chosen `before` if the accelerator is the same."""
+    """Return the `environment` of a resumed run; on the same accelerator, it keeps the kernels in `before`."""
     now = environment(config)
     same = before.get("accelerator") == now.get("accelerator")
     return now | {name: before[name] for name in ("attention", "loss") if same and name in before}

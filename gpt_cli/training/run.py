@@ -114,7 +114,8 @@ class Run:
     def save(self, *, requested: bool | None = None) -> None:
         """Save a checkpoint to resume from; raise Diverged if a loss or gradient is not finite.
 
-        If `requested` is not None, `new_events` returns a Saved event with `requested` once the file is complete.
+        Once the file is complete, `new_events` returns a Saved event, whose `requested` tells whether a user asked for
+        the checkpoint. If `requested` is None, there is no event.
         """
         read_outcomes(self.state)
         progress, keep = self.progress, self.config.train.keep_checkpoints

@@ -106,7 +106,8 @@ def dry_run(plan: Plan, host: Host, *, several: bool = False) -> Chosen:
     """Prepare a training but take no step; return its config and costs. Raises the errors of `setup`.
 
     `device`, `dtype` and `compile` stay as requested, because the training may run on another machine. With `several`
-    processes, only the config is chosen, because one process cannot know the memory of each. The run may exist already.
+    processes, only the config is chosen, because one process cannot know the memory of each. For a plan of a new run,
+    an old run in the directory is no error.
     """
     reuse_memory()
     with restored_threads(), sharing():
@@ -127,8 +128,8 @@ def dry_run(plan: Plan, host: Host, *, several: bool = False) -> Chosen:
 def resolve(config: Config, notice: Notify, *sources: Config | None) -> Config:
     """Return the config with `device`, `dtype` and `compile` chosen; `compile` stays auto if it needs a timed step.
 
-    `notice` receives a line on each setting that has no effect, unless a config in `sources` has the same value. Raises
-    EnvironmentFailure if the device does not exist.
+    `notice` receives a line on each setting without effect, unless its value is the default or comes from one of the
+    configs `sources`, from which `config` was made. Raises EnvironmentFailure if the device does not exist.
     """
     device = choose_device(config.train.device)
     if (shortened := warmup_steps(config.train)) < config.train.warmup_steps:

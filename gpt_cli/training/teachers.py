@@ -36,11 +36,11 @@ def teach(
     host: Host,
     watch: Callable[[], object] = lambda: None,
 ) -> None:
-    """Set the probabilities that teach the next model; `teachers` has the last step of every earlier model.
+    """Compute the probabilities that teach the next model, and store them in `state.batches.taught_targets`.
 
-    The teacher is the first model; for the last of three or more models, the mean of all earlier models except the
-    first. `directory` has the checkpoints of `teachers`. `watch` is called between batches. Raises
-    EnvironmentFailure if ranks compute different probabilities.
+    `teachers` has the last step of every earlier model of the run; `directory` has the checkpoints of these steps. The
+    teacher is the first model; for the last of three or more models, the mean of all earlier models except the first.
+    `watch` is called between batches. Raises EnvironmentFailure if ranks compute different probabilities.
     """
     assert isinstance(state.batches, Batches)
     taught = state.batches.taught_targets
@@ -67,9 +67,10 @@ def mean_probabilities(
     """Predict every token of `ids` [N] from the tokens before it, by the mean of the models' probabilities.
 
     Returns the k most probable tokens, [N, k], and their cumulative probabilities, uint16 [N, k]; CERTAIN means 1.
-    k is at most MOST_LIKELY, and less for a long text. In a larger vocabulary, the last FROM_TAIL of the k tokens are
-    drawn (seed: `step`) from all less probable tokens, whose probability they share. Models see half a context or more,
-    if so many tokens exist; row 0 is no prediction. `count` receives the number of tokens done since its last call.
+    Row i predicts ids[i]; row 0 has no meaning. k is at most MOST_LIKELY, and less for a long text. If the vocabulary
+    has more than k tokens, the last FROM_TAIL of the k are not the most probable: they are drawn (seed: `step`) from
+    all others, and share the probability of these. Each prediction sees half a context or more, where the text has so
+    many tokens before it. `count` receives the number of tokens done since its last call.
     """
     C, V = models[0].config.context_length, models[0].vocab_size
     device, number = models[0].token_embedding.weight.device, len(ids) - 1

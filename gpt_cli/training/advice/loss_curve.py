@@ -84,7 +84,7 @@ class Curve:
     """The loss curve of a run, from lines of metrics.jsonl; `add` and `at_the_end` return advice on the curve so far.
 
     A resumed run adds the lines of its earlier steps first, so that no advice is repeated. If a run trains several
-    models, the curve is that of the last one.
+    models one after another, the curve starts anew with each model.
     """
 
     def __init__(self, start: Prepared):

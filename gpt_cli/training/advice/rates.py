@@ -36,7 +36,10 @@ class Advice:
 
 @dataclass(frozen=True)
 class Rate:
-    """The learning rate of most of a model's weights: the key of the setting, its value, and the usual value."""
+    """The learning rate of most of a model's weights: the key of its setting, its value, and gpt's `usual` value.
+
+    The usual value is the same for all models that Muon trains; for AdamW, it is inversely proportional to d_model.
+    """
 
     key: str
     value: float
@@ -76,7 +79,10 @@ def rate_of(config: Config) -> Rate:
 
 
 def fitting_context(context_length: int, mean: float) -> int:
-    """Return `context_length`; if it holds over four documents of `mean` tokens, a power of two that just holds two."""
+    """Return a context length that suits documents of `mean` tokens, but at most `context_length`.
+
+    A `context_length` that holds more than 4 of them is lowered to the least power of two, from 16 on, that holds 2.
+    """
     enough = max(_SMALLEST_CONTEXT, 1 << max(0, int(2 * mean - 1)).bit_length())
     return min(context_length, enough) if context_length > _DOCUMENTS_AT_ONCE * mean else context_length
 

@@ -28,9 +28,9 @@ _FAR_ABOVE, _FAR_BELOW = 10, 50
 
 
 def before_training(start: Prepared) -> list[Advice]:
-    """Return advice on settings; [] if the run is resumed or starts from another model's weights.
+    """Return advice on settings; [] if the run is resumed, starts from another model's weights, or has no step to take.
 
-    If most weights belong to the vocabulary, the number of parameters says little, so no advice warns of memorising.
+    Advice that the vocabulary is too large for the model replaces the warning that the model will memorise its text.
     """
     if start.step or start.began_from is not None or not start.steps_left:
         return []

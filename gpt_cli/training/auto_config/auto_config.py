@@ -41,7 +41,7 @@ _LARGE = REFERENCE.changed(d_model=768, num_heads=12, num_blocks=6)
 def choose_config(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
     """Choose the settings that `config` leaves unset, for a text and this machine.
 
-    Raises UsageError if settings contradict each other, DataError if the text has fewer than FEWEST_CHARACTERS.
+    Raises UsageError if settings contradict each other, DataError if a text without conversations is too short.
     """
     use_threads(config.train.threads)
     device = choose_device(config.train.device)
@@ -94,7 +94,7 @@ def needed(config: Config, vocab_size: int) -> int:
 
 
 def reference_seconds(config: Config) -> float:
-    """Time steps of the model REFERENCE with `config`'s device and dtype; return the seconds of the fastest step.
+    """Measure how long a step of the small fixed model REFERENCE takes at least, with the device and dtype of `config`.
 
     On a fast device, a larger model is timed too; its time, scaled down to REFERENCE, is returned if it is shorter.
     """

@@ -78,7 +78,11 @@ def fitting_width(width: int, overrides: Mapping[str, Any]) -> int:
 
 
 def context_of(text: TextFigures, bytes_per_token: float, validation: float, width: int) -> int:
-    """Choose a context length, a power of two, for a model of this width; `validation` tokens are for validation."""
+    """Choose a context length, a power of two, for a model of this width.
+
+    `validation` is the number of validation tokens; the context has at most a quarter of them, but at least 16 tokens.
+    Short documents lower it; conversations raise it until 95 % of them fit, or to 1,024.
+    """
     longest = 256 if width >= _LONG else 128
     while longest > 16 and validation < 4 * longest:
         longest //= 2
@@ -90,7 +94,10 @@ def context_of(text: TextFigures, bytes_per_token: float, validation: float, wid
 
 
 def heads_of(width: int, multiple: int) -> int:
-    """Return a number of heads that `multiple` divides; head sizes are about 32 (wide models: 64), if possible even."""
+    """Return a number of heads, a multiple of `multiple`, for which heads have about 32 dimensions (wide models: 64).
+
+    The head size is even; if no number of heads allows this, return `multiple`.
+    """
     wanted = width // (64 if width >= _LONG else 32)
     possible = range(max(multiple, wanted // multiple * multiple), 0, -multiple)
     return next((heads for heads in possible if width % (2 * heads) == 0), multiple)

@@ -65,7 +65,8 @@ _CADENCES = (10, 25, 50, 100, 250, 500, 1000, 2500)
 class Budget:
     """The budget of a training: `steps` or, if None, `seconds`; `step_seconds` is the time of a step of REFERENCE.
 
-    The rules count `steps` as steps of the model REFERENCE, so that every machine chooses the same config for them.
+    With `steps`, the budget is the time that the small fixed model REFERENCE takes for as many steps. The rules then
+    need no measured time, and choose the same settings on fast and slow machines.
     """
 
     seconds: float = DEFAULT_SECONDS
@@ -204,10 +205,10 @@ def choose_settings(
 
 
 def minutes_that_pay(text: TextFigures, budget: Budget, fixed: Mapping[str, Any]) -> tuple[int, str] | None:
-    """Return the shortest time in _MINUTES, above `budget`, that gives a better model, and the gain in words; or None.
+    """Return the shortest time in _MINUTES, longer than `budget`, that gives a better model: (minutes, gain in words).
 
-    A longer time may let a model teach a second, let both be larger, or let several models teach the last. The result
-    is None if no time helps, or if the text exceeds 500,000 bytes. `budget` must be in seconds.
+    The gain: a first model can teach a second, both can be larger, or several models can teach the last. Returns None
+    if no time in _MINUTES has a gain, or if the text exceeds 500,000 bytes. `budget` must be in seconds.
     """
 
     def models(seconds: float) -> tuple[bool, bool, bool]:

@@ -22,9 +22,9 @@ _LETTERS, _PAYING_PAIRS = 256, 0.05
 
 
 def choose_tokenizer(text: TextFigures, steps: float, fixed: Mapping[str, Any]) -> tuple[dict[str, Any], str, float]:
-    """Choose the tokenizer for a text and a budget of `steps` reference steps; keep the settings in `fixed`.
+    """Choose the tokenizer for a text and a budget of `steps` (`Budget.reference_steps`); keep the settings in `fixed`.
 
-    Returns its settings, the reason, and about how many bytes a token has.
+    Returns the settings of the section `tokenizer`, the reason, and about how many bytes a token has.
     """
     wide = has_wide_characters(text, "char")
     often = steps * REFERENCE_TOKENS >= _TIMES * text.num_characters
