@@ -22,8 +22,8 @@ class Activations:
     """Activations of a block on n sequences of T tokens, without dropout; each is computed when it is first read.
 
     A caller may assign a new value, as in `activations.heads = x`; activations that are first read afterwards depend on
-    it. `chosen` lists the heads to compute (None: all). For the last t positions alone, a caller shortens queries to
-    `queries[:, :, -t:]`, then resid_pre to `resid_pre[:, -t:]`; weights, heads and all outputs then have t positions.
+    it. `chosen` lists the heads to compute (None: all). To compute the last t positions alone, assign first
+    `queries[:, :, -t:]` to queries, then `resid_pre[:, -t:]` to resid_pre; weights, heads and outputs then have t rows.
     """
 
     def __init__(self, block: Block, resid_pre: Tensor, rotation: Tensor | None, chosen: Sequence[int] | None = None):

@@ -43,7 +43,7 @@ GAP = 12  # the gap between maps is 1 / GAP of a map
 
 
 def check_format(ending: str, stages: Sequence[str], file_dtype: str = "float32") -> None:
-    """Raise UsageError if an `ending` file (.npz) cannot store the tensors `stages` (weights, ...) in `file_dtype`."""
+    """Raise UsageError if a file of type `ending` cannot store the tensors `stages` (weights, ...) as `file_dtype`."""
     if ending not in _WITH_STAGES and set(stages) != {"weights"}:
         wrong = f"a {ending} file holds weights only; use {', '.join(_WITH_STAGES[:-1])} or {_WITH_STAGES[-1]}"
         raise UsageError("‹stage›", wrong)
@@ -52,7 +52,10 @@ def check_format(ending: str, stages: Sequence[str], file_dtype: str = "float32"
 
 
 def num_written(num_heads: int, num_tokens: int) -> int:
-    """Return k, 0 to 5: an HTML page lists k tokens that a head raises most, and k that it lowers, at each position."""
+    """Return k: at each position, an HTML page lists the k tokens that a head raises most, and the k it lowers most.
+
+    k is 5 at most, and falls as heads and tokens grow, so that a page lists at most 2^18 tokens; 0 means none.
+    """
     return min(_TOP, _MOST_WRITTEN // (2 * num_heads * num_tokens))
 
 
@@ -63,7 +66,7 @@ def written_bytes(num_heads: int, num_tokens: int) -> tuple[int, int]:
 
 
 def writing_bytes(ending: str, num_numbers: int, num_dots: int) -> tuple[int, int]:
-    """Estimate the bytes (memory, disk) of one head in an `ending` file (.png), from its values and its pixels."""
+    """Estimate the bytes (memory, disk) that one head's values and pixels take in a file with this `ending` (.png)."""
     costs = _COSTS[ending]
     on_map, of_map = costs.map
     return costs.memory * num_numbers + costs.dot * num_dots + on_map, costs.disk * num_numbers + of_map
@@ -77,7 +80,7 @@ def map_inches(num_tokens: int, num_maps: int) -> float:
 
 
 def columns_of(num_layers: int, num_heads: int) -> int:
-    """Return the number of maps in each row of a picture: all heads of a layer, or up to 6 layers of a single head."""
+    """Return the number of maps in each row of a picture: `num_heads`, or, if that is 1, the maps of up to 6 layers."""
     return num_heads if num_heads > 1 else -(-num_layers // -(-num_layers // 6))
 
 

@@ -28,8 +28,8 @@ BYTES_PER_WEIGHT = 40  # about six arrays of weights, and gaps that malloc leave
 def pattern_sums(weights: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
     """Sum each score in PATTERNS over queries, and count the queries: [B, H, T, T], [B, T] -> float64 [6, H], [6].
 
-    The first query, which attends only to itself, is left out. For duplicate_token, so is each query with a token that
-    did not occur before.
+    The first query is left out, because it attends only to itself. The score duplicate_token also leaves out queries
+    whose token did not occur before.
     """
     T = ids.shape[1]
     rows = weights[:, :, 1:]  # [B, H, T - 1, T]
@@ -64,9 +64,9 @@ def score_heads(
 ) -> HeadScores:
     """Score `heads` of `layers` (None: all) on the windows ids[start:end]; induction is scored on random tokens.
 
-    For each batch of windows and each layer, `watch` receives the layer's index in `layers`, its attention tensors, and
-    the starts of the windows. `count` receives the number of tokens done since its last call: those of the windows,
-    then those of `num_repeats` random sequences of `repeated_length`.
+    For each batch of windows and each layer, `watch` is called with the layer's index in `layers`, its attention
+    tensors, and the starts of the windows. `count` receives the number of tokens read since its last call, first of
+    the windows, then of the random sequences, which never contain the id `end_of_text`.
     """
     layers = range(len(model.blocks)) if layers is None else layers
     heads = range(model.config.num_heads) if heads is None else heads
@@ -103,7 +103,7 @@ def window_batches(
 def as_scores(
     sums: Tensor, counts: Tensor, induction: np.ndarray, layers: Sequence[int], heads: Sequence[int]
 ) -> HeadScores:
-    """Compute mean scores from the sums [layers, 6, heads] and counts [6] of `pattern_sums`, and add `induction`."""
+    """Divide the sums [layers, 6, heads] by the counts [6] of `pattern_sums`; add `induction` [layers, heads]."""
     means = (sums / counts[:, None]).numpy()  # 0 / 0 is NaN
     columns: dict[str, np.ndarray] = dict(zip(COLUMNS, [*means.swapaxes(0, 1), induction], strict=True))
     return HeadScores(tuple(layers), tuple(heads), columns)
@@ -170,8 +170,8 @@ def induction_scores(
 ) -> np.ndarray:
     """Compute the induction scores of `heads` of `layers` (None: all) on repeated random tokens: [layers, heads].
 
-    All scores are NaN if `repeated_length` is below 4. `repeats` is the number of sequences (None: `num_repeats`).
-    `count` receives the number of tokens done since its last call.
+    All scores are NaN if `repeated_length` is below 4. `repeats` is the number of sequences (None: `num_repeats`), in
+    which the id `end_of_text` never occurs. `count` receives the number of tokens read since its last call.
     """
     layers = range(len(model.blocks)) if layers is None else layers
     heads = range(model.config.num_heads) if heads is None else heads

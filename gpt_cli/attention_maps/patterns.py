@@ -73,10 +73,11 @@ def dump_attention(
     num_generated: int = 0,
     origin: Origin | None = None,
 ) -> AttentionDump:
-    """Compute attention weights, or the tensors that `stages` names, of `heads` in each of `layers` on ids [T].
+    """Compute the attention tensors named in `stages` of `heads` in each of `layers` on ids [T].
 
-    The arrays are float32 or float16. `predictions` has an entry for each of the last `num_generated` ids.
-    Raises CheckpointError for NaN or infinity, UsageError if a value is too large for float16.
+    The arrays are float32 or float16. The last `num_generated` ids are those that the model generated; `predictions`
+    has an entry for each. `origin` is stored in the result, and names the checkpoint in errors. Raises CheckpointError
+    for NaN or infinity, UsageError if a value is too large for float16.
     """
     batch = torch.tensor([list(ids)], device=model.token_embedding.weight.device)
     arrays: dict[str, np.ndarray] = {}
@@ -124,8 +125,8 @@ def require_room_for_dump(
 ) -> None:
     """Raise EnvironmentFailure if memory or disk cannot hold the attention that `command` is about to compute.
 
-    `ending` is the file's, such as .png (None: no file), and `out` its path (None: the disk is not checked). The
-    error's hint is `shorter`, or, if the command is attn-dump and one head would fit, to choose one head.
+    `ending` is the ending of the file to write, such as .png (None: no file), and `out` its path (None: the disk is
+    not checked). The error's hint is `shorter`, but gpt attn-dump advises one head if that would fit.
     """
     count, numbers = len(layers) * len(heads), count_numbers(stages, num_tokens, model.config)
     dots = num_dots(num_tokens, len(layers), len(heads))

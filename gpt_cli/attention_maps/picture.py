@@ -30,10 +30,10 @@ _FOOTER = 0.3  # inches, for two lines
 def draw(dump: AttentionDump, notice: Notify = ignored, *, kind: str = "png") -> bytes:
     """Draw a map of attention weights for each chosen head, queries as rows, keys as columns; return the file's bytes.
 
-    `kind` is png, svg or pdf. The maps form a grid with a row for each layer; a single map is large, and shows weights
-    as numbers where these are readable. Colours show the square root of a weight, so that small weights differ visibly
-    from zero. `notice` receives a line if no installed font has a character of the labels, or if the text has too many
-    tokens to draw a dot for each weight.
+    `kind` is png, svg or pdf. The maps form a grid with a row for each layer, or, if one head was chosen, with up to 6
+    layers in a row. A single map is large, and shows weights as numbers where these are readable. Colours show the
+    square root of a weight, so that small weights differ visibly from zero. `notice` receives a line if no installed
+    font has a character of the labels, or if the text has too many tokens to draw a dot for each weight.
     """
     num_layers, num_heads, num_tokens, _ = dump.weights.shape
     num_maps = num_layers * num_heads

@@ -41,7 +41,7 @@ class _About:
 
 @dataclass(frozen=True)
 class Snapshot(_About):
-    """The attention weights and head scores of a model on `prompt`, after a step of its training."""
+    """The attention weights and head scores of a model on `prompt`, after training step `step`."""
 
     weights: np.ndarray  # [L, H, T, T] float32; a file keeps them as float16
     scores: HeadScores
@@ -50,7 +50,10 @@ class Snapshot(_About):
 
 @dataclass(frozen=True)
 class Steps:
-    """Attention snapshots of one prompt at training steps; `read(n)` yields every n-th one in order, with the last."""
+    """Attention snapshots of one prompt at several training steps.
+
+    `read(n)` yields every n-th snapshot, counted back from the newest, in the order of their steps.
+    """
 
     run: str
     newest: Snapshot
