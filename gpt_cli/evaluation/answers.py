@@ -37,8 +37,8 @@ def answer_costs(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the total nats of each example's answer, float64 [E], and whether greedy decoding generates it, bool [E].
 
-    Examples are independent. `count` receives the number of tokens done since its last call. Raises CheckpointError,
-    naming `where`, if logits are not finite.
+    The model reads each example without the others. `count` receives the number of tokens read since its last call.
+    Raises CheckpointError, naming `where`, if logits are not finite.
     """
     lengths, device = examples.lengths, model.token_embedding.weight.device
     sums, exact = np.zeros(len(lengths)), np.zeros(len(lengths), bool)
@@ -68,8 +68,9 @@ def measure_answers(
     """Return a model's figures (loss, ...) on the answers of conversations, and the nats and size of each answer.
 
     Sizes are in tokens, or in bytes with `by_bytes`. The second result is None if some example exceeds the context.
-    `exact_match` is None if no answer has at most SHORT tokens, `choices` if no question has choices. Raises DataError
-    if no example fits the context or the vocabulary lacks a character, CheckpointError if logits are not finite.
+    The figure "answers" has `exact_match`, the share of answers that greedy decoding generates (None if none has at
+    most SHORT tokens), and `choices`, the share of right choices (None without choices). Raises DataError if no example
+    fits the context or the vocabulary lacks a character, CheckpointError if logits are not finite.
     """
     tokenizer, length, model = loaded.tokenizer, loaded.config.model.context_length, loaded.model.to(device).eval()
     template = template_for(loaded.config.data.template, tokenizer, host.notice)
@@ -122,7 +123,7 @@ def _share(hits: np.ndarray) -> dict[str, Any] | None:
 
 
 def about_answers(name: str, answers: dict[str, Any]) -> str:
-    """Format the dict "answers" in the figures of `measure_answers` as a line on the run `name`."""
+    """Format `answers`, the figure "answers" of `measure_answers`, as a line about the run `name`."""
     said = [f"{visible(name)}: {counted(answers['examples'], 'example')}"]
     said += [f"{answers['left_out']:,} left out, which its context cannot hold"] if answers["left_out"] else []
     for key, what in (("exact_match", "exact answers"), ("choices", "right choices")):

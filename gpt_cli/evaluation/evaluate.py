@@ -73,11 +73,11 @@ class Evaluation(Result):
         return {"data": self.data, **off, "runs": [{**result, **each} for result in self.runs]}
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Format the table of runs; if `per_token` is not None, put a table with a line for each token before it."""
+        """Format the table of runs, after a table with a line for each token if `per_token` is not None."""
         return "\n".join([*([self.per_token.as_table()] if self.per_token else []), super().as_text(width)])
 
     def as_coloured_text(self, width: int = WIDTH) -> str:
-        """Format the text on background colours that show each token's surprisal, followed by the table of runs."""
+        """Format the table of runs, after the text on colours that show surprisals if `per_token` is not None."""
         return "\n".join([*([self.per_token.as_coloured_text()] if self.per_token else []), super().as_text(width)])
 
     def as_page(self) -> str | None:

@@ -44,9 +44,9 @@ def surprisals(
     """Yield the negative log-likelihood of each token but the first, in nats: ids [N] -> float64 arrays, N - 1 numbers.
 
     Windows of C = `evaluation_window` tokens advance by `stride` (1 to C). Each window scores the tokens that no
-    earlier window scored, so a token is predicted from at least C - stride tokens before it, if there are so many. A
-    stride of C gives the windows of evaluations during training. `count` receives the tokens done since its last call.
-    A batch has `batch_size` windows; None means `windows_at_once`.
+    earlier window scored. So a token is predicted from C - stride + 1 or more tokens, except near the beginning of the
+    text. Evaluations during training use a stride of C. `count` receives the number of tokens scored since its last
+    call. A batch has `batch_size` windows; None means `windows_at_once`.
     """
     C, num_targets = model.config.evaluation_window, len(ids) - 1
     assert 1 <= stride <= C
@@ -159,7 +159,7 @@ def score_of(nats: float, num_tokens: int, num_bytes: int) -> Score:
 
 @dataclass(eq=False)
 class Observations:
-    """The total nats of each part of a text (such as a window or an answer), [N], and its tokens or bytes, [N]."""
+    """For each of N parts of a text, such as windows or answers: the total `nats`, and `amounts` of tokens or bytes."""
 
     nats: np.ndarray = field(default_factory=lambda: np.empty(0))
     amounts: np.ndarray = field(default_factory=lambda: np.empty(0))
@@ -185,7 +185,7 @@ class Observations:
 class Stretches(Observations):
     """Observations whose parts are stretches of a text, each of `size` tokens, or of `size` bytes with `byte_lengths`.
 
-    `add` sums surprisals into the stretches. The first token has none, but its bytes take up part of the first stretch.
+    `add` sums surprisals into them. The first token has no surprisal, but in bytes the first stretch begins with it.
     """
 
     def __init__(self, size: int, ids: Ids, byte_lengths: np.ndarray | None = None):
@@ -207,7 +207,7 @@ class Stretches(Observations):
 
 
 def in_stretches(parts: Iterable[np.ndarray], ids: Ids, stretches: Sequence[Stretches]) -> Iterator[np.ndarray]:
-    """Yield the arrays `parts` unchanged, and add the N - 1 surprisals in them, of ids [N], to all `stretches`."""
+    """Yield the arrays `parts` unchanged; before, add their surprisals, of ids[1:] in order, to all `stretches`."""
     end = 1
     for nats in parts:
         for one in stretches:
@@ -221,7 +221,7 @@ def standard_error(nats: np.ndarray, num_tokens: np.ndarray) -> float | None:
 
     A window counts as one observation, because the losses of its tokens vary together. With e = nats - R * num_tokens,
     the standard error is sqrt(N / (N - 1) * sum(e^2)) / sum(num_tokens) (Cochran 1977, Sampling Techniques, section
-    2.11, for a sample from a text without end). Returns None for fewer than two windows.
+    2.11, without its finite population correction). Returns None for fewer than two windows.
     """
     N = len(nats)
     if N < 2:

@@ -33,9 +33,9 @@ def beginning(corpus: Corpus, max_tokens: int) -> Corpus:
 
 
 def read_named_text(sources: Sequence[str], settings: DataConfig, host: Host) -> SourceCorpus:
-    """Read the text of --data with a run's settings, except `separator`; its documents may be conversations.
+    """Read the text of --data, which may hold conversations, with a run's `settings` except `separator`.
 
-    Raises DataError or EnvironmentFailure; hints do not name `data.` settings, which commands with --data cannot set.
+    Raises DataError or EnvironmentFailure, without hints at `data.` settings: commands with --data do not take them.
     """
     try:
         corpus = read_corpus([*sources], reading_of([*sources], settings.changed(separator=None)), host=host)
@@ -51,10 +51,7 @@ def read_named_text(sources: Sequence[str], settings: DataConfig, host: Host) ->
 
 
 def read_run_text(name: str, data: DataConfig, host: Host) -> tuple[Corpus, Corpus]:
-    """Return the training and validation parts of the text that a run was trained on, as the text is now.
-
-    Raises DataError if the text cannot be read.
-    """
+    """Return the training and validation parts of a run's text, as it is now; raises DataError if it cannot be read."""
     try:
         return read_split(located(data, named_run(name), host.notice), host)
     except DataError as error:
@@ -86,8 +83,9 @@ def _gives_same_ids(training: Corpus, validation: Corpus, loaded: Loaded, host: 
 def training_share(name: str, corpus: SourceCorpus, loaded: Loaded, host: Host) -> float:
     """Estimate the share (0 to 1) of the text of --data that the model of the run `name` was trained on.
 
-    A file counts if the run was trained on it and the file is older than the checkpoint. If no file counts, a text
-    that is not large is encoded; if its token ids equal those of the run's text, its training part counts.
+    Counts the bytes of files that are in the training part of the run's text and not newer than the checkpoint. If
+    there are none, a text that is not large may be encoded; if its token ids equal those of the run's text, the result
+    is the share of the training part. The result is 0 for an imported model, and if the run's text cannot be found.
     """
     data, share = loaded.config.data, 0.0
     with contextlib.suppress(GptError, OSError):  # texts of the run that are no longer there
