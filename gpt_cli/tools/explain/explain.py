@@ -32,7 +32,7 @@ _COMPUTING, _AS_TEXT, _AS_JSON = 100, 400, 50
 
 @dataclass(frozen=True)
 class Explained(Result):
-    """Result of `gpt explain`, to show as `form`: terminal, markdown or html. `study` names a study, else None."""
+    """Result of `gpt explain`, shown as `form` (terminal, markdown, html); `study` is None for a head or an example."""
 
     explanation: Explanation
     study: str | None

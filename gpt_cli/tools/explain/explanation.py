@@ -46,7 +46,10 @@ _TITLES = {
 
 @dataclass(frozen=True)
 class Note:
-    """A sentence or label: `text` in English, translated for display; in JSON, `key` and `values` replace the text."""
+    """A sentence or label: `text` is English, and is translated for display.
+
+    In JSON, `key` stands for the kind of sentence, and `values` has the words and numbers that were put into it.
+    """
 
     key: str
     text: str

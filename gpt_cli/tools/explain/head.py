@@ -29,8 +29,7 @@ def explain_head(
     """Explain one head at the positions `queries`, from the embeddings to the residual stream after attention.
 
     `tokens` are the texts of ids [T]. The model is converted to float64 in place. From the residual stream on, each
-    step can be computed from the steps before it and the parameters of the explanation, except the outputs of other
-    heads.
+    step but the outputs of other heads follows from the steps before it and the parameters of the explanation.
     """
     model = model.double().eval()
     names = [f"{position} {label.strip() or label}" for position, label in enumerate(map(label_of, tokens))]
@@ -67,7 +66,7 @@ def explain_head(
 
 
 class HeadSteps:
-    """Collector of a head's steps for queries at `positions`; `names` label tokens; `rotary` is None without rope."""
+    """Collector of a head's steps for queries at `positions`; `names` label tokens, and `rotary` is rope or None."""
 
     def __init__(self, head: int, names: Sequence[str], positions: Sequence[int], rotary: RotaryPositions | None):
         self.head, self.names, self.positions, self.rotary = head, names, list(positions), rotary

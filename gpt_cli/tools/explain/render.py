@@ -44,7 +44,7 @@ class Table:
 
 
 def to_terminal(explanation: Explanation, language: str, width: int) -> str:
-    """Return an explanation as text; columns beyond `width` are left out, or follow below if columns have names."""
+    """Return an explanation as text; a table wider than `width` goes on below, or is cut if its columns lack names."""
     lines = [say(explanation.title, language), *([explanation.source] if explanation.source else [])]
     for table in _tables(explanation, language):
         lines += ["", f"== {table.part}", ""] if table.part else [""]

@@ -31,10 +31,10 @@ SENTENCES = ((5, 2, 1, 0, 0), (1, 3, 1, 4, 0))
 
 @torch.no_grad()
 def scaling(loaded: Loaded | None) -> Explanation:
-    """Compare softmax of divided and undivided numbers: random scores, scores of the model `loaded`, normal numbers.
+    """Compare softmax with and without a division before it: its entropy in nats, largest weight, and gradient.
 
-    Scores are divided by √K, normal numbers by 100. Measures entropy in nats, the largest weight, and the gradient
-    (Frobenius norm of the Jacobian of softmax). With `loaded` None, no model's scores are measured.
+    The numbers divided by √K are scores of random queries and keys, and attention scores of the model `loaded` (None:
+    left out). Those divided by 100 are normal random numbers. The gradient is the Frobenius norm of softmax's Jacobian.
     """
     generator = torch.Generator().manual_seed(0)
     rows = []

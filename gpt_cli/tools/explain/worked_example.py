@@ -32,14 +32,14 @@ StepsAndMatrices = tuple[list[Step], dict[str, Tensor]]
 
 
 def step_of(name: str, formula: str, numbers: Tensor, *, title: str = "") -> Step:
-    """Return a Step whose rows, and whose columns if there are six, have the six words as labels."""
+    """Return a Step with a row for each of the six WORDS; six columns are labelled with the words too."""
     columns: tuple[Label, ...] = WORDS if numbers.shape[1] == len(WORDS) else ()
     return Step(name, formula, numbers.double().numpy(), WORDS, columns, title=title)
 
 
 @torch.no_grad()
 def journey() -> Explanation:
-    """Explain the example in all seven forms of attention; torch's global random generator keeps its state."""
+    """Explain the published example, six tokens, in seven forms of attention; torch's global generator stays as is."""
     x = torch.tensor(EMBEDDINGS)
     steps = [replace(step_of("token_embedding", "x", x), part="inputs")]
     parameters: dict[str, np.ndarray] = {}
@@ -86,7 +86,7 @@ def _trainable(x: Tensor) -> StepsAndMatrices:
 
 
 def linear_head() -> Attention:
-    """Return the untrained head of the forms "linear", "causal" and "dropout"; seeds torch's global generator."""
+    """Seed torch's global generator, and return the untrained head of three of the example's forms of attention."""
     torch.manual_seed(789)
     return Attention(3, 2)
 
