@@ -72,7 +72,7 @@ class AttentionResult(AttentionDump, Result):
         }
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Return text that draws a map of each head in shades, or, for many heads, one map of their mean."""
+        """Return text that draws a map of each head in shades, or, for more than 4 heads, one map of their mean."""
         return self.drawing(width)[0]
 
     def as_coloured_text(self, width: int = WIDTH) -> str:
@@ -80,7 +80,7 @@ class AttentionResult(AttentionDump, Result):
         return self.drawing(width, coloured=True)[0]
 
     def drawing(self, width: int, *, coloured: bool = False) -> tuple[str, int]:
-        """Return the attention maps as text of `width` columns, and how many of the last tokens the maps show."""
+        """Return the attention maps as text of at most `width` columns, and how many of the last tokens they show."""
         terminal = Console(
             file=io.StringIO(),
             force_terminal=coloured,
@@ -125,9 +125,9 @@ class AttentionResult(AttentionDump, Result):
         return page_bytes(len(self.layers) * len(self.heads), len(self.tokens))
 
     def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes:
-        """Return a picture of attention maps, a row for each layer and a column for each head.
+        """Return a picture of attention maps, with a row for each layer unless there is one head only.
 
-        Raises EnvironmentFailure if memory is short."""
+        `notice` receives a line on what the picture leaves out. Raises EnvironmentFailure if memory is short."""
         self._require_room(ending := f".{kind}")
         (picture,) = encode_dump(self, ending, notice)
         return picture
@@ -217,10 +217,10 @@ def with_heads(
     notice: Notify = ignored,
     count: Callable[[int], object] = lambda _: None,
 ) -> AttentionDump:
-    """Return `dump` with layer predictions, head scores and, if a page can hold them, the tokens that heads promote.
+    """Return `dump` with head scores, logit-lens predictions and, if a page can hold them, the tokens heads promote.
 
-    While heads are scored, `count` receives the number of tokens read since its last call. After that, `count` receives
-    len(dump.tokens) once per head whose promoted tokens are found. Raises CheckpointError for NaN or inf.
+    While heads are scored, `count` receives the number of tokens read since its last call; then, for each head whose
+    promoted tokens are found, len(dump.tokens). Raises CheckpointError for NaN or inf.
     """
     chosen: dict[str, Any] = {"layers": dump.layers, "heads": dump.heads}
     ids, end_of_text = np.array(dump.token_ids), tokenizer.end_of_text
@@ -238,10 +238,10 @@ def with_heads(
 
 
 def computed_steps(target: ToInspect, device: torch.device, host: Host) -> Steps:
-    """Return the attention on a prompt, and the loss of the prompt, at each checkpoint of a run.
+    """Return `Steps` that compute the attention on a prompt, and the prompt's loss, at each checkpoint of a run.
 
     At most two models are in memory. Raises CheckpointError for a run without checkpoints or with a checkpoint of
-    another model, DataError for a prompt that is too long, has one token, or that the model cannot encode.
+    another model, DataError for a prompt that is too long, has one token, or cannot be encoded.
     """
     paths = step_files(target.header.run)
     loaded = load(paths[-1], None, host.warn)

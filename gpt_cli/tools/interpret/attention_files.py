@@ -104,7 +104,7 @@ def attention_page(dump: AttentionDump, title: str = "") -> bytes:
 
 
 def page_bytes(num_heads: int, num_tokens: int) -> int:
-    """Estimate the maximum size in bytes of an attention page without scripts; `num_heads` sums over the layers."""
+    """Estimate the maximum size in bytes of an attention page without scripts; `num_heads` counts all layers' heads."""
     numbers = num_heads * num_tokens * (num_tokens + 1) // 2
     of_head = written_bytes(num_heads, num_tokens)[1] + CELL_BYTES * num_tokens
     packed_bytes = (2 if numbers <= _FEW else 1) * numbers + num_heads * of_head
@@ -122,9 +122,10 @@ def dump_content(dump: AttentionDump) -> dict[str, object]:
 def weights_content(
     tokens: Sequence[str], layers: Sequence[int], heads: Sequence[int], weights: np.ndarray, origin: Origin | None
 ) -> dict[str, object]:
-    """Return content of an HTML page: tokens, layers, heads, origin and attention weights, which are integers.
+    """Return content of an HTML page: tokens, layers, heads, origin and attention weights.
 
-    `weights` are lower triangles [..., layers, heads, T (T + 1) / 2]; the largest integer of their dtype means 1.
+    `weights` are lower triangles [..., layers, heads, T (T + 1) / 2] of integers from `quantise`. Those of a film are
+    differences from the frame before, modulo 256.
     """
     return {
         "tokens": tokens,

@@ -38,7 +38,11 @@ class Figure:
 
     @classmethod
     def of_rows(cls, rows: Sequence[Row], name: str, *axes: str, key: str = "", **more: Any) -> Figure:
-        """Build figure `name` from rows: labels at keys `axes`, value at `key` (or `name`), error at `{name}_error`."""
+        """Build the figure `name` from rows, one for each of its values; `more` sets other fields, such as `unit`.
+
+        A row has the value at key `key` (default: `name`), its labels at the keys `axes`, and, if measured, its
+        standard error at f"{name}_error". Values without a row are NaN.
+        """
         coords = {axis: sorted({row[axis] for row in rows}) for axis in axes}
         both = np.full((2, *map(len, coords.values())), np.nan)
         for row in rows:

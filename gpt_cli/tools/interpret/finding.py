@@ -129,7 +129,7 @@ class Finding(Figures):
         return None if page is None else page.decode()
 
     def saved(self, host: Host, out: Path | None, *numbers: tuple[int, str]) -> Finding:
-        """Write the finding to `out`, if set, and return it; the notice adds `numbers`: (4, "head") as 4 heads."""
+        """Write the finding to `out`, if set, and return it; a notice lists `numbers`, (4, "head") as "4 heads"."""
         if out is None:
             return self
         with host.working(f"writing {visible(out)}"):

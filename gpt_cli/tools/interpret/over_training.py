@@ -81,7 +81,10 @@ def film(request: AttentionRequest, target: ToInspect, host: Host) -> Film:
 
 @contextlib.contextmanager
 def steps_of(target: ToInspect, device: str | None, host: Host) -> Iterator[Steps]:
-    """Open a run's `Steps`: snapshots or, if `target` has a prompt, checkpoints. Raises CheckpointError, DataError."""
+    """For `with`: the `Steps` of a run, read from its snapshots, or computed from its checkpoints on `target.prompt`.
+
+    The prompt None means snapshots. Raises CheckpointError and DataError.
+    """
     if target.prompt is None:
         yield kept_steps(target.header.run)
         return
@@ -121,7 +124,8 @@ def read_frames(
 ) -> Film:
     """Return a film of evenly spaced snapshots with the newest snapshot's prompt, as many as fit in `most_bytes`.
 
-    A film has one snapshot at least. `most_bytes` counts before compression. Raises UsageError and CheckpointError.
+    A film has one snapshot at least. `most_bytes` limits its arrays before compression. Raises UsageError for layers or
+    heads that the model lacks, and CheckpointError.
     """
     newest = run.newest
     num_layers, num_heads = newest.weights.shape[:2]
@@ -150,7 +154,10 @@ def read_frames(
 def frames_apart(
     num_snapshots: int, num_heads: int, num_tokens: int, most_bytes: int = MOST_BYTES, num_cells: int = 0
 ) -> int:
-    """Return the least n for which every n-th snapshot fits: `num_heads` maps and `num_cells` predictions each."""
+    """Return the least n for which every n-th of the snapshots fits in `most_bytes` before compression.
+
+    A snapshot has a map for each of `num_heads` heads (of all layers), and `num_cells` predictions (layers times T).
+    """
     frame = num_heads * (num_tokens * (num_tokens + 1) // 2 + 4 * len(COLUMNS) + 1)
     frame += CELL_BYTES * num_cells
     return -(-num_snapshots // max(1, most_bytes // frame))
@@ -205,7 +212,7 @@ def history_of(
     heads: Sequence[int],
     sort: str | None = None,
 ) -> Finding:
-    """Return a Finding of the chosen heads' scores by step, from `snapshots` of one prompt; `sort` is for `HeadsView`.
+    """Return a Finding of the chosen heads' scores by step, from `snapshots` of one prompt; `HeadsView` gets `sort`.
 
     Snapshots are read one at a time, since they are large. A step's loss, in nats per token, is that of its training
     batch or, for checkpoints (`losses` is None), of the prompt. Validation loss is NaN where there was no evaluation.

@@ -250,7 +250,10 @@ class AttentionRequest(PromptRequest):
 
 
 def require_report(out: Path, page: str | None = None) -> None:
-    """Raise UsageError if no report can be written to `out`; if `page` is set, refuse .html with the hint `page`."""
+    """Raise UsageError if `out` has no ending of a report or is a file of a run.
+
+    If `page` is set, .html is refused too; `page` is then the error's hint, which says how to get a page instead.
+    """
     ending_of(out, REPORTS if page else (*REPORTS, ".html"), {".html": page})
     require_foreign(out)
 
@@ -278,7 +281,7 @@ class ReadingRequest(PromptRequest):
         return f"gpt attn-dump{flags} --over-training --out film.html"
 
     def require_prompt(self, flag: str, host: Host) -> None:
-        """Raise UsageError if the request has no prompt, which `flag` needs; the hint offers a prompt."""
+        """Raise UsageError, with a prompt as its hint, if the request has no prompt, which `flag` needs."""
         if not self.prompted:
             hint = f"‹prompt={readable_prompt(find_header(self.run, self.checkpoint, host))}›"
             raise UsageError(flag, f"{flag} needs ‹prompt› or ‹prompt_file›", hint=hint)

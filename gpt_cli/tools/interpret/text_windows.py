@@ -28,7 +28,10 @@ DATA_TO_TRAIN = 0.9  # the share of a text on which a tuned lens trains, if it t
 
 @dataclass(frozen=True)
 class Text:
-    """Ids of a prompt or text: the model reads `windows` (start, end), where `targets` (start, end) have a next id."""
+    """Ids of a prompt or text, and the `windows` (start, end) of them that the model reads.
+
+    `targets` are the windows without positions whose next id is unknown: for a prompt, the last one.
+    """
 
     about: str | list[str]  # the prompt, or the sources of the text
     ids: Ids
@@ -79,7 +82,7 @@ def open_text(
     """Open the text of --data `sources`, or, if there are none, the validation text of the first model's run.
 
     Returns the text, its sources, and, for each (name, model) of `models`, the approximate share of --data that trained
-    the model; without --data, no shares. A notice names models trained only on answers, since here all tokens count.
+    the model; without --data, no shares. A notice names models trained only on answers: here, all tokens are measured.
     """
     shares = list[tuple[str, float]]()
     if sources:

@@ -215,7 +215,7 @@ def head_changes(windows: Sequence[Window]) -> list[Row]:
 
     `attention_change` is the mean total variation distance of a head's attention rows, 0 to 1; `write_change` is
     ||b - a|| / ||a||, where a and b are the head's outputs in the first and the second model, None if a is 0 or d_model
-    differs. Standard errors are None for one window.
+    differs. Standard errors are None for one window. No rows if the numbers of blocks or heads differ.
     """
     if not windows or windows[0].attention is None:
         return []

@@ -24,7 +24,7 @@ _POINT = {"fmt": "o", "color": COLOURS[0], "markersize": 4}
 
 
 def comparison_figures(comparison: Row) -> tuple[Figure, ...]:
-    """Return figures of `comparison`, the `lists` of a finding: losses, head changes [layer, head], weight changes."""
+    """Return figures of a comparison, the `lists` of a finding: losses, head changes [layer, head], weight changes."""
     difference, apart, ends = comparison["difference"], comparison["divergence"], {"run": ("first", "second")}
     keys = "loss", "loss_error", "bits_per_byte"  # None is NaN
     loss, loss_error, bits = (np.array([one[key] for one in comparison["runs"]], float) for key in keys)

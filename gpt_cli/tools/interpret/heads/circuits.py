@@ -126,7 +126,7 @@ def directions(
     """Yield two lists for each head: the strongest directions of its OV, and of its QK, the largest first.
 
     Dot products with token embeddings score what OV reads and QK compares; logits minus their mean score what OV
-    writes. Only the post-norms of other blocks count. CheckpointError names `where` for NaN or inf in matrices.
+    writes. Of other blocks, only post-norms are applied. CheckpointError names `where` for NaN or inf in matrices.
     """
     below = [block for block in model.blocks[:layer] if not block.pre_norm][::-1]
     factors = factors_of(model.blocks[layer], heads)

@@ -64,9 +64,9 @@ class Passages:
         self._roots = [written_root(model, layer, heads) for layer in layers]
 
     def add(self, row: int, stages: Stages, starts: np.ndarray) -> None:
-        """Search windows for the strongest passages of layer `layers[row]`, whose attention on them is in `stages`.
+        """Search a batch of windows for the passages with the largest output norms of the heads in `layers[row]`.
 
-        `starts` [B] has the number of each window's first token in the text.
+        `stages` has that layer's attention tensors on the windows, `starts` [B] the windows' first indices in the text.
         """
         # the norm of P h, which a head adds: that of R h is the same, and no vector of D numbers is made for each head
         sizes = torch.einsum("hjk,bhtk->bhtj", self._roots[row], stages.heads).norm(dim=-1)  # [B, heads, T]

@@ -93,10 +93,11 @@ class HeadsView(View):
         return sorted(rows, key=lambda row: -np.inf if row[column] is None else row[column], reverse=True)
 
     def csv_rows(self, finding: Finding) -> list[Row]:
-        """Return a row for each head, or, for several steps, for each step and head.
+        """Return a row for each head, or, for several training steps, for each step and head.
 
         Columns layer_... repeat the figures of a head's layer; columns such as q_L0_H3 have composition scores with
-        lower heads. Passages have text and peak; by step, a step's output norms at the last step's peaks.
+        lower heads. A passage has its peak, norm and text. For several steps, the passages are those of the last step;
+        a row has the positions of their peaks, and the norms there at the row's own step.
         """
         if finding.stacked:
             rows = super().csv_rows(finding)
@@ -128,9 +129,10 @@ class HeadsView(View):
     def tables(self, finding: Finding, width: int, marks: tuple[str, str] = BRACKETS) -> list[Rows]:
         """Return tables of heads, passages and circuits, with the peak token of each passage between `marks`.
 
-        By step, a row names the strongest head for each kind of attention. With `sort`, a row has the scores of the
-        heads that are highest at the last step. For passages, a row has ratios of a few heads: the mean output norm at
-        the peaks of a head's passages divided by the head's mean norm over the text. A table of passages follows.
+        For several training steps, a table has a row for each step, with the strongest head for each kind of attention
+        or, with `sort`, the scores of the heads that are highest at the last step. With passages, a row has the ratios
+        of a few heads instead: the mean output norm at the peaks of the last step's passages divided by the head's mean
+        norm over the text. A table of these passages follows.
         """
         if finding.stacked:
             return self._by_step(finding, width, marks)
@@ -207,9 +209,10 @@ class HeadsView(View):
             yield "OV: tokens that a head reads, and those it writes; QK: tokens that look, and those they look at"
 
     def panels(self, finding: Finding) -> Iterator[Panel]:
-        """Yield a heat map for each score; by step, a panel of the losses and one for each measured kind of attention.
+        """Yield a heat map for each score; for several steps, curves of the losses and of each kind of attention.
 
-        By step, only the heads with the largest scores of a panel have labels; a head has one line style in all panels.
+        Of curves, only the heads with the largest scores of a panel have labels; a head has one line style in all
+        panels. Passages of several steps have no panels.
         """
         if not finding.stacked:
             for name in (*COLUMNS, LOSS_CHANGE):

@@ -92,7 +92,10 @@ def read_layers(
     count: Callable[[int], object],
     maps: Maps | None = None,
 ) -> list[Seen]:
-    """Return predictions of `layers` on each window (tuned lens with `maps`); `count` receives its number of tokens."""
+    """Return predictions of `layers` on each window of a text, by the logit lens or, with `maps`, by a tuned lens.
+
+    After each window, `count` receives the window's number of tokens.
+    """
     seen = []
     for (start, end), (first, last) in zip(text.windows, text.targets, strict=True):
         ids, following = (
@@ -116,8 +119,8 @@ def look(
     """Return the predictions of layers after each of the ids [T]; `following` [N] are the known next ids.
 
     The model's output layer reads the residual stream (logit lens, nostalgebraist 2020) or, with `maps`, the mapped
-    stream (tuned lens). The divergence is sum p log (p / q) over the vocabulary, where the last layer predicts p and
-    the layer q. Raises CheckpointError, which names `where`, for logits that are not finite.
+    stream (tuned lens). The divergence of a layer is KL(p || q) in nats, where the last layer predicts p and this
+    layer predicts q. Raises CheckpointError, which names `where`, for logits that are not finite.
     """
     streams = [stream[0] for stream in model.residual_streams(ids[None])]
     T, N, at_once = len(ids), len(following), max(1, LOGITS_AT_ONCE // model.vocab_size)
@@ -150,10 +153,10 @@ def _predictions(model: GPT, stream: Tensor, where: str, maps: Maps | None = Non
 def lens_figures(
     layers: Sequence[int], seen: Sequence[Seen], mapped: Sequence[Seen] = (), *, of_prompt: bool = False
 ) -> tuple[Figure, ...]:
-    """Return figures [layer] of loss, rank, probability and divergence: means over tokens, errors over windows.
+    """Return figures [layer]: means of loss, rank, probability and divergence over tokens, with standard errors.
 
-    `seen` has the predictions on each window. `mapped` has those of a tuned lens, which add figures such as tuned_loss
-    and gains: how much the maps lower loss and divergence. `of_prompt` adds values by position [layer, position].
+    `seen` has the predictions on each window, `mapped` those of a tuned lens. They add figures such as tuned_loss and
+    loss_gain, which is how much the tuned lens lowers the loss. `of_prompt` adds figures [layer, position].
     """
     windows = {name: [getattr(each, name) for each in seen] for name in MEASURES}
     if mapped:

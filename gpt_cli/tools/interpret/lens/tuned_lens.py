@@ -74,7 +74,7 @@ class Maps:
 
 @dataclass(frozen=True)
 class Tuned:
-    """Trained maps of a tuned lens; `text` names the training text: sources of --data if `of_data`, else of the run."""
+    """Trained maps of a tuned lens; `text` lists the sources they trained on: --data if `of_data`, else the run's."""
 
     maps: Maps
     text: str | list[str]
@@ -84,7 +84,7 @@ class Tuned:
 
 
 def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host: Host) -> Tuned:
-    """Return the maps that a run stores for a model's weights; if none, train maps and store them, if possible.
+    """Return the maps that a run stores for a model's weights; if it stores none, train and, if possible, store them.
 
     If the training text of the run cannot be read, maps are trained on the first nine tenths of --data. Raises
     UsageError or DataError if neither text can be read, and CheckpointError and EnvironmentFailure.

@@ -54,8 +54,8 @@ class LensView(View):
     def tables(self, finding: Finding, width: int) -> list[Rows | str]:
         """Return a table of a prompt's likeliest next tokens by layer and position, then one of each layer's means.
 
-        By step, return a table of the loss and one of the divergence: a row for each step, a column for each layer. If
-        not all layers fit, the tables show evenly spaced layers, including the last.
+        For several training steps, return a table of the loss and one of the divergence: a row for each step, a column
+        for each layer. If not all layers fit, the tables show evenly spaced layers, including the last.
         """
         layers, tuned = finding["loss"].coords["layer"], "tuned_loss" in finding
         if finding.stacked:

@@ -39,7 +39,11 @@ class Task(NamedTuple):
 
 
 class PatchMeasurement(NamedTuple):
-    """Metric [P] of P prompt pairs; its changes [P, layers, units, positions], or [P, inputs, positions] of an edge."""
+    """Metric [P] on the `clean` and `corrupt` prompts of P pairs, and what patches change: exact and estimated.
+
+    `changes` and `estimates` are [P, layers, units, positions], or [P, inputs, positions] of an edge, or None if not
+    requested.
+    """
 
     clean: np.ndarray
     corrupt: np.ndarray
@@ -62,7 +66,8 @@ def measure_patches(
 ) -> PatchMeasurement:
     """Measure the metric on both prompts of each task, and its change by each patch; CheckpointError for NaN or inf.
 
-    At one of `positions`, a patch replaces `target.edge`, if set, or else a `chosen` unit of one of `target.layers`.
+    At one of `positions` (None: at all), a patch replaces `target.edge`, or, if that is None, one of the `chosen` units
+    of one of `target.layers`. `count` is passed on to `exact`.
     """
     model, metrics, changes, estimates = loaded.model, list[list[float]](), list[np.ndarray](), list[np.ndarray]()
     for task in tasks:
@@ -124,7 +129,8 @@ def exact(
     """Change of the metric on the corrupt prompt when each unit of each layer is patched: [layers, units, positions].
 
     Meng et al. 2022; Heimersheim and Nanda 2024. Patches at positions before the first difference, and in the last
-    layer at all positions but the last, change nothing. `count` receives 1 for each position.
+    layer at all positions but the last, change nothing. The position None patches all at once. `count` receives 1 for
+    each position.
     """
     T, top, first = len(task.clean), len(model.blocks) - 1, task.first
     base = metric(model, corrupt[-1].resid_post[:, -1], task)

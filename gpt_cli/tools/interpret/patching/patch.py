@@ -47,10 +47,11 @@ LEAST = 1e-3  # of the metric between two prompts, in nats: the rounding of floa
 
 @restored_threads()
 def patch(request: PatchRequest, target: ToPatch, host: Host) -> Finding:
-    """Measure the share of a metric that each patch recovers, also by step; write it to `request.out`, if set.
+    """Measure the share of a metric that each patch recovers, and write it to `request.out`, if set.
 
-    If no answer is named, the likeliest tokens of the newest checkpoint are compared at all steps. Raises
-    CheckpointError, also for a run without checkpoints, DataError and EnvironmentFailure.
+    With `request.over_training`, do so for each checkpoint of the run. If the pairs name no answer, the metric compares
+    the model's likeliest tokens after the two prompts; for several checkpoints, those of the newest model. Raises
+    CheckpointError, UsageError, DataError and EnvironmentFailure.
     """
     use_threads(request.threads)
     device = choose_device(request.device or "auto")

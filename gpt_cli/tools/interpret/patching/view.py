@@ -109,7 +109,7 @@ class PatchView(View):
             yield f"correlation of estimates and exact shares: {about['correlation']:.4f}"
 
     def panels(self, finding: Finding) -> Iterator[Panel]:
-        """Yield a map of each part, and of heads by position; by step, yield curves of the metrics and of each part.
+        """Yield a map of each part, and of heads by position; for several steps, curves of the metrics and each part.
 
         All maps have the same colour scale. If only estimates were computed, the maps show estimates.
         """
