@@ -24,7 +24,10 @@ _SPACED = (", ", ": ")  # in the digest of a tuned lens that version 0.2 wrote
 
 @dataclass(frozen=True)
 class ArrayFile:
-    """Reader and writer of one type of array file; errors call the file `what`, such as "a tuned lens"."""
+    """Reader and writer of one type of file: NumPy arrays with JSON metadata, and a SHA-256 of both.
+
+    Errors call a file of this type `what`, such as "a tuned lens"; `key` is the name of its one metadata entry.
+    """
 
     key: str  # of the only entry of a file's metadata
     what: str

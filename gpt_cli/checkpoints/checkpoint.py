@@ -80,8 +80,8 @@ def prepared(
 ) -> Iterator[Buffer]:
     """Return the bytes of a checkpoint file in chunks, with weights from `weights` instead of `checkpoint.weights`.
 
-    `stored` gives the type (of TYPES) and shape of each weight. `weights` is called twice, for the digest and for the
-    file, and yields the bytes of one weight at a time, so that a large model is never in memory as a whole.
+    `stored` maps the name of each weight to its type, such as F32, and its shape. `weights` is called twice, for the
+    digest and for the file. It yields the bytes of one weight at a time, so that memory need not hold a large model.
     """
     optimizer_state = {OPTIMIZER_PREFIX + name: moment for name, moment in _plain(checkpoint.optimizer_state).items()}
     metadata = {

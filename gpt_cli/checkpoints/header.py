@@ -47,7 +47,10 @@ _PICKLES = (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 
 @dataclass(frozen=True)
 class Header:
-    """The header of a checkpoint file; not verified, because the digest also covers the weights, which are not read."""
+    """The header of a checkpoint file, read without the weights.
+
+    Its content is not verified, because the file's digest covers the header together with the weights.
+    """
 
     path: Path
     content: bytes  # of the header, its length included
@@ -62,7 +65,7 @@ class Header:
 
     @property
     def run(self) -> RunFiles:
-        """The paths of the checkpoint's run: its directory is two levels above the file, and may be no run."""
+        """The paths of the run two directories above the file; `RunFiles.exists` tells whether there is a run."""
         return RunFiles(self.path.parent.parent)
 
     @cached_property
@@ -116,7 +119,7 @@ class Header:
 def read_header(path: Path) -> Header:
     """Return the header of a checkpoint file, and read nothing else.
 
-    Raises CheckpointError for a file that is missing, foreign, of a newer format, or not as long as the header says.
+    Raises CheckpointError for a file that is missing, not of gpt, of a newer format, or not as long as its header says.
     """
     with reading(path, CheckpointError) as file:
         return header_of(file, path)
@@ -205,7 +208,7 @@ class Progress:
     def at_the_start(
         cls, num_training_tokens: int, data_digest: str, environment: Mapping[str, str], began_from: str | None = None
     ) -> Progress:
-        """Return the progress before the first step; the arguments are the fields of the same names."""
+        """Return the progress before step 1; `began_from` names the model that gave the weights (None: random ones)."""
         return cls(
             step=0,
             observed_step=0,
@@ -227,7 +230,7 @@ class Progress:
 
     @property
     def model_step(self) -> int:
-        """The step after which training of the current model began: the last step of the previous model, or 0."""
+        """The last step of the model that the run trained before the current one; 0 if the current one is its first."""
         return self.teachers[-1] if self.teachers else 0
 
     @property

@@ -38,10 +38,11 @@ def load(
     *,
     as_stored: bool = False,
 ) -> Loaded:
-    """Load a model to the CPU; `path` and `checkpoint` name its file as in `select.find_checkpoints`.
+    """Load a model to the CPU from the first undamaged file of `select.find_checkpoints(path, checkpoint)`.
 
-    `warn` receives a line for each damaged file that is skipped (None: skip none). The model must be that of
-    `expected`, a header read earlier. Weights become float32, unless `as_stored`. Raises CheckpointError.
+    `warn` receives a line for each damaged file that is skipped; if `warn` is None, a damaged file is an error, as is a
+    model other than in `expected`, a header read earlier. Weights become float32, unless `as_stored`. Raises the errors
+    of `find_checkpoints`, and CheckpointError.
     """
 
     def use(file: Path) -> Loaded:
@@ -56,7 +57,7 @@ def load(
 def load_for(
     host: Host, path: Path | None, checkpoint: str | None, expected: Header | None = None, *, as_stored: bool = False
 ) -> Loaded:
-    """Load the `checkpoint` (None: best) of `path` (None: newest run), or return a copy of `host.loaded`, if set."""
+    """Load a model as `load` does, with `host.warn`; if `host.loaded` is set, return a copy of that model instead."""
     if host.loaded is None:
         reuse_memory()
         return load(path, checkpoint, host.warn, expected, as_stored=as_stored)

@@ -33,14 +33,17 @@ class LoggedSample(NamedTuple):
 
 
 def read_log(path: Path, kind: type[GptError], *, hint: str | None = None) -> str:
-    """Return the text of a log, with U+FFFD for bad UTF-8; raise `kind` with `hint`, or EnvironmentFailure."""
+    """Return the text of a log, with U+FFFD for bad UTF-8.
+
+    Raises `kind`, with `hint`, if the file is missing or larger than LOG_BYTES; EnvironmentFailure without permission.
+    """
     return read_bytes(path, kind, most=_MOST, hint=hint).decode("utf-8", "replace")
 
 
 def metrics_of(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | float]]:
-    """Yield a dict name -> number for each complete line of metrics, {} for a damaged line, nothing for a missing file.
+    """Yield a dict name -> number for each complete line of a metrics file, and nothing if the file is missing.
 
-    Raises the errors of `read_log`, and an error of type `kind` for a line of METRICS_LINE bytes or more.
+    A damaged line yields {}. Raises the errors of `read_log`, and `kind` for a line of METRICS_LINE bytes or more.
     """
     if not path.exists():
         return
@@ -87,7 +90,7 @@ def sample_record(sample: LoggedSample) -> str:
 def samples_of(content: str) -> tuple[LoggedSample, ...]:
     """Return the samples in the content of samples.txt, in the order of their steps.
 
-    Earlier versions escaped no headings inside a text, so a heading whose step does not increase counts as text.
+    A heading whose step is not higher than the one before is part of a text: old versions of gpt did not escape it.
     """
     headings: list[re.Match[str]] = []
     for heading in _HEADING.finditer(content):

@@ -27,8 +27,8 @@ class RunDirectory(RunFiles):
     def open_for(self, config: Config | None, after: int | None = None) -> None:
         """Prepare the directory for a new run, or for resuming one after the step `after`; write the resolved config.
 
-        Removes the files of an earlier run, or, for resuming, what `rewind` removes. If `config` is None, a new run has
-        no config.yaml until the caller calls `write_config`. Raises EnvironmentFailure.
+        Removes the files of an earlier run, or, for resuming, the outcome, the picture of the losses and what `rewind`
+        removes. If `config` is None, a new run has no config.yaml until `write_config`. Raises EnvironmentFailure.
         """
         make_directory(self.checkpoints)
         for path in self.temporaries():
@@ -60,8 +60,8 @@ class RunDirectory(RunFiles):
     ) -> None:
         """Raise EnvironmentFailure if the disk cannot hold the run with up to `num_checkpoints` checkpoints.
 
-        `best_bytes` counts twice, because a new best checkpoint is written beside the old file; `snapshot_bytes` is for
-        all future attention snapshots. Present checkpoints and temporary files count as free: the run replaces them.
+        A new best checkpoint is written beside the old file, so both need `best_bytes`; all future attention snapshots
+        need `snapshot_bytes`. The run replaces present checkpoints and temporary files, so their space is free too.
         """
         replaced_files = [path for path in (*self.steps().values(), self.best, *self.temporaries()) if path.exists()]
         disk = next(filter(Path.exists, (self.path, *self.path.absolute().parents)))  # a dry run makes no directory
@@ -104,10 +104,11 @@ class RunDirectory(RunFiles):
         return None
 
     def save(self, checkpoint: Checkpoint, keep: int) -> None:
-        """Save a checkpoint; remove all but the newest `keep` checkpoints and the last checkpoint of each teacher.
+        """Save a checkpoint, then remove all but the newest `keep` checkpoints, the saved one included.
 
-        Forces metrics.jsonl to disk first. Keeps files that gpt did not write, and checkpoints of later steps, which
-        resuming may have skipped as damaged. Raises EnvironmentFailure.
+        Also keeps the last checkpoint of each earlier model if the run trains several models in turn, files that gpt
+        did not write, and checkpoints of later steps, which resuming may have skipped as damaged. Forces metrics.jsonl
+        to disk first. Raises EnvironmentFailure.
         """
         if self.metrics.exists():
             make_durable(self.metrics, self.path)
@@ -134,7 +135,10 @@ class RunDirectory(RunFiles):
         write_durably(self.outcome, [json.dumps(content, allow_nan=False).encode() + b"\n"])
 
     def rewind(self, step: int) -> None:
-        """Remove samples, attention snapshots, tuned lenses, metrics and a best checkpoint of steps after `step`."""
+        """Remove samples, attention snapshots, tuned lenses, metrics and a best checkpoint of steps after `step`.
+
+        Also removes a damaged best checkpoint and damaged lines of metrics, whose steps are unknown.
+        """
         if self.best.exists():
             try:
                 later = read_checkpoint(self.best).progress.step > step

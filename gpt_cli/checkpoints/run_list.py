@@ -70,12 +70,15 @@ class Overview:
 
 
 def have_one_tokenizer(runs: Iterable[Overview]) -> bool:
-    """Return whether all runs with a loss use the same tokenizer, so that their nats per token are comparable."""
+    """Return whether no two runs with a loss differ in tokenizer, so that their nats per token are comparable."""
     return len({run.tokenizer for run in runs if run.result is not None and run.tokenizer is not None}) < 2
 
 
 def likeness_of(run: Overview) -> Likeness | None:
-    """Return the `likeness` of a run's config to a shipped one; for an import, only in model and tokenizer."""
+    """Return the shipped config with a run's name, or else the most similar one, and the settings that differ from it.
+
+    For an imported run, these are only settings of model and tokenizer. Returns None for a run without a config.
+    """
     if run.config is None:
         return None
     alike = likeness(run.config, run.path.name)

@@ -43,9 +43,9 @@ def first_usable(
 ) -> Read:
     """Return `read(file)` for the first file of `find_checkpoints(path, checkpoint)` that `read` accepts.
 
-    If `read` raises CheckpointError for a damaged file, `warn` receives a line, and `read` gets the next file. Without
-    `warn`, or after the last file, the error is raised. With `expected`, a header that `find_header` has read, the
-    files before its file are skipped. If a trainer removes a file meanwhile, all of this is repeated.
+    If `read` raises CheckpointError for a file, `warn` receives a line, and the next file is tried. If `warn` is None,
+    or no file is left, the error is raised. With `expected`, a header that `find_header` returned, the search begins
+    at the file of that header. If a training removes a file meanwhile, the search starts again, ATTEMPTS times in all.
     """
     for attempt in range(ATTEMPTS):
         files = find_checkpoints(path, checkpoint)

@@ -45,8 +45,8 @@ def is_imported(run: RunFiles) -> bool:
 def config_with_text(header: Header, advice: str = NAME_ONE, *, stdin: bool = False) -> Config:
     """Return the config of a model, including the sources (files, catalogue names) of its training text.
 
-    Raises UsageError if gpt may not read that text, and DataError for text from stdin, unless `stdin` allows it;
-    `advice` is the hint of these errors.
+    Raises UsageError if that text is unknown or not here, or if a stranger may have named it. Raises DataError for text
+    from stdin, unless `stdin` allows it. `advice` is the hint of these errors.
     """
     run = run_of_checkpoint(header.path)
     if run is None:
@@ -68,7 +68,10 @@ def config_with_text(header: Header, advice: str = NAME_ONE, *, stdin: bool = Fa
 
 
 def trusted_config(header: Header) -> Config:
-    """Return a run's config.yaml; if it is missing, invalid or untrusted, the safe part of the checkpoint's config."""
+    """Return the valid config.yaml of the checkpoint's run, or else the safe part of the checkpoint's own config.
+
+    The safe part is model, tokenizer and learning settings; the rest, such as names of files, gets defaults.
+    """
     run = run_of_checkpoint(header.path)
     run_config = None if run is None or _of_transformers(run) or is_imported(run) else valid_config(run)
     return run_config or without_untrusted_settings(header.config)
@@ -108,7 +111,8 @@ def located(data: DataConfig, run: Path, notice: Notify) -> DataConfig:
 def prompts_like(text: str, english: str = "The") -> list[str]:
     """Return prompts that resemble a text, best first: its words, then its single characters.
 
-    A text of sums, without letters, gives sums such as 38+ instead of words. Other ASCII texts give `english` first.
+    If the text has digits but no letters, parts of sums, such as 38+, replace the words. For any other ASCII text, the
+    prompt `english` comes first.
     """
     words, letters = _WORD.findall(text), list(filter(str.isalpha, text))
     if not letters and (sums := _SUM.findall(text)):
@@ -121,7 +125,10 @@ def prompts_like(text: str, english: str = "The") -> list[str]:
 
 
 def readable_prompt(header: Header) -> str:
-    """Return a prompt that a model can encode: "The value of", or part of the run's samples if Chinese or sums."""
+    """Return a prompt that a model can encode: "The value of", or a part of samples that are mostly not ASCII letters.
+
+    For a model of characters, the prompt has only characters of its vocabulary: if need be, three of its letters.
+    """
     text = "\n".join(_samples(header))
     letters = list(filter(str.isalpha, text))
     is_ascii = 2 * sum(map(str.isascii, letters)) >= len(letters) > 0  # an untrained model generates random bytes
@@ -136,7 +143,7 @@ def readable_prompt(header: Header) -> str:
 
 
 def opening(header: Header) -> str:
-    """Return the likely prompt of a run: the first line with which all early samples begin, cut after a word; or ""."""
+    """Return the likely prompt of a run: the first line that its early samples share, up to a whole word; or ""."""
     samples = _samples(header)
     alike = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*samples, strict=False))
     shared = "".join(letters[0] for letters in alike)
