@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class CommandRow(NamedTuple):
-    """A command or group in TABLE. All fields are strings, as an import of request classes would make help slow."""
+    """A command or group in TABLE. All fields are strings, so that help need not import the slow request classes."""
 
     sentence: str  # the first sentence of its help
     example: str = ""  # or several, joined by ", gpt"

@@ -131,7 +131,7 @@ def in_session(request: SampleRequest) -> SampleRequest:
 
 
 def converse(console: Console, request: SampleRequest, open_model: Callable[[SampleRequest], Answer]) -> None:
-    """Run a session, which answers each line of the user until the input ends; `open_model` loads the model."""
+    """Run a session until the user leaves it; `open_model` loads a model, and returns a function to answer a line."""
     answer = open_model(request)
     welcome = WELCOME_TO_CHAT if request.chat else WELCOME
     console.notice(welcome)
