@@ -158,7 +158,7 @@ def _temporary(target: Path, part: str = "") -> Path:
 
 
 def require_writable(directory: Path, meant: Path | None = None) -> None:
-    """Raise EnvironmentFailure about `meant`, by default `directory`, if no test file can be made in `directory`."""
+    """Raise EnvironmentFailure if no file can be made in `directory`; the error names `meant` (None: `directory`)."""
     path = _temporary(directory / "probe")
     try:
         _create(path, [b"?"])

@@ -40,11 +40,12 @@ def ignored(_: str) -> None:
 
 @dataclass(frozen=True)
 class Host:
-    """The interface that the caller of a long task provides: functions to call, contexts to enter, and its input.
+    """What the caller of a long task, such as the command line or a notebook, provides to the task.
 
-    `counting` shows progress. A task reads the prompt from `stdin` if the request's prompt is missing or "-". `loaded`
-    is None or a model from `gpt_cli.load`, which the task uses. A training ends when `stop` returns a signal's number.
-    After a step, a training saves if `save_requested` is true, and may call `remark` to report a busy processor.
+    `notice` and `warn` receive lines for the user; `counting` shows progress. A task reads the prompt from `stdin` if
+    the request's prompt is missing or "-". It uses the model `loaded`, from `gpt_cli.load`, unless that is None. A
+    training ends when `stop()` returns a signal's number; until then, `stop()` returns None. After a step, a training
+    saves if `save_requested()` is true, and may call `remark` to report a busy processor.
     """
 
     notice: Notify = ignored

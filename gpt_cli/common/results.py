@@ -21,7 +21,7 @@ _MOST_PAGE = 8_000_000  # characters of a page in a notebook, which keeps them i
 
 
 class Screen(NamedTuple):
-    """A command's output: functions that write results to stdout (`result`, `pieces`), lines to stderr (`notice`)."""
+    """Where a result prints itself: `result` and `pieces` write to stdout, and `notice` writes a line to stderr."""
 
     width: int  # columns
     is_terminal: bool
@@ -32,7 +32,7 @@ class Screen(NamedTuple):
 
 
 class Result:
-    """Base class of a command's result; subclasses are dataclasses, whose fields `parts` or `as_text` formats."""
+    """Base class of a command's result; subclasses are dataclasses that format their fields in `parts` or `as_text`."""
 
     _repr_keys: ClassVar[tuple[str, ...]] = ()
 
@@ -57,7 +57,7 @@ class Result:
         return [*super().__dir__(), *self.as_dict()]
 
     def key_figures(self) -> Mapping[str, Any]:
-        """Return the values that `repr` may show, by name: the keys `_repr_keys` of `as_dict`, or else the fields."""
+        """Return the values that `repr` may show, by name: `_repr_keys` of `as_dict`; without such keys, the fields."""
         if self._repr_keys:
             return {name: value for name, value in self.as_dict().items() if name in self._repr_keys}
         return {each.name: getattr(self, each.name) for each in fields(self) if each.repr}  # pyright: ignore[reportArgumentType]
@@ -84,7 +84,7 @@ class Result:
         return self.as_text()
 
     def failure(self) -> GptError | None:
-        """Return the error that the command line raises after it shows the result, such as for damage; or None."""
+        """Return the error that a command raises after it shows the result, as for a damaged file; None: no error."""
         return None
 
     def as_coloured_text(self, width: int = WIDTH) -> str:

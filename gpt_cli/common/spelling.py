@@ -23,7 +23,7 @@ _OF_A_TERMINAL = re.compile(r"\bstd(in|out)\b|(the|On a|no) terminal|Ctrl-C|‹o
 def as_flags(text: str, names: Mapping[str, str] | None = None, command: str = "") -> str:
     """Replace marks such as ‹top_k=5› by flags such as --top-k 5; `names` maps fields to flags with other names.
 
-    If `names` maps path to PATH (a positional argument), ‹path=x› becomes `command` followed by x.
+    A positional argument has no flag: if `names` maps path to PATH, ‹path=x› becomes `command` followed by x.
     """
 
     def flag(mark: re.Match[str]) -> str:

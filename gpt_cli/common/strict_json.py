@@ -62,6 +62,6 @@ def figure(value: Any) -> float | None:
 
 
 def step_number(value: Any) -> int | None:
-    """Return `value` if it can be the number of a step; else None."""
+    """Return `value` if it can be the number of a training step, an int in 0..STEPS; else None."""
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     return value if is_whole and 0 <= value <= STEPS else None

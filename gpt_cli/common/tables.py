@@ -64,8 +64,9 @@ def cut(line: str, width: int) -> str:
 def narrow_table(rows: Sequence[tuple[str, ...]], width: int, spare: Sequence[str], dear: Sequence[str] = ()) -> str:
     """Return rows as `table` does if they fit in `width`; else put the last cell of a row on a line below the row.
 
-    If the rows are still too wide, columns are dropped by title, those in `spare` before those in `dear`, until first
-    cells differ and have room for 24 characters (12 once `spare` is dropped). Longer first cells lose their middle.
+    If the rows are still too wide, columns are dropped by title: first those in `spare`, then, if need be, those in
+    `dear`. The first cells, which name the rows, stay. Dropping ends once names have room for 24 characters
+    (12 when all of `spare` is dropped) and different names look different. Longer names lose their middle.
     """
     if max(map(cell_len, (whole := table(rows)).split("\n"))) <= width:
         return whole

@@ -66,7 +66,7 @@ def require_size(
 def require_unchanged(
     path: Path, file: BinaryIO, before: os.stat_result, kind: type[GptError], *, complete: bool = True
 ) -> None:
-    """Raise `kind` if an open file has changed since the stat `before`, or was read only in part (`complete=False`)."""
+    """Raise `kind` if a file has changed since its stat `before`, or if it was not read to its end (not `complete`)."""
     after = os.fstat(file.fileno())
     if not complete or (after.st_mtime_ns, after.st_size) != (before.st_mtime_ns, before.st_size):
         hint = "try again when no other program writes to it"
@@ -78,7 +78,7 @@ def read_bytes(
 ) -> bytes:
     """Return the content of a regular file; raise the errors of `reading`.
 
-    A file with more bytes than `most`, such as ("a config", 1_000_000), raises `kind` unread.
+    A file with more bytes than `most`, such as ("a config", 1_000_000), is not read, but raises `kind`.
     """
     with reading(path, kind, hint=hint) as file:
         before = require_size(path, file, kind, most=most, hint=hint)
@@ -105,7 +105,7 @@ def is_damaged_utf8(sample: bytes) -> bool:
 
 
 def is_binary(sample: bytes) -> bool:
-    """Return whether bytes contain NULs, are not UTF-16, and are no text: half NULs, or over 2 % other controls."""
+    """Guess whether bytes are no text: they have NULs, are not UTF-16, and are half NULs or over 2 % other controls."""
     is_text = len(sample.translate(None, _NO_TEXT)) >= 0.98 * len(sample) and sample.count(0) < len(sample) / 2
     return b"\0" in sample and not is_text and utf16_of(sample) is None
 

@@ -44,7 +44,7 @@ def draw_panels(
 ) -> bytes:
     """Return a picture of panels, `beside` in a row, as the bytes of a file of type `kind`: png, svg or pdf.
 
-    `notice` receives a line about characters of labels and footer that no installed font has.
+    A footer shows `origin`. `notice` receives a line about characters of labels and footer that no installed font has.
     """
     maps = [panel for panel in panels if isinstance(panel, HeatMap)]
     labels = "".join(panel.labels for panel in maps)

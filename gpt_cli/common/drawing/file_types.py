@@ -16,8 +16,8 @@ _MEANT |= dict.fromkeys((".gif", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bm
 def ending_of(out: Path, endings: Sequence[str], hints: Mapping[str, str | None] | None = None) -> str:
     """Return the file ending of `out` in lower case, such as .png; raise UsageError if it is none of `endings`.
 
-    The hint of the error is `hints[ending]` if `hints` has the ending. Otherwise the hint is --json for the names - and
-    x.json, and a corrected name such as x.png for every other name.
+    The hint of the error is `hints[ending]` if `hints` has the ending of `out`. Otherwise the hint is a corrected name,
+    such as x.png, or the flag --json if `out` is - or ends in .json.
     """
     ending = out.suffix.lower()
     if ending in endings:

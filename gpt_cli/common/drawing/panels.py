@@ -30,7 +30,7 @@ class HeatMap(NamedTuple):
 
 
 class PlotLine(NamedTuple):
-    """A line of a panel: `values` at the x positions `across`, and their standard errors; grey if its label is ""."""
+    """A line of a panel: `values` at x positions `across`, with standard errors; a line without a label is grey."""
 
     label: str
     across: Sequence[float]

@@ -95,7 +95,10 @@ class Message:
         return cls(tuple(between), tuple(names), tuple((kind or "").removeprefix("!") for kind in kinds), said)
 
     def values_of(self, text: str) -> dict[str, str] | None:
-        """Return placeholder values that turn the entry into `text`, or None; the first are as short as possible."""
+        """Return the values of the placeholders, by name, with which the entry reads `text`; None if it does not match.
+
+        Each value but the last ends where the fixed text after it first occurs; no other division is tried.
+        """
         first, *rest = self.between
         if not rest:
             return {} if text == first else None
@@ -162,7 +165,7 @@ class Catalogue:
     def fit(self, text: str) -> tuple[Message | None, dict[str, str]]:
         """Return the entry that matches a text, and the values of its placeholders; None and {} if no entry matches.
 
-        For a text that begins with a label, such as advice:, entries that begin with a placeholder are skipped.
+        For a text that begins with a label, such as "advice: ", entries that begin with a placeholder are skipped.
         """
         has_label = any(label.values_of(text) is not None for label in self._labels)
         edges = {(text[:_EDGE], ""), ("", text[-_EDGE:]), ("", "")}

@@ -29,7 +29,7 @@ _USER_TO_STEAL = (0, 1, 2, 5, 6, 7)  # the columns of /proc/stat in which a core
 
 @dataclass(frozen=True)
 class Usage:
-    """A reading at time `at`: the processor time of all programs on this process's cores, and of this process."""
+    """Processor time used until `at`: by all programs on the cores of this process, and by this process alone."""
 
     at: float  # seconds
     everyone: float  # core seconds
@@ -63,7 +63,7 @@ def used_by_others(before: Usage, after: Usage) -> float:
 
 
 def is_busy(num_threads: int, num_cores: int, by_others: float, *, was: bool) -> bool:
-    """Return whether threads lack cores because other processes use `by_others` cores; `was` is the previous answer."""
+    """Return whether threads lack cores because others use `by_others` cores; the limit is lower if it `was` so."""
     lacking = min(num_threads, num_cores) + by_others - num_cores
     return num_threads > 1 and lacking > (QUIET_BELOW if was else BUSY_FROM)
 
@@ -79,7 +79,7 @@ class Sharing:
         self.ended, self._remarked, self._lock = threading.Event(), False, threading.Lock()
 
     def watch(self, before: Usage) -> None:
-        """Measure how busy the cores are every half second until `ended` is set; `before` is the first reading."""
+        """Measure twice a second how busy the cores are, from the reading `before` to when the event `ended` is set."""
         while not self.ended.wait(WATCH_EVERY):
             if (after := read_usage()) is None:
                 break

@@ -267,9 +267,10 @@ def product_dtype(name: str) -> torch.dtype:
 
 
 def autocast(device: torch.device, dtype: str, *, enabled: bool = True) -> contextlib.AbstractContextManager[object]:
-    """Return a context that computes matrix products in `dtype`; weights stay float32.
+    """Return a context that computes matrix products in `dtype`, float32 or bfloat16; weights stay float32.
 
-    With enabled=False, the context casts nothing itself, but lets the autocast contexts inside it share their casts.
+    With enabled=False, the context itself casts nothing. It only keeps the weights that autocast contexts inside it
+    cast to bfloat16, so that later ones inside it need not cast them again.
     """
     if dtype == "float32":
         return contextlib.nullcontext()

@@ -73,9 +73,9 @@ def importing_torch() -> Iterator[None]:
 def require_available(
     where: str, about: str, num_bytes: int, free: int | None, *, hint: str, what: str = "memory"
 ) -> None:
-    """Raise EnvironmentFailure if `about`, such as 8 heads on 40 tokens, needs `num_bytes`, and fewer are `free`.
+    """Raise EnvironmentFailure if `num_bytes` bytes are needed and only `free` are free (None: unknown, no error).
 
-    A `free` of None (unknown) raises nothing. In the error, `where` is the command or flag, `what` the kind of memory.
+    In the error, `where` is the command or flag, `about` needs the bytes (8 heads), and `what` is the kind of memory.
     """
     if free is not None and num_bytes > free:
         wrong = f"{about} take about {size(num_bytes)} of {what}, and {size(free)} are free"
