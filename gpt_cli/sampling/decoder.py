@@ -39,7 +39,7 @@ class Decoder:
     Products with weights are computed in `dtype`, or, with `int8`, in bfloat16 with weights rounded to 8-bit integers.
     All else is computed in the dtype of the model's norms. `num_rows`, the expected number of sequences, decides which
     implementation computes the products. With `compiled`, C code decodes a single sequence, if `num_rows` is 1 and
-    `can_compile(model)`: it reads weights in their stored dtype, and multiplies and sums in float32.
+    `can_compile(model)`: it reads weights in float32, bfloat16 or int8, and multiplies and sums in float32.
 
     Prompts of different lengths share a batch: shorter ones are padded in front, and padding gets attention weights of
     exactly zero. If a sequence exceeds context_length C, and positions are absolute (learned, sinusoidal), its last
@@ -111,7 +111,7 @@ class Decoder:
             row.append(token)
 
     def caches_by_reach(self) -> dict[int, Cache]:
-        """Return reach (tokens that a token attends to) -> a cache; caches of a reach have the same slots in memory."""
+        """Return a cache for each reach (tokens that a token sees); caches of equal reach hold equal slot numbers."""
         return {layer.cache.reach: layer.cache for layer in self.layers}
 
     def make_room(self) -> None:
@@ -137,14 +137,17 @@ class Decoder:
         return self.positions is not None and max(map(len, self.tokens)) >= self.config.context_length
 
     def recent_ids(self, T: int, rows: Sequence[int] | None = None) -> Tensor:
-        """Return the last n + T ids of `rows` (None: all), padded in front: [R, n + T]; n is ngram_embedding, or 0."""
+        """Return the last n + T ids of each of the R sequences `rows` (None: all): [R, n + T].
+
+        n is the setting ngram_embedding, or 0 without it. Shorter sequences are padded in front.
+        """
         num_before = 0 if self.ngrams is None else self.config.ngram_embedding or 0
         padding = [len(self.token_embedding) - 1] * (num_before + T)
         rows = range(len(self.tokens)) if rows is None else rows
         return torch.tensor([(padding + self.tokens[row][-len(padding) :])[-len(padding) :] for row in rows])
 
     def embed(self, ids: Tensor, positions: Tensor) -> Tensor:
-        """Embed the last T ids of each row at `positions` [R, T]: `ids` [R, n + T], from `recent_ids` -> [R, T, D]."""
+        """Embed the last T of the `ids` [R, n + T], which `recent_ids` returns, at `positions` [R, T] -> [R, T, D]."""
         num_before = ids.shape[1] - positions.shape[1]
         x = self.token_embedding[ids[:, num_before:]].to(self.plain_dtype)
         if self.ngrams is not None:

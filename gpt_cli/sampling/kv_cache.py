@@ -56,7 +56,10 @@ class DecodeStep:
         return like.new_zeros(hidden.shape).masked_fill(hidden, -torch.inf)[:, None]
 
     def visible_slots(self, cache: Cache) -> slice | None:
-        """Return the slots to attend to, counted from `cache.base`; None, meaning the new keys, if T > cache.reach."""
+        """Return the slots to attend to, counted from `cache.base`.
+
+        Returns None if T > cache.reach: the T tokens then attend to their own keys, of which the cache keeps only some.
+        """
         num_tokens, end = self.end - self.start, self.end - cache.base
         if num_tokens > cache.reach:
             return None
@@ -70,7 +73,7 @@ class DecodeStep:
         slots[self.rows, ..., end - new.shape[-2] : end, :] = new
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, scale: float) -> Tensor:
-        """Return the outputs of `gpt_cli.model.attention.attend`."""
+        """Compute attention like `gpt_cli.model.attention.attend`; return only outputs of N heads [N, T, K']."""
         return attend(queries, keys, values, bias, scale)[0]
 
 
@@ -78,7 +81,7 @@ class Cache(ABC):
     """The attention of one layer in decoding: copies of its weights, and a cache slot for each token of B sequences.
 
     A token attends to at most `reach` tokens, itself included. Slot 0 has the longest prompt's first token, and `base`
-    is the number of the first slot in memory. Memory grows to 2 `reach` slots; then the cache drops `reach` old ones.
+    is the number of the first slot in memory. Memory grows to 2 `reach` slots; then the cache drops the oldest `reach`.
     """
 
     num_groups: int  # of heads that attend to the same keys

@@ -136,9 +136,6 @@ class CpuDraws:
 
 
 def to_draws(drawn: Tensor, where: str) -> list[Draw]:
-    """Convert the stacked results of `draw_next` [4, B] to a Draw for each row.
-
-    Raises CheckpointError, naming `where`, if logits are not finite.
-    """
+    """Convert stacked `draw_next` results [4, B] to Draws; raise CheckpointError (`where`) if logits are not finite."""
     require_finite(drawn[2:], "logits", where)
     return list(map(Draw, drawn[0].long().tolist(), drawn[1].tolist()))

@@ -66,9 +66,9 @@ def encode_prompt(
 ) -> list[int]:
     """Encode a prompt to at most context_length - `num_generated` ids, which begin with `tokenizer.starts_with`.
 
-    If there are no ids, the result is end-of-text. `truncate` drops the first ids, even `starts_with`, if the ids do
-    not fit; None means that the command has no such flag. Raises UsageError if there is no room for a prompt,
-    DataError if the ids do not fit and `truncate` is not true, and the errors of `encode_text`.
+    An empty prompt becomes the id of end-of-text if `starts_with` is empty. If the ids do not fit, `truncate` drops the
+    first ones, which include `starts_with`; None means that the command has no such flag. Raises UsageError if there is
+    no room for a prompt, DataError if the ids do not fit and `truncate` is not True, and the errors of `encode_text`.
     """
     ids = tokenizer.begin(encode_text(tokenizer, text, source))
     max_length = context_length - num_generated

@@ -48,7 +48,10 @@ class RecordedStep(DecodeStep):
         slots.index_copy_(slots.dim() - 2, self.slots[cache.reach], new)
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, scale: float) -> Tensor:
-        """Compute `DecodeStep.attend` in place in a copy of the mask; all layers of a reach get copies at once."""
+        """Compute what `DecodeStep.attend` does, but add the scores in place to a copy of the mask `bias`.
+
+        The first layer of each reach makes the copies for all layers of that reach.
+        """
         assert bias is not None
         reach = next(reach for reach, mask in self.biases.items() if mask is bias)
         if not (masks := self.masks.setdefault(reach, [])):
@@ -94,9 +97,10 @@ class RecordedDraws:
 
     @torch.inference_mode()
     def trial(self, tokens: Sequence[int]) -> tuple[Tensor, float] | None:
-        """Record the step after `tokens`, the last of each row; return the `draw_next` results and seconds of a replay.
+        """Record the step after `tokens`, the last of each row, as a graph, and replay it.
 
-        Returns None if the step gives other numbers without the graph. Raises torch's RuntimeError if recording fails.
+        Returns the `draw_next` results of the replay, stacked to [4, R], and its seconds; None if the step gives other
+        numbers without the graph. Raises torch's RuntimeError if recording fails.
         """
         self._decoder.make_room()
         self._send(self._decoder.end)

@@ -36,7 +36,7 @@ _TOKEN_BYTES = 20  # of a sample: an id, a log-probability, a few characters
 
 
 class Prompt(NamedTuple):
-    """A prompt, and its token ids: only the last ones, if the model's context cannot hold all."""
+    """The ids that the model reads, cut in front to fit its context, and as `text` the prompt or the last question."""
 
     text: str
     ids: Sequence[int]
@@ -60,7 +60,7 @@ class Sample:
 class Samples(Result):
     """Continuations of prompts: all of the first prompt, then all of the second, and so on.
 
-    `seed` reproduces the samples, even if gpt chose the seed; greedy sampling needs no seed.
+    `seed` reproduces the samples, even if gpt chose the seed; greedy sampling needs none, so it may be None.
     """
 
     checkpoint: str
@@ -116,7 +116,8 @@ def sample(request: SampleRequest, target: ToSample, host: Host) -> Samples:
 class Sampler:
     """A loaded model with its decoder, ready to continue one list of prompts after another.
 
-    Raises CheckpointError for a damaged model, UsageError if the device cannot compute as the request asks.
+    Raises CheckpointError for a damaged model, EnvironmentFailure for a device that is missing, and UsageError if
+    `quantize` is set for a device that is not a CPU.
     """
 
     def __init__(self, request: SampleRequest, model: ToLoad, host: Host, num_prompts: int = 1):
@@ -170,7 +171,7 @@ class Sampler:
         return [self.ask(one.turns, request.max_new_tokens, target.source) for one in target.conversations]
 
     def tell(self, seed: int | None) -> None:
-        """Notify the user of checkpoint and seed (unless `seed` is None), and of a model not trained on answers."""
+        """Notify the user of checkpoint and `seed`, unless that is None, and if the model was not trained to answer."""
         if seed is not None:
             self._host.notice(f"{self.loaded.path}, step {self.loaded.step:,}, ‹seed={seed}›")
         if self.loaded.config.data.loss is None and self._template.end is None:
@@ -214,9 +215,10 @@ class Sampler:
         show: Notify = ignored,
         count: Callable[[int], object] = lambda _: None,
     ) -> list[Sample]:
-        """Draw the samples of all prompts in one batch; a step calls `show` with each row's new text, and `count(1)`.
+        """Draw the samples of all prompts in one batch.
 
-        Raises EnvironmentFailure if memory is short, CheckpointError if the weights give logits that are not finite.
+        Each step calls `count(1)`, and `show` with the new text of each sample. Raises EnvironmentFailure if memory is
+        short, CheckpointError if the weights give logits that are not finite.
         """
         tokenizer, several = self.loaded.tokenizer, request.num_samples
         num_tokens = max(len(prompt.ids) for prompt in prompts) + request.max_new_tokens

@@ -42,7 +42,7 @@ def possible(form: Form, dtype: torch.dtype, device: torch.device) -> bool:
 def choose_form(size: int, dtype: torch.dtype, device: torch.device, *, int8: bool = False, num_rows: int = 1) -> Form:
     """Return the fastest implementation of x @ weight.T in `dtype`: a weight of `size` numbers, x of `num_rows` rows.
 
-    CPUs without measurements get "linear", or "int8" with `int8`. In float32, the choice does not depend on `num_rows`,
+    CPUs that nobody measured get "linear", or "int8" with `int8`. In float32, the choice does not depend on `num_rows`,
     so a sample is the same in any batch.
     """
     vendor, multiplies = processor_vendor(), cpu_multiplies_bfloat16()
@@ -121,7 +121,7 @@ FORMS: Mapping[Form, Callable[[Tensor, Tensor | None], Product]] = MappingProxyT
 
 
 def copied(weight: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Return a weight in `dtype` (None: the weight's dtype): a copy, unless the weight has this dtype and 16 bits."""
+    """Return a copy of a weight in `dtype` (None: unchanged); a 16-bit weight that has this dtype is not copied."""
     return weight.detach().to(weight.dtype if dtype is None else dtype, copy=weight.dtype.itemsize > 2)
 
 
