@@ -122,12 +122,12 @@ class SampleRequest(Request):
         description="Below 1 is more careful, above 1 more daring, 0 the same as ‹greedy›. Default: 0.8.",
     )
     top_k: Annotated[int, Field(ge=0), Whole] | None = Field(
-        default=None, description="Choose among the N likeliest tokens only; 0 means all."
+        default=None, description="Choose among the N most probable tokens only; 0 means all."
     )
-    top_p: Share = Field(default=None, description="Choose among the likeliest tokens whose probabilities add up to X.")
-    min_p: Share = Field(default=None, description="Choose among tokens at least X times as probable as the likeliest.")
+    top_p: Share = Field(default=None, description="Choose among the most probable tokens with total probability X.")
+    min_p: Share = Field(default=None, description="Choose among tokens at least X times as probable as the top token.")
     repetition_penalty: Number = Field(
-        default=1.0, gt=0, description="Above 1 makes tokens of the text so far less likely. Default: 1."
+        default=1.0, gt=0, description="Above 1 makes tokens of the text so far less probable. Default: 1."
     )
     stop: Several[Annotated[str, BeforeValidator(_read_stop)]] = Field(
         default=(), description="End before this text and leave it out. Repeatable."
@@ -136,9 +136,9 @@ class SampleRequest(Request):
         default=1, description="How many continuations of each prompt. Default: 1."
     )
     seed: Seed | None = Field(
-        default=None, description=f"Repeats the draws; from 0 to {MAX_SEED}. Default: another seed each time."
+        default=None, description=f"Seed of the draws, from 0 to {MAX_SEED}. Default: another seed each time."
     )
-    greedy: Switch = Field(default=False, description="Always take the likeliest token.")
+    greedy: Switch = Field(default=False, description="Always take the most probable token.")
     stream: Switch = Field(
         default=True, description="Print a single sample token by token as the model writes it. Default: ‹stream›."
     )

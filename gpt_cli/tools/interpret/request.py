@@ -171,7 +171,7 @@ class AttentionRequest(PromptRequest):
         default=None, description="Let the model add N tokens, and show their attention too."
     )
     temperature: Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(read_number)] | None = Field(
-        default=None, description="For ‹generate›; 0 always takes the likeliest token. Default: 0.8."
+        default=None, description="For ‹generate›; 0 always takes the most probable token. Default: 0.8."
     )
     seed: Seed | None = Field(default=None, description="For ‹generate›. Default: 0.")
     stage: Annotated[Coerced[Several[Stage], Stage | Sequence[Stage]], Flag("STAGE")] = Field(

@@ -91,7 +91,7 @@ class LensView(View):
             run = run_name(Path(about["checkpoint"]))
             yield f"{run}, step {about['step']:,}: {counted(about['tokens'], 'token')} of {source}"
             if of_prompt:
-                yield "in each row: a token of the prompt, and the likeliest next one after each layer"
+                yield "each row: a token of the prompt, and the most probable next token after each layer"
         if tuned is None:
             yield f"{means} (nats)"
         else:
@@ -106,8 +106,8 @@ class LensView(View):
         """Yield a map of a prompt's likeliest next tokens, or curves of each measure by layer, or by training step."""
         tuned = "tuned_" if "tuned_loss" in finding else ""
         if positions := finding.lists.get("positions", [])[-MOST_TOKENS:]:
-            title = "the likeliest next token after each layer, and its probability"
-            title = "tuned lens: the likeliest next token, and its probability" if tuned else title
+            title = "the most probable next token after each layer, and its probability"
+            title = "tuned lens: the most probable next token, and its probability" if tuned else title
             places = [each["position"] for each in positions]
             numbers = finding[f"{tuned}position_token_probability"].at(position=places)
             columns = {"position": [label_of(each["token"], _LETTERS) for each in positions]}

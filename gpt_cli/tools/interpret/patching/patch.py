@@ -136,7 +136,7 @@ def _likeliest(loaded: Loaded, both: Tensor, pair: Pair) -> tuple[int, int]:
     answer, against = logits.argmax(dim=-1).tolist()
     if answer == against:
         said = shown(loaded.tokenizer.token_text(answer))
-        wrong = f"the likeliest next token is {said} after both prompts, so there is nothing to compare by itself"
+        wrong = f"the most probable next token is {said} after both prompts, so gpt cannot choose two tokens to compare"
         hint = "‹answer=TEXT› ‹against=TEXT›" if pair.where is None else "name answer and against on each line"
         raise DataError("‹corrupt›" if pair.where is None else pair.where, wrong, hint=hint)
     return answer, against
@@ -188,10 +188,10 @@ def _tell_metric(loaded: Loaded, target: ToPatch, tasks: Sequence[Task], host: H
     if target.pairs[0].answer is not None:
         return
     if len(tasks) > 1:
-        host.notice("no answer is named: of each pair, the likeliest tokens after clean and corrupt are compared")
+        host.notice("no answer is named: gpt compares each pair's most probable tokens after clean and corrupt")
         return
     answer, against = (shown(loaded.tokenizer.token_text(token or 0)) for token in (tasks[0].answer, tasks[0].against))
-    host.notice(f"no answer is named: {answer}, likeliest after clean, is compared with {against}, after corrupt")
+    host.notice(f"no answer is named: gpt compares {answer}, most probable after clean, with {against}, after corrupt")
 
 
 def _to_patch(

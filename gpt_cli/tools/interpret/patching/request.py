@@ -86,11 +86,11 @@ class ToPatch(NamedTuple):
 class PatchRequest(Request):
     """Find which parts of a model carry an answer, by patching activations of a clean prompt into a corrupt one.
 
-    The corrupt prompt runs with one activation of the clean prompt: the residual stream after a block, the output of
-    its attention or feed-forward, or of one head, at one position or at all. The figure is the share of the metric
-    that this recovers: 0 as the corrupt run, 1 as the clean one. The metric is the logit of ‹answer› minus that of
-    ‹against›; with ‹answer› alone its log probability; without both, the likeliest next tokens of the two prompts are
-    compared.
+    The model reads the corrupt prompt with one activation of the clean prompt: the residual stream after a block, the
+    output of its attention or feed-forward, or of one head, at one position or at all. The figure is the share of the
+    metric that this recovers: 0 as after the corrupt prompt, 1 as after the clean one. The metric is the logit of
+    ‹answer› minus that of ‹against›; with ‹answer› alone its log probability; without both, gpt compares the most
+    probable next tokens of the two prompts.
     """
 
     clean: Annotated[Text | None, Flag("TEXT")] = Field(

@@ -1,13 +1,13 @@
 // The words of the grids.
 Object.assign(WORDS.en, {
   lens: "What each layer would already predict",
-  lensHelp: "After each block, the final norm and the output layer turn the residual stream into a prediction (logit lens): the likeliest next token. Point at a cell, tap it, or walk with the arrow keys.",
+  lensHelp: "After each block, the final norm and the output layer turn the residual stream into a prediction (logit lens): the most probable next token. Point at a cell, tap it, or walk with the arrow keys.",
   lensScale: "probability from 0 to 1",
-  lensLabel: "layers by tokens: the likeliest next token after each layer",
-  lensPredicts: (layer, token, position, predicted, chance) => `Layer ${layer} after ${token} (token ${position}): ${predicted} is likeliest, with probability ${chance}.`,
+  lensLabel: "layers by tokens: the most probable next token after each layer",
+  lensPredicts: (layer, token, position, predicted, chance) => `Layer ${layer} after ${token} (token ${position}): ${predicted} is the most probable token, with probability ${chance}.`,
   lensTrue: (next, rank, probability, loss) => `The true next token ${next} has rank ${rank} and probability ${probability}: a loss of ${loss} nats.`,
   lensFar: (nats) => `Divergence from the last layer: ${nats} nats.`,
-  lensTop: "Likeliest: ",
+  lensTop: "Most probable: ",
   patchMap: "map",
   patchMaps: { residual: "residual stream by position", attention: "attention output by position", feed_forward: "feed-forward output by position", heads: "heads, at all positions" },
   patchHeadsOf: (layer) => `heads of layer ${layer} by position`,

@@ -6,8 +6,8 @@ Object.assign(WORDS.en, {
   names: { model: "The model", attention: "Its attention", film: "How it learned to look" },
   meanings: {
     model: "Type, and see what may come next. Let it write, look at its heads, switch one off, and follow all numbers of one.",
-    attention: "Where each head looks in our text, and which tokens it makes likelier there.",
-    film: "Where the heads looked at each moment of the training, on the text that it watched.",
+    attention: "Where each head looks in our text, and which tokens it makes more probable there.",
+    film: "Where the heads looked at each step of the training, on the text of --watch.",
   },
   offline: "These pages need no network. To pass them on, copy the whole folder.",
 });

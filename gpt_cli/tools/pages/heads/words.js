@@ -10,7 +10,7 @@ Object.assign(WORDS.en, {
   label: "label",
   passages: "Where it writes most",
   size: (value, place) => `size ${value} at token ${place.toLocaleString("en")}; looks at `,
-  shades: "The darker a token, the more the head writes there; the frame is around the most, an orange line below what the head looks at from it.",
+  shades: "The darker a token, the more the head writes there; the frame marks the token where it writes most, an orange line the tokens that the head looks at from there.",
   none: "This head writes nothing in this text.",
   ov: ["OV", "reads", "writes"],
   qk: ["QK", "tokens that look", "look at"],

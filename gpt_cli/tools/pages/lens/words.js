@@ -6,7 +6,7 @@ Object.assign(WORDS.en, {
   curvesHelp: "After each block, the final norm and the output layer turn the residual stream into a prediction (logit lens). Means over the tokens of the text; bars, and the numbers after ±, are one standard error.",
   whichLens: "lens",
   lenses: { logit: "logit lens", tuned: "tuned lens", gain: "gain" },
-  tunedHelp: (text, steps) => `The tuned lens reads the stream behind maps that were trained on ${text} in ${steps.toLocaleString("en")} steps.`,
+  tunedHelp: (text, steps) => `The tuned lens passes the residual stream through maps that were trained on ${text} in ${steps.toLocaleString("en")} steps.`,
   measures: { loss: "loss (nats)", rank: "rank of the true next token, from 1", probability: "probability of the true next token", divergence: "divergence from the last layer (nats)" },
 });
 Object.assign(WORDS.zh, {

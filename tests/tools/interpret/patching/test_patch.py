@@ -108,7 +108,7 @@ def test_without_an_answer_the_likeliest_tokens_are_compared(smoke_run: Path) ->
     assert loaded.patch("eabcda", corrupt="ecbada", answer="b", against="d").rows == found.rows  # it knows no space
     heads = found["recovered"].at(part=["H0", "H1"], position=None)
     assert np.abs(heads.values).argmax(axis=0).tolist() == [0, 0]
-    with pytest.raises(DataError, match='the likeliest next token is "b" after both prompts'):
+    with pytest.raises(DataError, match='the most probable next token is "b" after both prompts'):
         loaded.patch("eabcda", corrupt="gabcda")
     with pytest.raises(DataError) as raised:
         loaded.patch("eabcda", corrupt="ecbada", answer="ba")

@@ -52,7 +52,7 @@ def test_a_cell_says_what_its_layer_predicts(page: Page) -> None:
     page.keyboard.press("ArrowUp")
     page.keyboard.press("ArrowRight")
     assert told(page) == [
-        "Layer 0 after “␣value” (token 1): “</script><b>” is likeliest, with probability 0.2000.",
+        "Layer 0 after “␣value” (token 1): “</script><b>” is the most probable token, with probability 0.2000.",
         "The true next token “<img src=x onerror=fired()>” has rank 1,010 and probability 0.0200: a loss of 2.5000 nats.",
         "Divergence from the last layer: 0.2500 nats.",
     ]
@@ -139,9 +139,9 @@ def test_with_maps_the_page_has_both_lenses_and_what_the_maps_gain(show: ShowPag
     report = {"checkpoint": "run", "step": 7, "text": "The", "tokens": 4, "tuned": maps, "layers": means}
     opened = show(lens_page(report | {"positions": rows}))
     assert plain(opened.page.inner_text("#tuned")).endswith("trained on a.txt in 1,500 steps.")
-    assert "“mapped” is likeliest, with probability 0.7500." in told(opened.page)[0]
+    assert "“mapped” is the most probable token, with probability 0.7500." in told(opened.page)[0]
     opened.page.select_option("#which", "logit")
-    assert "“␣is” is likeliest, with probability 0.5000." in told(opened.page)[0]
+    assert "“␣is” is the most probable token, with probability 0.5000." in told(opened.page)[0]
     opened = show(lens_page(report | {"positions": None, "text": ["a.txt"]}))
     assert not opened.page.is_visible("#choosing")
     panels = opened.page.locator("#panels section")

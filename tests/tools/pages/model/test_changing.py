@@ -48,7 +48,7 @@ def test_parts_of_a_block_change_at_one_token_and_with_others(page: Page) -> Non
     press(page, "#off")
     said = "Off: L0 attention @2. Mean: L0 feed-forward. The loss of the text goes"
     assert page.inner_text("#effect").startswith(said)
-    told = r"Logit of .* less that of .*: ([+−]\d+\.\d{3}) → ([+−]\d+\.\d{3})\."
+    told = r"Logit of .* minus logit of .*: ([+−]\d+\.\d{3}) → ([+−]\d+\.\d{3})\."
     logits = re.search(told, page.inner_text("#changes"))
     assert logits
     assert logits[1] != logits[2]
@@ -74,7 +74,7 @@ def test_a_map_has_what_each_patch_recovers_and_a_text_that_has_none_says_why(pa
     hostile = "<img src=x onerror=fired()>"
     write(page, hostile, "#other")
     count = len(LEARNED.encode(hostile))
-    expected = f"The first text has {len(IDS)} tokens, the second {count}; a map needs as many in both."
+    expected = f"The first text has {len(IDS)} tokens, the second {count}; a map needs the same number in both."
     assert page.inner_text("#other-told") == expected
     assert page.evaluate("window.num_fired") == 0
     assert not page.is_visible("#patches")

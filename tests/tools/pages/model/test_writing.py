@@ -67,16 +67,16 @@ def test_a_setting_out_of_its_range_keeps_the_last_one_and_says_so(page: Page) -
     assert candidates(page)[0] == (marked(int(found.argmax())), percent(float(found.max())))
     assert page.locator('[aria-invalid="true"]').count() == 2
     assert page.inner_text("#settings-told") == (
-        "temperature: use a number from 0 to 5; the page goes on with 0.5.\n"
-        "top-p: use a number from 0 to 1; the page goes on with all."
+        "temperature: use a number from 0 to 5; the page continues with 0.5.\n"
+        "top-p: use a number from 0 to 1; the page continues with all."
     )
     page.fill("#temperature", "0.6")
     page.fill("#top-p", "")
     page.fill("#top-k", "1.5")
     page.fill("#seed", "1.5")
     assert page.inner_text("#settings-told") == (
-        "top-k: use a whole number from 0 on; the page goes on with all.\n"
-        "seed: use a whole number from 0 to 9007199254740991; the page goes on with 1."
+        "top-k: use a whole number of at least 0; the page continues with all.\n"
+        "seed: use a whole number from 0 to 9007199254740991; the page continues with 1."
     )
     page.fill("#seed", "99999999999999999999")
     assert page.locator('[aria-invalid="true"]').count() == 2
@@ -249,7 +249,7 @@ def test_a_character_that_the_model_lacks_is_named_and_nothing_is_written(open_p
     )
     page.click("#language")
     told = f"This model knows {known} characters, but not “龘” U+9F98 at position 4."
-    assert page.inner_text("#refused") == f"{told} What is grey belongs to the text before."
+    assert page.inner_text("#refused") == f"{told} Grey parts still belong to the earlier text."
     for part in ("next", "reading", "switching", "views", "explaining"):
         assert page.evaluate(f"getComputedStyle(document.getElementById('{part}')).opacity") == "0.45"
     assert page.is_disabled("#step")
