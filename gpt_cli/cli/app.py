@@ -139,7 +139,7 @@ def _welcome() -> str:
     words = f"--prompt {shlex.quote(visible(prompt))}"
     train = [
         ("train a model on a text of your own, in at most five minutes", "gpt train --data my.txt"),
-        ("train a small one on the documentation of Python, in a minute", "gpt train --config tiny"),
+        ("train a small model on the documentation of Python, in a minute", "gpt train --config tiny"),
     ]
     use = [
         ("let the model continue a text", f"gpt sample{of_run} {words}"),

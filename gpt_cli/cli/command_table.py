@@ -96,7 +96,7 @@ TABLE = {
         "gpt bench --config tiny --json",
         memory="set train.batch_size to a smaller number, or choose a smaller model",
     ),
-    "completion": CommandRow("Print what lets a shell complete the words of gpt.", "gpt completion bash >> ~/.bashrc"),
+    "completion": CommandRow("Print a script for shell completion of gpt.", "gpt completion bash >> ~/.bashrc"),
     "help": CommandRow("Show the flags of a command, as its --help does.", "gpt help sample"),
     "config": CommandRow("Check, show and describe configs."),
     "data": CommandRow("List and fetch corpora; count, prepare and verify texts."),
@@ -115,7 +115,7 @@ TABLE = {
         "Show the JSON schema of configs, with which editors complete and check settings.",
         "gpt config schema > schema.json",
     ),
-    "data list": CommandRow("List the corpora that --data knows by name.", "gpt data list"),
+    "data list": CommandRow("List the corpora that --data accepts by name.", "gpt data list"),
     "data fetch": CommandRow(
         "Fetch corpora into the per-user cache, check their digests, and list their paths.",
         "gpt data fetch tinyshakespeare --out data",
@@ -133,7 +133,7 @@ TABLE = {
         "gpt data verify my.jsonl",
     ),
     "runs rm": CommandRow(
-        "Remove runs: their own files, never one that is being trained, nor files that no run wrote.",
+        "Remove runs, but neither a run that is being trained nor files that no run wrote.",
         "gpt runs rm tiny runs/sweep/003-d_model-64 --yes",
         drive="runs",
     ),

@@ -115,7 +115,7 @@ def completion(
     ],
     debug: Debug = False,
 ) -> None:
-    """Print what lets a shell complete the words of gpt.
+    """Print a script for shell completion of gpt.
 
     bash: gpt completion bash >> ~/.bashrc
 

@@ -213,7 +213,7 @@ MaybeConfigFile = Annotated[MaybeNamedPath, Flag("FILE", offers="configs"), CONF
 Sources = Annotated[
     NamedPaths,
     Flag("SOURCE", offers="texts", position=True),
-    Field(description="The text, as gpt train --data names it."),
+    Field(description="The text, as in gpt train --data."),
 ]
 Device = Annotated[
     Annotated[str, Field(pattern=DEVICE_PATTERN)] | None,

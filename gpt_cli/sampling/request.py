@@ -107,7 +107,7 @@ class SampleRequest(Request):
     chat: Switch = Field(
         default=False,
         description="Answer the prompt as a question, in the template of the model. On a terminal, without a prompt, "
-        "talk with it: it sees the turns before, as many as it can.",
+        "talk with it: it sees the earlier turns, as many as fit.",
     )
     messages: Annotated[MaybePath, Flag("FILE")] = Field(
         default=NONE,
@@ -180,8 +180,8 @@ class SampleRequest(Request):
 class EvaluateRequest(Request):
     """Measure how well trained models predict a text: nats per token, perplexity, bits per byte.
 
-    Without ‹data›, each run is measured on its own validation text, and gpt eval warns where that text is not the
-    one that the run was trained with.
+    Without ‹data›, each run is measured on its own validation text, and gpt eval warns if that text has changed since
+    the run was trained.
     """
 
     data: Annotated[NamedPaths, Flag("SOURCE", offers="texts")] = Field(

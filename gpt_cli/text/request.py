@@ -19,7 +19,7 @@ from gpt_cli.text.datasets import Dataset
 
 
 class ListRequest(Request):
-    """List the corpora that ‹data› knows by name."""
+    """List the corpora that ‹data› accepts by name."""
 
 
 class FetchRequest(Request):
@@ -57,11 +57,11 @@ class StatsRequest(Request):
 class PrepareRequest(StatsRequest):
     """Make the tokenizer and the tokens of a text, so that gpt train with this config starts at once.
 
-    gpt train does the same by itself. A preparation that was stopped goes on where it was.
+    gpt train does the same by itself. A preparation that was stopped continues where it stopped.
     """
 
     source: Sources = Field(
-        default=EMPTY, kw_only=False, description="The text, as gpt train --data names it. Default: that of the config."
+        default=EMPTY, kw_only=False, description="The text, as in gpt train --data. Default: the text of the config."
     )
 
     def find(self, host: Host) -> Config:

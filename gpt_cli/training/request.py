@@ -99,7 +99,7 @@ class Resume(Plan):
 class TrainRequest(Request):
     """Train a model on text and save it, with its tokenizer, in a run directory.
 
-    Ctrl-C saves the last step and ends; ‹resume› continues from there, to the same result. Ctrl-C again, a second
+    Ctrl-C saves the last step and ends; ‹resume› continues from there, with the same result. Ctrl-C again, a second
     later, ends at once.
     """
 
@@ -128,10 +128,10 @@ class TrainRequest(Request):
     )
     settings: Settings = EMPTY
     device: Device = Field(
-        default=None, description="auto, cpu, cuda, cuda:N, mps or xpu. Default: that of the config."
+        default=None, description="auto, cpu, cuda, cuda:N, mps or xpu. Default: the value in the config."
     )
     dtype: Literal["auto", "float32", "bfloat16"] | None = Field(
-        default=None, description="auto, float32 or bfloat16. Default: that of the config."
+        default=None, description="auto, float32 or bfloat16. Default: the value in the config."
     )
     compile: Annotated[Literal["auto", "on", "off"] | None, Flag("WHEN")] = Field(
         default=None, description="Compile the blocks with torch: auto, on or off."
@@ -151,8 +151,8 @@ class TrainRequest(Request):
     )
     processes: Few | None = Field(
         default=None,
-        description="Share each step among N processes of this machine, such as one for each GPU, to the same "
-        "result. Under torchrun leave it out.",
+        description="Share each step among N processes of this machine, such as one for each GPU, with the same "
+        "result. Leave it out under torchrun.",
     )
     resume: Switch = Field(default=False, description="Continue from the newest intact checkpoint in ‹out›.")
     overwrite: Switch = Field(default=False, description="Replace the run in ‹out›.")
@@ -164,8 +164,7 @@ class TrainRequest(Request):
 
     dry_run: Switch = Field(
         default=False,
-        description="Print the config that would be trained, say all that comes before the first step, and train "
-        "nothing.",
+        description="Print the config and all lines that precede the first step, but train nothing.",
     )
 
     exclusive = (("resume", "overwrite"),)

@@ -42,7 +42,7 @@ class InfoRequest(Request):
         default=NONE, description="best, last or a step of a run. Default: the best checkpoint."
     )
     ranks: Few | None = Field(
-        default=None, description="Also what each of N processes that train together holds and sends."
+        default=None, description="Also report what each of N processes that train together stores and sends."
     )
     settings: Settings = EMPTY
 

@@ -73,15 +73,15 @@ class ImportRequest(Request):
     )
     steps: Switch = Field(
         default=False,
-        description="The directories are one model at several steps of its training, which their names tell, such as "
-        "step1000: make a checkpoint of each.",
+        description="The directories are one model at several steps of its training, and their names contain the step, "
+        "such as step1000: make a checkpoint of each.",
     )
     out: Annotated[MaybePath, Flag("RUN")] = Field(
         default=NONE, description="The run directory. Default: runs/<name of DIR>."
     )
     context_length: Size | None = Field(
         default=None,
-        description="Tokens that the model sees at once, of a model with rope. Default: its own, at most 8,192.",
+        description="Tokens that a model with rope sees at once. Default: its own context length, at most 8,192.",
     )
     overwrite: Switch = Field(default=False, description="Replace the run in ‹out›.")
 
@@ -141,7 +141,7 @@ class ExportRequest(Request):
         default="hf",
         description="hf: a directory that transformers loads; gguf: a file for llama.cpp and Ollama; safetensors: one "
         "file that gpt loads, without what only training needs; html: a page in which the model runs, offline; "
-        "handout: a folder for a class, with that page and those of its attention. Default: hf.",
+        "handout: a folder for a class, with that page and pages of its attention. Default: hf.",
     )
     quantize: Literal["float16", "int8", "q8_0", "bf16", "f16"] | None = Field(
         default=None,
@@ -151,7 +151,7 @@ class ExportRequest(Request):
     title: str | None = Field(default=None, description="The title of the pages (html, handout).")
     prompt: str | None = Field(default=None, description="The text with which the pages open (html, handout).")
     overwrite: Switch = Field(
-        default=False, description="Replace the export in ‹out› also where others have files there, which stay."
+        default=False, description="Replace the export in ‹out› even beside files of others, which stay."
     )
     run: WhichRun = NONE
     checkpoint: WhichCheckpoint = NONE

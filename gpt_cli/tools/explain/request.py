@@ -25,8 +25,8 @@ _OF_HEAD, _OF_MODEL = ("prompt", "prompt_file", "layer", "head", "query", "trunc
 class ExplainRequest(PromptRequest):
     """Work through one head, step by step.
 
-    Every step has its formula, its shape and its numbers. With ‹example› it works a published example, with ‹study›
-    a study of one idea; neither needs a prompt.
+    Every step has its formula, its shape and its numbers. With ‹example› it works through a published example, with
+    ‹study› through a study of one idea; neither needs a prompt.
     """
 
     run: WhichRun = NONE
@@ -44,7 +44,7 @@ class ExplainRequest(PromptRequest):
     )
     out: Annotated[MaybePath, Flag("FILE")] = Field(
         default=NONE,
-        description="A page (.html), a .md or .json file, or of a ‹study› a picture (.png, .svg, .pdf). "
+        description="A page (.html), a .md or .json file, or for a ‹study› a picture (.png, .svg, .pdf). "
         "Default: text in the terminal.",
     )
     truncate: Truncate = False

@@ -71,7 +71,7 @@ class TokensRequest(Request):
     text: Annotated[str | None, Flag("TEXT", position=True)] = Field(
         default=None,
         kw_only=False,
-        description="The text; or use ‹prompt› or ‹prompt_file›. Default: what a pipe brings to stdin.",
+        description="The text; or use ‹prompt› or ‹prompt_file›. Default: stdin, if it is a pipe.",
     )
     prompt: Prompt = None
     prompt_file: PromptFile = NONE
@@ -79,7 +79,7 @@ class TokensRequest(Request):
     checkpoint: WhichCheckpoint = NONE
     tokenizer: Annotated[str | None, Flag("NAME", offers="tokenizers")] = Field(
         default=None,
-        description="byte, or a published vocabulary such as gpt2 or cl100k_base, instead of that of a run.",
+        description="byte, or a published vocabulary such as gpt2 or cl100k_base, instead of a run's tokenizer.",
     )
 
     exclusive = (("text", "prompt", "prompt_file"), ("prompt", "prompt_file"), ("tokenizer", "run", "checkpoint"))
@@ -185,8 +185,8 @@ class AttentionRequest(PromptRequest):
     truncate: Truncate = False
     over_training: Switch = Field(
         default=False,
-        description="Write a film as a page, ‹out=film.html›: of the steps that gpt train --watch has kept, or with "
-        "‹prompt› of the checkpoints.",
+        description="Write a film as a page, ‹out=film.html›: of the snapshots of gpt train --watch, or with ‹prompt› "
+        "of the checkpoints.",
     )
     device: Device = None
 

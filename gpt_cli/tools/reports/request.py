@@ -65,7 +65,7 @@ class RunsRequest(Request):
 
 
 class RemoveRequest(Request):
-    """Remove runs: their own files, never one that is being trained, nor files that no run wrote."""
+    """Remove runs, but neither a run that is being trained nor files that no run wrote."""
 
     has_json = False
 
@@ -114,7 +114,7 @@ class ReportRequest(Request):
     )
     axis: Literal["step", "tokens", "seconds"] = Field(
         default="step",
-        description="What the curves run along: step, tokens or seconds of training. A page begins with it. "
+        description="The horizontal axis: step, tokens or seconds of training. A page opens with this axis. "
         "Default: step.",
     )
     prompt: str | None = Field(

@@ -49,7 +49,7 @@ class Point(NamedTuple):
 class SweepRequest(Request):
     """Train a base config with lists or ranges of settings, one ordinary run each, and compare them.
 
-    The same command continues a sweep that was stopped or killed. After a run that diverges, the next follows.
+    The same command continues a sweep that was stopped or killed. If a run diverges, the sweep continues with the next.
     """
 
     file: Annotated[PathText, Flag("FILE", position=True)] = Field(
@@ -59,7 +59,7 @@ class SweepRequest(Request):
         default=NONE, description="Where the runs go. Default: runs/<name of the file>."
     )
     max_time: Annotated[Digits, Flag("TIME")] = Field(
-        default=NONE, description="Train each run for a time such as 90s or 5m, not by steps."
+        default=NONE, description="Train each run for a time such as 90s or 5m, instead of a number of steps."
     )
     jobs: Few = Field(
         default=1,

@@ -35,8 +35,8 @@ class ToCompare(NamedTuple):
 class CompareRequest(Request):
     """Compare two models on the same text: runs, or two checkpoints of one run.
 
-    It reports the loss of each with the error of the difference, the passages where their predictions part most, how
-    much each head and each part of the weights differs. Models with different tokenizers are compared by bits per
+    It reports the loss of each with the error of the difference, the passages where their predictions differ most, and
+    how much each head and each part of the weights differs. It compares models with different tokenizers by bits per
     byte.
     """
 
@@ -51,7 +51,7 @@ class CompareRequest(Request):
     )
     max_tokens: MaxTokens = None
     passages: Annotated[int, Field(ge=0, le=1000), Whole] = Field(
-        default=5, description="How many passages to show where the predictions part most. Default: 5."
+        default=5, description="How many passages to show where the predictions differ most. Default: 5."
     )
     out: Annotated[MaybePath, Flag("FILE")] = Field(
         default=NONE,

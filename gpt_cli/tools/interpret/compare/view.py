@@ -92,7 +92,7 @@ class CompareView(View):
                 yield f"{MAX_HEADS} of {len(heads)} heads are shown; --json and --out have all"
         if finding.lists["passages"]:
             unit = "nats/token" if "divergence" in finding else "bits/byte"
-            yield f"passages where the predictions part most, and what they cost each model ({unit})"
+            yield f"passages where the predictions differ most, and what they cost each model ({unit})"
 
     def csv_rows(self, finding: Finding) -> list[Row]:
         """Return a row for each number of the comparison; the numbers in its list of passages are left out."""

@@ -21,7 +21,7 @@ class HeadsRequest(ReadingRequest):
     """Report what each head attends to, how much the loss depends on it, and which tokens it promotes.
 
     A row for each head: the entropy of its attention, how far it looks, and how much of it goes to the first token, to
-    the token before, to itself, to an earlier equal token, and to what came after one (induction).
+    the token before, to itself, to an earlier equal token, and to the token after such a token (induction).
     """
 
     heads: Heads = NONE
@@ -45,7 +45,7 @@ class HeadsRequest(ReadingRequest):
     )
     over_training: Switch = Field(
         default=False,
-        description="The scores by step: of a run trained with ‹watch›, or with ‹prompt› of its checkpoints; with "
+        description="The scores by step: from the snapshots of ‹watch›, or with ‹prompt› from the checkpoints; with "
         "‹passages›, the passages of each checkpoint.",
     )
     sort: Annotated[Literal[Column, "loss_change"] | None, Flag("COLUMN")] = Field(

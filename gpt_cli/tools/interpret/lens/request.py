@@ -21,14 +21,14 @@ class LensRequest(ReadingRequest):
     """Report what each layer would already predict.
 
     After each block, the final norm and the output layer turn the residual stream into predictions (logit lens). For
-    each layer: the loss of these predictions, the rank and probability of the true next token, and how far they are
-    from those of the last layer.
+    each layer: the loss of these predictions, the rank and probability of the true next token, and the divergence from
+    the predictions of the last layer.
     """
 
     tuned: Switch = Field(
         default=False,
-        description="Also put each stream through an affine map that is trained to predict what the last layer does "
-        "(tuned lens). The maps are trained on the text of the run, in about two minutes, and kept beside it.",
+        description="Also pass each stream through an affine map that is trained to predict what the last layer "
+        "predicts (tuned lens). The maps are trained on the text of the run, in about two minutes, and kept beside it.",
     )
     over_training: Switch = Field(default=False, description="The means by step, from all checkpoints of the run.")
     out: Annotated[MaybePath, Flag("FILE")] = Field(

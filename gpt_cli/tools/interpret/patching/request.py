@@ -97,7 +97,7 @@ class PatchRequest(Request):
         default=None, kw_only=False, description="The prompt that the model answers well."
     )
     corrupt: Annotated[Text | None, Flag("TEXT")] = Field(
-        default=None, description="The same with a change that spoils the answer; it has as many tokens."
+        default=None, description="The clean prompt with a change that spoils the answer, and as many tokens."
     )
     answer: Annotated[Text | None, Flag("TEXT")] = Field(
         default=None, description="The token that follows ‹clean›, with its space: ' Paris'."
@@ -113,13 +113,13 @@ class PatchRequest(Request):
     parts: Annotated[
         Coerced[Annotated[Several[Part], BeforeValidator(_read_parts)], str | Sequence[str]], Flag("LIST")
     ] = Field(
-        default=EMPTY, description="What is patched: residual,attention,feed_forward,head, or some. Default: all."
+        default=EMPTY, description="What to patch: residual,attention,feed_forward,head, or some of them. Default: all."
     )
     layers: Layers = NONE
     heads: Heads = NONE
     path: Annotated[Text | None, Flag("L.H:L.H")] = Field(
         default=None,
-        description="Patch one edge: what the second head reads of the first, as in 0.1:1.0, by its queries, keys or "
+        description="Patch one edge: what the second head reads from the first, as in 0.1:1.0, by its queries, keys or "
         "values. The second may also be 1.feed_forward or logits.",
     )
     estimate: Switch = Field(
