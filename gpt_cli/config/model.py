@@ -35,8 +35,8 @@ class ModelConfig(Section):
     )
     num_key_value_heads: Few | None = Field(
         default=None,
-        description="heads of keys and values in grouped_query, a divisor of num_heads; "
-        "null means at most a quarter of num_heads",
+        description="number of key-value heads in grouped_query, a divisor of num_heads; null means at most a quarter "
+        "of num_heads",
     )
     head_size: Size | None = Field(
         default=None, description="width of a head's queries, keys and values; null means d_model / num_heads"
@@ -56,7 +56,7 @@ class ModelConfig(Section):
         "null means the whole head, in latent half a head",
     )
     qk_norm: Switch = Field(
-        default=False, description="whether each head's queries and keys are normalised, as in Qwen3; latent cannot"
+        default=False, description="whether each head normalises its queries and keys, as in Qwen3; not in latent"
     )
     scale: Literal["head", "none"] = Field(
         default="head",
@@ -72,20 +72,20 @@ class ModelConfig(Section):
         "none leaves it to the causal mask",
     )
     rope_base: Number = Field(
-        default=10000.0, gt=1, le=10**9, description="base of rope's frequencies; a larger one turns more slowly"
+        default=10000.0, gt=1, le=10**9, description="base of rope's frequencies; a larger base rotates more slowly"
     )
     rope_scaling: Annotated[float, Field(ge=1, le=1024, allow_inf_nan=False), Real] | None = Field(
         default=None,
-        description="factor by which Llama 3's rope slows the slow frequencies for longer texts; null slows none",
+        description="factor by which Llama 3's rope slows the slow frequencies for longer texts; null means no scaling",
     )
     rope_original_length: Size = Field(
-        default=8192, description="tokens of a text before rope_scaling; frequencies are slow or fast beside it"
+        default=8192, description="context length before rope_scaling; frequencies are slow or fast relative to it"
     )
     rope_low_frequency: Number = Field(
-        default=1.0, gt=0, le=1024, description="turns in rope_original_length below which rope_scaling slows in full"
+        default=1.0, gt=0, le=1024, description="turns in rope_original_length below which a frequency slows in full"
     )
     rope_high_frequency: Number = Field(
-        default=4.0, gt=0, le=1024, description="turns in rope_original_length above which rope_scaling slows nothing"
+        default=4.0, gt=0, le=1024, description="turns in rope_original_length above which a frequency stays as it is"
     )
     norm: Literal["layernorm", "rmsnorm"] = Field(default="layernorm", description="kind of normalisation")
     norm_epsilon: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False), Real] | None = Field(
@@ -106,7 +106,7 @@ class ModelConfig(Section):
     )
     feed_forward_size: Size | None = Field(
         default=None,
-        description="width between the two layers of the feed-forward part; null means 4 x d_model, "
+        description="width of the hidden layer of the feed-forward part; null means 4 x d_model, "
         "and two thirds of that with a gate",
     )
     bias: Switch = Field(default=True, description="whether projection_layer, feed-forward and layernorm have a bias")

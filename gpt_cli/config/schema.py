@@ -47,7 +47,7 @@ class DataConfig(Section):
         "or a name that `gpt data list` prints",
     )
     text_field: Annotated[Text, LEARNING] = Field(
-        default="text", description="field of JSON, or column of tables, that contains the text"
+        default="text", description="JSON field, or column of tables, that contains the text"
     )
     separator: Annotated[Separator | None, LEARNING] = Field(
         default=None,
@@ -67,7 +67,7 @@ class DataConfig(Section):
         default=0.1, gt=0, lt=1, description="share of the characters, at the end of the text, kept for validation"
     )
     validation_tokens: Annotated[Count, FREE, LEARNING] = Field(
-        default=4_000_000, description="validation tokens of the closing evaluation at most, in evenly spaced windows"
+        default=4_000_000, description="maximum validation tokens of the closing evaluation, in evenly spaced windows"
     )
 
     loss: Annotated[Literal["answers", "all"] | None, LEARNING] = Field(
@@ -76,8 +76,8 @@ class DataConfig(Section):
     )
     template: Annotated[Separator | None, LEARNING] = Field(
         default=None,
-        description="text around each question, such as 'Q: {prompt}\\nA:\\n', or chatml or llama3; null: the one of "
-        "the tokenizer where gpt knows it, else {prompt}\\n",
+        description="text around each question, such as 'Q: {prompt}\\nA:\\n', or chatml or llama3; null means the "
+        "tokenizer's template if gpt supports it, else {prompt}\\n",
     )
 
     def misfits(self) -> Iterator[Misfit]:
@@ -104,15 +104,15 @@ class TokenizerConfig(Section):
     kind: Literal["bpe", "byte", "char", "tiktoken", "kept"] = Field(
         default="bpe",
         description="kind of tokenizer; bpe learns from the training text, tiktoken loads a published vocabulary, kept "
-        "is that of an imported model, for a training with --init-from",
+        "is the tokenizer of an imported model, for a training with --init-from",
     )
     vocab_size: Annotated[int, Field(ge=257, le=1_000_000), Whole] = Field(
         default=4096, description="tokens in a bpe vocabulary, bytes and end-of-text included; a small text gives fewer"
     )
     pattern: Literal["simple", "gpt2", "llama3", "qwen2"] = Field(
         default="simple",
-        description="what kind bpe takes for words, within which bytes are paired; simple is of gpt alone, the others "
-        "are those of GPT-2, Llama 3 and Qwen 2, which other programs know",
+        description="how bpe splits text into words, within which it merges bytes; only gpt has simple; the others are "
+        "the patterns of GPT-2, Llama 3 and Qwen 2, which other programs support",
     )
     name: str = Field(default="gpt2", description="vocabulary of kind tiktoken: gpt2, cl100k_base, o200k_base, ...")
 
@@ -129,12 +129,12 @@ class TrainConfig(Section):
         default=None, description="sequences computed at once, to save memory, a divisor of batch_size; null means all"
     )
     max_steps: Annotated[Count | None, FREE, LEARNING] = Field(
-        default=2000, description="optimizer steps in a run; null means no limit, as where only max_time is set"
+        default=2000, description="optimizer steps in a run; null means no limit, the default if only max_time is set"
     )
     max_time: Annotated[Duration | None, FREE, LEARNING] = Field(
         default=None,
-        description="time after which the run ends, in seconds or as 90s, 5m, 1h30m, 1d, if max_steps do not end it "
-        "first; the schedule follows the one that is nearer; null means no limit",
+        description="time after which the run ends, in seconds or as 90s, 5m, 1h30m, 1d, if max_steps does not end it "
+        "first; the schedule follows the nearer limit; null means no limit",
     )
     optimizer: Annotated[Literal["adamw", "muon"], LEARNING] = Field(
         default="adamw", description="muon updates the matrices inside blocks and leaves everything else to AdamW"
@@ -174,13 +174,13 @@ class TrainConfig(Section):
     )
     rank: Annotated[Count | None, LEARNING] = Field(
         default=None,
-        description="rank of the changes to the matrices inside blocks, with which a training with --init-from takes "
-        "less memory; everything else stays as it is; null changes all numbers freely",
+        description="rank of the low-rank changes (LoRA) to the matrices inside blocks that a training with "
+        "--init-from learns, in less memory; everything else stays as it is; null trains all weights",
     )
     freeze: Annotated[Annotated[int, Field(ge=0, le=2**16), Whole] | None, LEARNING] = Field(
         default=None,
-        description="number of first blocks that a training with --init-from leaves as they are, and the embeddings "
-        "with them; 0 means the embeddings alone, null nothing",
+        description="number of first blocks that a training with --init-from freezes, together with the embeddings; 0 "
+        "freezes the embeddings alone, null nothing",
     )
     gradient_clip: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False), Real] | None, LEARNING] = Field(
         default=1.0, description="largest norm of the whole gradient; null means no limit"
@@ -209,8 +209,8 @@ class TrainConfig(Section):
     )
     graph: Annotated[Literal["auto", "off"], FREE] = Field(
         default="auto",
-        description="whether a GPU records a step and then repeats it by itself, with the same result; "
-        "auto does so where one process trains and a trial gives the same bits",
+        description="whether a GPU records a step as a graph and then replays it, with the same result; auto does so "
+        "if one process trains and a trial gives the same bits",
     )
     log_every: Annotated[Count, FREE, LEARNING] = Field(default=10, description="steps between lines of metrics.jsonl")
     eval_every: Annotated[Count, FREE, LEARNING] = Field(default=250, description="steps between evaluations")
@@ -232,8 +232,8 @@ class TrainConfig(Section):
     )
     log_to: Annotated[Loggers, FREE] = Field(
         default=[],
-        description="loggers that receive metrics, samples and config as well, each an extra of the package; "
-        "they stay offline unless their own environment variables say otherwise",
+        description="loggers that also receive metrics, samples and config, each an extra of the package; they stay "
+        "offline unless their own environment variables change this",
     )
 
     @model_validator(mode="before")
@@ -295,10 +295,10 @@ class InspectConfig(Section):
     """Settings of attention snapshots for one text during training; the snapshots do not change the training."""
 
     prompt: Annotated[Text | None, FREE] = Field(
-        default=None, description="text whose attention the run keeps snapshots of, of at least two tokens; null: none"
+        default=None, description="text of two tokens or more whose attention the run keeps in snapshots; null: none"
     )
     every: Annotated[Count, FREE] = Field(
-        default=25, description="steps between snapshots; the first step and the last have one as well"
+        default=25, description="steps between snapshots; the first and the last step have one too"
     )
 
     def key_uses(self) -> Iterable[tuple[str, bool, str]]:
