@@ -99,7 +99,7 @@ def located(data: DataConfig, run: Path, notice: Notify) -> DataConfig:
         paths = {name: os.path.join(glob.escape(str(folder)), name) for name in relative}
         paths |= {name: str(folder / name) for name in relative if os.path.lexists(folder / name)}
         if all(map(_leads_somewhere, paths.values())):
-            notice(f"the text of this run is not here; gpt reads it in {shown(folder)}")
+            notice(f"the text of this run is not in the current directory; gpt reads it in {shown(folder)}")
             source, validation = (
                 [paths.get(name, name) for name in named] if isinstance(named, list) else paths.get(named or "", named)
                 for named in (data.source, data.validation_source)

@@ -213,9 +213,10 @@ def _as_gpt_error(error: Exception, words: Sequence[str]) -> GptError:
         return EnvironmentFailure("memory", f"{name} ran out of memory", hint=hint)
     if operation := missing_operation(error):
         hint = "--device cpu" + (", or PYTORCH_ENABLE_MPS_FALLBACK=1 in front of gpt" if "MPS" in str(error) else "")
-        return EnvironmentFailure("device", f"torch lacks {operation} on it, which {named(words)} needs", hint=hint)
+        sentence = f"{named(words)} needs {operation}, which torch lacks on this device"
+        return EnvironmentFailure("device", sentence, hint=hint)
     if is_lack_of_files(error):
-        sentence = f"{named(words)} needs more of them than the system lets a process have"
+        sentence = f"{named(words)} needs more open files than the system allows a process"
         return EnvironmentFailure("open files", sentence, hint="ulimit -n 1024")
     if isinstance(error, OSError):
         return EnvironmentFailure(shown(error.filename) if error.filename else "output", reason(error))

@@ -26,7 +26,7 @@ TABLE = {
     "sample": CommandRow(
         "Continue prompts.",
         "gpt sample --prompt 'The value of' --num-samples 3",
-        memory="ask for less with --num-samples or --max-new-tokens, or give fewer prompts",
+        memory="lower --num-samples or --max-new-tokens, or give fewer prompts",
         drive="sample",
     ),
     "attn-dump": CommandRow(

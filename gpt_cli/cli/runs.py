@@ -32,7 +32,7 @@ def drive(request: RemoveRequest, console: Console, *, json: bool, words: Sequen
 def _agreed(runs: Sequence[RunFiles]) -> bool:
     """Ask the user whether to remove runs, and return the answer; raise UsageError without a terminal."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError("gpt runs rm", "it asks on a terminal only; --yes removes without asking")
+        raise UsageError("gpt runs rm", "it can ask only on a terminal; --yes removes without asking")
     num_bytes = sum(path.stat().st_size for run in runs for path in run.files())
     names = ", ".join(visible(run.path) for run in runs)
     question = say(f"remove {counted(len(runs), 'run')} ({names}), {size(num_bytes)}? [y/N] ")

@@ -37,15 +37,15 @@ SETTINGS = {
     "without": "off",
     "checkpoint": "best",
 }
-NO_STOP = "/stop TEXT ends answers before that text; /stop off lets them go on"
+NO_STOP = "/stop TEXT ends answers before that text; /stop off cancels it"
 _MOST_NAMED = 100  # prompts at most for which stderr names the sample that continues them
 LEAVING = ("quit", "exit", "bye", "exit()", "quit()")
 WELCOME = (
-    "Type the beginning of a text. Ctrl-C ends the answer, Ctrl-D or /quit leaves, /help lists what you can change."
+    "Type the beginning of a text. Ctrl-C ends the answer, Ctrl-D or /quit exits, /help lists what you can change."
 )
 WELCOME_TO_CHAT = (
-    "Ask the model something. Ctrl-C ends the answer, an empty line starts a new conversation, Ctrl-D or /quit leaves, "
-    "/help lists what you can change."
+    "Ask the model something. Ctrl-C ends the answer, an empty line starts a new conversation, Ctrl-D or "
+    "/quit exits, /help lists what you can change."
 )
 
 Answer = Callable[[str, SampleRequest], object]
@@ -143,7 +143,7 @@ def converse(console: Console, request: SampleRequest, open_model: Callable[[Sam
             if word == "/help" and more:
                 console.result("\n".join(explained(request, more.strip().removeprefix("/"))))
             elif word == "/help":
-                about = say("These are the values now; type a line like them to change one, /help NAME for more:")
+                about = say("These are the current values; type a line like these to change one, /help NAME for more:")
                 values = (line for name in SETTINGS for line in sample_commands(request, name))
                 console.result("\n".join([say(welcome), about, *values]))
             elif line.startswith("/"):
@@ -181,7 +181,7 @@ def changed_by(request: SampleRequest, line: str) -> SampleRequest:
         fields["stop"] = [*dict.fromkeys((*request.stop, text.replace("\\n", "\n")))]
     elif not text.strip():
         sentence = f"write a value after /{_typed(name)}, as in {sample_commands(request, name)[0]}"
-        raise UsageError("/help", f"{sentence}; /help {_typed(name)} says which there are")
+        raise UsageError("/help", f"{sentence}; /help {_typed(name)} lists the allowed values")
     else:
         fields[name] = text.strip()
     return read_request(SampleRequest, fields)

@@ -78,9 +78,9 @@ def _require_processes(plan: Plan, rank_env: RankEnvironment | None, processes: 
     require_fitting(size, plan.config, where)
     sources = plan.config.data.source
     if "-" in ([sources] if isinstance(sources, str) else sources):
-        sentence = "only one process can read stdin, so save the text to a file and name that"
+        sentence = "only one process can read stdin, so save the text to a file and name that file"
         raise UsageError("--data", sentence)
     if ":" in plan.config.train.device:
         kind = plan.config.train.device.partition(":")[0]
-        sentence = f"{plan.config.train.device} is one GPU, but each process takes one of its own; use {kind}"
+        sentence = f"{plan.config.train.device} is one GPU, but each process needs its own GPU; use {kind}"
         raise UsageError("train.device", sentence)

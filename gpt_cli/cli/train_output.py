@@ -39,7 +39,7 @@ def announce(prepared: Prepared, console: Console, *, of_sweep: bool = False) ->
     console.notice(f"device      {settings.device}, {settings.dtype}, {threads}, torch {torch.__version__}")
     console.notice(f"parameters  {costs.parameters:,}: {parts}")
     if not settings.trains_all:
-        kind = "parameters" if settings.rank is None else f"numbers of low-rank changes (rank {settings.rank})"
+        kind = "parameters" if settings.rank is None else f"parameters of low-rank changes (rank {settings.rank})"
         console.notice(f"training    {prepared.num_trained:,} {kind}; the rest stays as it is")
     amount = f"{counted(prepared.num_documents, 'document')}, {prepared.num_characters:,} characters"
     if prepared.config.data.loss is not None:  # their characters are those of lines of JSON
@@ -64,7 +64,8 @@ def announce(prepared: Prepared, console: Console, *, of_sweep: bool = False) ->
         advise((one for one in before_training(prepared) if not (of_sweep and one.kind == "rate")), console)
     if prepared.num_processes == 1 and settings.device != "cpu" and (count := num_accelerators()) > 1:
         together = 1 << count.bit_length() - 1  # the largest power of two
-        console.notice(f"this machine has {count} GPUs, of which this uses one; --processes {together} uses {together}")
+        sentence = f"this machine has {count} GPUs, but this training uses only one"
+        console.notice(f"{sentence}; --processes {together} uses {together}")
 
 
 def show_progress(events: Iterator[TrainingEvent], prepared: Prepared, console: Console) -> Finished:
@@ -204,9 +205,9 @@ def conclude(finished: Finished, prepared: Prepared, console: Console, *, as_jso
     """Print the result of a training on stdout; print advice from its metrics and the next command on stderr."""
     summary, files, steps = finished.summary, RunFiles(prepared.directory), finished.summary["steps"]
     if finished.signal is not None:
-        saved = f"step {steps:,} is saved" if steps else "no step was done"
+        saved = f"step {steps:,} is saved" if steps else "no step was completed"
         cause = "Ctrl-C" if finished.signal == signal.SIGINT else signal_name(finished.signal)
-        console.tell(f"stopped by {cause}; {saved}. To go on: {files.resume_command}")
+        console.tell(f"stopped by {cause}; {saved}. To continue: {files.resume_command}")
     elif summary["stopped_by"] == "patience":
         console.notice(f"stopped at step {steps:,}: no better validation loss for train.patience evaluations")
     show_result(finished, console, as_json=as_json)

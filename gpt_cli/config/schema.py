@@ -88,7 +88,7 @@ class DataConfig(Section):
         values = [getattr(self, key) for key in keys]
         if all("-" in ([value] if isinstance(value, str) else value or ()) for value in values):
             wrong = "stdin can be read once, so it cannot be the training text and the validation text"
-            yield Misfit(keys, wrong, "save one of them to a file and name that")
+            yield Misfit(keys, wrong, "save one of them to a file and name that file")
         names = [name for value in values if isinstance(value, list) for name in value]
         if len(names) > SOURCES or sum(len(name.encode(errors="replace")) for name in names) > SOURCE_BYTES:
             most = f"at most {SOURCES:,} texts with names of {SOURCE_BYTES:,} bytes together"

@@ -55,7 +55,7 @@ def read_run_text(name: str, data: DataConfig, host: Host) -> tuple[Corpus, Corp
     try:
         return read_split(located(data, named_run(name), host.notice), host)
     except DataError as error:
-        hint = f"{name} was trained on it; name it where it is now, or another text, with ‹data=SOURCE›"
+        hint = f"{name} was trained on this text; name its new path, or another text, with ‹data=SOURCE›"
         raise DataError(error.where, error.sentence, hint=hint) from error
 
 
@@ -104,8 +104,8 @@ def remark_on_shares(shares: Iterable[tuple[str, float]], host: Host) -> None:
             of_part = names.setdefault("all" if share > 0.995 else f"about {share:.0%}", [])
             of_part += [] if visible(name) in of_part else [visible(name)]
     for part, learned in names.items():
-        sentence = f"{', '.join(learned)} learned from {part} of this text, so the loss is too low"
-        host.notice(f"{sentence}; without ‹data›, validation text is measured")
+        sentence = f"{', '.join(learned)} trained on {part} of this text, so the loss is too low"
+        host.notice(f"{sentence}; without ‹data›, gpt measures validation text")
 
 
 def _share_of_files(name: str, corpus: SourceCorpus, loaded: Loaded) -> float:

@@ -83,7 +83,7 @@ def encode_prompt(
         raise DataError(
             "prompt",
             f"it has {counted(len(ids), 'token')}{of}, but this model sees {context_length}",
-            hint=None if truncate is None else "‹truncate=True› keeps the last ones",
+            hint=None if truncate is None else "‹truncate=True› keeps the last tokens",
         )
     return ids[-max_length:]
 

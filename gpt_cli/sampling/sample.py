@@ -175,7 +175,7 @@ class Sampler:
         if seed is not None:
             self._host.notice(f"{self.loaded.path}, step {self.loaded.step:,}, ‹seed={seed}›")
         if self.loaded.config.data.loss is None and self._template.end is None:
-            self._host.notice("this model has learned no answers, so it continues the question like any other text")
+            self._host.notice("this model was not trained to answer, so it continues the question like any other text")
 
     def ask(self, turns: Sequence[Turn], num_new_tokens: int, source: str) -> Prompt:
         """Encode a conversation so that the model answers; notify the user of first messages left out to make it fit.

@@ -158,7 +158,7 @@ class SourceCorpus(SurveyedCorpus):
         if is_stdin:
             self._stdin.seek(0)
             content = iter(lambda: self._stdin.read(BLOCK), b"")
-            text = decoded(content, "stdin", "save it to a file with its ending, and name that")
+            text = decoded(content, "stdin", "save it to a file with the right ending, and name that file")
             blocks = markup_noted(bytes_counted(text, count), remarks.note)
         elif file.status is None and file.name in datasets.ENTRIES:
             blocks = in_blocks(datasets.read_entry(datasets.ENTRIES[file.name]))
@@ -188,7 +188,7 @@ def _spool_stdin(spooled: IO[bytes], count: Callable[[int], object]) -> None:
                 sentence = f"gpt keeps at most {megabytes:.0f} MB of it"
                 if limit < STDIN_BYTES:
                     sentence = f"gpt keeps at most {megabytes:.0f} MB of it, half of what is free in the folder TMPDIR"
-                raise DataError("stdin", sentence, hint="save the text to a file, and name that")
+                raise DataError("stdin", sentence, hint="save the text to a file, and name that file")
             spooled.write(block)
             count(len(block))
 

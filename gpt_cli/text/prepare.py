@@ -166,7 +166,7 @@ def verify(request: VerifyRequest, config: Config, host: Host) -> Verification:
         what = "questions and answers" if corpus.how.conversations else f"a text below {CACHE_FROM:,} characters"
         small = f"the cache holds no tokens of this text: gpt tokenizes {what} at every start"
     if all(row["what"] == "text" for row in rows):
-        missing = "nothing is prepared from this text: gpt data prepare SOURCE --config FILE does so"
+        missing = "no tokens of this text are prepared: gpt data prepare SOURCE --config FILE prepares them"
         host.notice(missing if any_large else small)
     return Verification(rows, damaged)
 

@@ -67,7 +67,7 @@ class PrepareRequest(StatsRequest):
     def find(self, host: Host) -> Config:
         """Read the config; raise UsageError if it is wrong or missing, EnvironmentFailure without a cache folder."""
         if self.config is None:
-            sentence = "‹config› is missing; it says how the text becomes tokens, and what part of it validates"
+            sentence = "‹config› is missing; it sets the tokenizer and the validation part of the text"
             raise UsageError("gpt data prepare", sentence, hint="gpt data prepare my.txt --config tiny")
         config = super().find(host)
         for line in config.unused(shipped_config(self.config)):

@@ -238,7 +238,7 @@ def require_there(name: str) -> None:
     if name in (STDIN, *datasets.ENTRIES) or not _is_missing(path):
         return
     if "\n" in name or len(os.fsencode(os.path.basename(name))) > _LONGEST_NAME:
-        hint = "save the text to a file, and name that"
+        hint = "save the text to a file, and name that file"
         raise DataError(shown(name, 40), "this is a text, and gpt reads files", hint=hint)
     if _is_address(name):
         hint = f"download it first: curl -gL -o my.txt {shlex.quote(visible(name))}, then name my.txt"

@@ -173,7 +173,7 @@ def _read(start: Start, config: Config, directory: RunDirectory, host: Host) -> 
             raise text_problem(error, start.checkpoint, config, directory) from error
         if start.initial is not None and start.initial.names_text and is_missing(error):
             where = start.initial.where
-            error.hint = f"{where} was trained on it; name it where it is now, or another text, with ‹data=NEW/PATH›"
+            error.hint = f"{where} was trained on this text; name its new path, or another text, with ‹data=NEW/PATH›"
         raise
 
 

@@ -147,7 +147,7 @@ def test_a_long_prompt_is_refused_with_both_lengths_unless_truncated(
     words = [command, "--prompt", "a b c d " * 20]
     error, hint = run(*words, exits=3).err.splitlines()
     assert re.fullmatch(r"error: prompt: it has \d+ tokens, but this model sees 32", error)
-    assert hint == "hint: --truncate keeps the last ones"
+    assert hint == "hint: --truncate keeps the last tokens"
     shortened = json.loads(run(*words, "--truncate", "--json").out.splitlines()[-1])["tokens"]
     assert (shortened if command == "heads" else len(shortened)) == 32
 

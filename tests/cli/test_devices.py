@@ -183,7 +183,7 @@ def test_what_a_device_cannot_do_is_an_error_with_a_way_out(run: RunCommand, acc
     outcome = run("eval", "--data", "text.txt", "--device", "sim")
     assert (outcome.code, outcome.err.splitlines()[-2:]) == (
         5,
-        ["error: device: torch lacks aten::embedding on it, which gpt eval needs", "hint: --device cpu"],
+        ["error: device: gpt eval needs aten::embedding, which torch lacks on this device", "hint: --device cpu"],
     )
     outcome = run("eval", "--data", "text.txt", "--device", "sim:2", exits=5)
     assert outcome.err.endswith("finds 2 sim devices\nhint: --device sim\n")

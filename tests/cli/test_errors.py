@@ -226,10 +226,10 @@ def test_a_bug_is_named_as_one_and_debug_prints_a_traceback(
     assert "Traceback" in run("sample", "--prompt", "x", "--debug", exits=1).err
 
 
-FEWER = "hint: ask for less with --num-samples or --max-new-tokens, or give fewer prompts"
+FEWER = "hint: lower --num-samples or --max-new-tokens, or give fewer prompts"
 LITTLE_MEMORY = f"memory: gpt sample ran out of memory\n{FEWER}"
 LITTLE_DEVICE_MEMORY = f"device: it has too little memory for gpt sample\n{FEWER}; or --device cpu\n"
-LACKS = "device: torch lacks aten::sort on it, which gpt sample needs\nhint: --device cpu"
+LACKS = "device: gpt sample needs aten::sort, which torch lacks on this device\nhint: --device cpu"
 FALLBACK = "PYTORCH_ENABLE_MPS_FALLBACK=1 in front of gpt"
 
 

@@ -212,13 +212,13 @@ def test_a_text_that_a_model_learned_from_is_called_so(own_runs: Path, run: RunC
     Path("both").mkdir()
     for name in ("a", "b"):
         os.link(f"{name}.txt", f"both/{name}.txt")
-    own = "validation text is measured"
+    own = "gpt measures validation text"
     shares = {"a.txt": 0.9, "copy.txt": 0.9, "both": 0.45, "b.txt": 0}  # both are of equal length
     for source, share in shares.items():
         asked = ["--run", "runs/a", "--data", source]
         outcome = run("eval", *asked, "--json")
         assert json.loads(outcome.out)["runs"][0]["training_share"] == pytest.approx(share)
-        line = f"runs/a learned from about {share:.0%} of this text, so the loss is too low; without --data, {own}"
+        line = f"runs/a trained on about {share:.0%} of this text, so the loss is too low; without --data, {own}"
         assert outcome.err == (f"{line}\n" if share else "")
     assert gpt_cli.lens(run="runs/a", data="both").training_share == pytest.approx(0.45)
     (first, second) = gpt_cli.compare(["runs/a", "runs/b"], data="a.txt").runs
@@ -227,7 +227,7 @@ def test_a_text_that_a_model_learned_from_is_called_so(own_runs: Path, run: RunC
     for words in (["compare", "a", "again"], ["eval", "--run", "a", "--run", "again"]):
         heard = run(*words, "--data", "a.txt").err
         assert heard.count(own) == 1
-        assert "runs/a, runs/again learned from about 90% of this text" in heard
+        assert "runs/a, runs/again trained on about 90% of this text" in heard
     assert "training_share" not in gpt_cli.lens(run="runs/a").as_dict()
     Path("a.txt").write_text("All of it is new.\n" * 60)
     assert gpt_cli.heads(run="runs/a", data="a.txt").training_share == 0
@@ -237,7 +237,7 @@ def test_a_validation_text_of_its_own_was_not_learned(own_runs: Path, run: RunCo
     words = "train --config smoke --data a.txt --set data.validation_source=b.txt --max-steps 2 --out runs/v --quiet"
     assert run(*words.split()).code == 0
     assert run("eval", "--run", "runs/v", "--data", "b.txt").err == ""
-    assert "runs/v learned from all of this text, " in run("eval", "--run", "runs/v", "--data", "a.txt").err
+    assert "runs/v trained on all of this text, " in run("eval", "--run", "runs/v", "--data", "a.txt").err
 
 
 def test_max_tokens_reads_evenly_spaced_windows(own_runs: Path, run: RunCommand) -> None:
@@ -280,7 +280,7 @@ def test_losses_on_different_texts_are_not_compared_without_a_warning(own_runs: 
     assert [line.split()[-1] for line in apart.out.splitlines()] == ["text", "a.txt", "b.txt"]
     together = run("eval", *both, "--data", "a.txt", exits=0)
     assert together.err.count("\n") == 1
-    assert together.err.startswith("runs/a learned from about 90% of this text, ")
+    assert together.err.startswith("runs/a trained on about 90% of this text, ")
     assert "text" not in together.out.splitlines()[0].split()
 
 

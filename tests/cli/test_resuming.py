@@ -173,7 +173,7 @@ def test_a_run_finds_its_text_from_any_folder(
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     for folder, out in ((here / "runs", "mine"), (elsewhere, str(here / "runs" / "mine"))):
         monkeypatch.chdir(folder)
-        found = f'the text of this run is not here; gpt reads it in "{here}"'
+        found = f'the text of this run is not in the current directory; gpt reads it in {folder}"{here}"'
         again = run("train", "--out", out, "--resume", "--max-steps", "24", "--json", exits=0)
         assert found in again.err or "already has its 24 steps" in again.err
         assert json.loads(again.out)["validation_loss"] == whole["validation_loss"]
@@ -228,7 +228,7 @@ def test_a_text_that_a_model_to_begin_with_has_lost_is_named_with_data(mine: Pat
         missing = run(*command, exits=3)
         hint = missing.err.splitlines()[-1]
         assert hint.startswith(
-            "hint: runs/mine was trained on it; name it where it is now, or another text, with --data "
+            "hint: runs/mine was trained on this text; name its new path, or another text, with --data "
         )
 
 

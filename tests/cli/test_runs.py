@@ -38,7 +38,7 @@ def names(out: str) -> list[str]:
 
 def test_a_row_for_each_run_those_of_a_sweep_last(runs: Path, run: RunCommand) -> None:
     outcome = run("runs", exits=0)
-    assert outcome.err == "best: the lowest evaluation so far, of a run without a closing evaluation\n"
+    assert outcome.err == "best: the lowest validation loss so far, of a run without a closing evaluation\n"
     head, *rows = outcome.out.splitlines()
     assert head.split("  ")[0] == "name"
     cells = {row.split()[0]: row.split() for row in rows}
@@ -242,7 +242,7 @@ def test_removing_asks_on_a_terminal(runs: Path) -> None:
 def test_elsewhere_it_removes_only_with_yes(runs: Path, run: RunCommand) -> None:
     outcome = run("runs", "rm", "wild")
     assert (outcome.code, (runs / "wild").exists()) == (2, True)
-    assert "it asks on a terminal only; --yes removes without asking" in outcome.err
+    assert "it can ask only on a terminal; --yes removes without asking" in outcome.err
     assert run("runs", "rm", "wild", "runs/broken", "--yes", exits=0).out == "removed runs/wild\nremoved runs/broken\n"
     assert sorted(path.name for path in runs.iterdir()) == ["smoke", "sweep"]
 
@@ -260,7 +260,7 @@ def test_files_of_others_stay_and_are_named(runs: Path, run: RunCommand) -> None
     (runs / "wild" / "checkpoints" / "mine.safetensors").write_text("mine")
     (runs / "wild" / ".metrics.jsonl.7.0a1b2c3d.tmp").write_text("half")
     outcome = run("runs", "rm", "wild", "--yes", exits=0)
-    assert outcome.err == "warning: runs/wild stays: it also holds checkpoints, notes.txt, which no run wrote\n"
+    assert outcome.err == "warning: runs/wild stays: it also contains checkpoints, notes.txt, which no run wrote\n"
     left = sorted(str(path.relative_to(runs / "wild")) for path in (runs / "wild").rglob("*"))
     assert left == ["checkpoints", "checkpoints/mine.safetensors", "notes.txt"]
 
@@ -281,7 +281,7 @@ def test_a_picture_snapshots_and_what_loggers_keep_are_a_runs_own(runs: Path, ru
     assert run("runs", "rm", "wild", "--yes").err == ""
     assert not wild.exists()
     outcome = run("runs", "rm", "beside", "--yes")
-    assert outcome.err == "warning: runs/beside stays: it also holds attention, logs, which no run wrote\n"
+    assert outcome.err == "warning: runs/beside stays: it also contains attention, logs, which no run wrote\n"
     left = sorted(str(path.relative_to(runs / "beside")) for path in (runs / "beside").rglob("*"))
     assert left == ["attention", "attention/mine.png", "logs", "logs/mine"]
 
@@ -324,7 +324,7 @@ def test_a_file_of_others_in_a_run_stays_whatever_its_name(runs: Path, run: RunC
             assert f"it contains {name}, which no run wrote" in refused.err
         outcome = run("runs", "rm", "mixed", "--yes")
         assert outcome.out == "removed the run in runs/mixed\n"
-        assert outcome.err == f"warning: runs/mixed stays: it also holds {name}, which no run wrote\n"
+        assert outcome.err == f"warning: runs/mixed stays: it also contains {name}, which no run wrote\n"
         assert [path.name for path in (runs / "mixed").iterdir()] == [name]
         (runs / "mixed" / name).unlink()
 

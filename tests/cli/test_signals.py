@@ -257,4 +257,7 @@ def test_a_pair_of_signals_saves(here: Path, number: signal.Signals) -> None:
     cause = "Ctrl-C" if number == signal.SIGINT else number.name
     assert list(folder.rglob(".lock")) == []
     step = max(int(path.stem.split("-")[1]) for path in (folder / "run" / "checkpoints").glob("step-*"))
-    assert err.splitlines()[-1] == f"stopped by {cause}; step {step} is saved. To go on: gpt train --out run --resume"
+    assert (
+        err.splitlines()[-1]
+        == f"stopped by {cause}; step {step} is saved. To continue: {command}gpt train --out run --resume"
+    )

@@ -46,8 +46,11 @@ UNEVEN = "cannot share a batch of 8 sequences evenly"
     [
         ("--processes 4", f"--processes: 4 processes {UNEVEN}, 8 at once; 1 process can"),
         ("--processes 0", '--processes: "0" is not a whole number from 1 to 1,024'),
-        (f"{TWO} --data -", "--data: only one process can read stdin, so save the text to a file and name that"),
-        (f"{TWO} --device cuda:1", "train.device: cuda:1 is one GPU, but each process takes one of its own; use cuda"),
+        (f"{TWO} --data -", "--data: only one process can read stdin, so save the text to a file and name that file"),
+        (
+            f"{TWO} --device cuda:1",
+            "train.device: cuda:1 is one GPU, but each process needs its own GPU; use {kind}cuda",
+        ),
     ],
 )
 def test_a_wrong_launch_is_one_line_before_torch_is_loaded(

@@ -121,7 +121,7 @@ def test_a_run_trains_less_of_another_and_what_does_not_fit_is_refused(
     (here / "my.txt").write_text("a text to train on. " * 100)
     begin = ["train", "--init-from", source, "--data", "my.txt", "--max-steps", "2"]
     ended = run(*begin, "--out", "new", "--set", "train.rank=2", exits=0)
-    assert "numbers of low-rank changes (rank 2); the rest stays as it is" in ended.err
+    assert "parameters of low-rank changes (rank 2); the rest stays as it is" in ended.err
     old, new = (load(path).model.state_dict() for path in (source, "new"))
     assert torch.equal(old["token_embedding.weight"], new["token_embedding.weight"])
     run("train", "--out", "new", "--resume", "--max-steps", "4", "--set", "train.rank=2", exits=0)

@@ -95,7 +95,7 @@ def tokens(request: TokensRequest, target: None, host: Host) -> Tokens:
         header, cutter, name = None, _named(request.tokenizer), request.tokenizer
     prompt = request.prompt if request.text is None else request.text
     if request.text not in (None, "-") and os.path.isfile(request.text):
-        host.notice(f"{shown(request.text)} is also a file; to cut its text: ‹prompt_file={request.text}›")
+        host.notice(f"{shown(request.text)} is also a file; to tokenize its text: ‹prompt_file={request.text}›")
     whole, source = read_prompt(prompt, request.prompt_file, header, host.stdin)
     ids = encode_text(cutter, whole, "‹text›" if request.text not in (None, "-") else source)
     return Tokens(

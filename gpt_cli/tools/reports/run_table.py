@@ -117,7 +117,7 @@ def remarks_on(runs: Sequence[ListedRun]) -> list[str]:
     """Return sentences that explain the losses, if some lack a closing evaluation or if the runs' tokenizers differ."""
     remarks = list[str]()
     if any(run.overview.result is not None and not run.overview.result.closed for run in runs):
-        remarks.append("best: the lowest evaluation so far, of a run without a closing evaluation")
+        remarks.append("best: the lowest validation loss so far, of a run without a closing evaluation")
     if not have_one_tokenizer(run.overview for run in runs):
         remarks.append(
             "the tokenizers of these runs differ, so bits/byte compares and ranks them, not the loss per token"
@@ -252,7 +252,7 @@ def removing(runs: Sequence[RunFiles], host: Host) -> Iterator[RunFiles]:
                 remove_if_empty(directory)
         if why := remove_if_empty(run.path):
             if left := ", ".join(sorted(visible(path.name) for path in run.path.iterdir())):
-                host.warn(f"{visible(run.path)} stays: it also holds {left}, which no run wrote")
+                host.warn(f"{visible(run.path)} stays: it also contains {left}, which no run wrote")
             else:
                 host.warn(f"{visible(run.path)} stays, empty: {why}")
         _remove_sweep(run.path.parent)

@@ -76,7 +76,7 @@ class SweepRequest(Request):
         plan = read_sweep(self.file, self.max_time)
         sources = [config.data.source for config in plan.configs]
         if any("-" in ([source] if isinstance(source, str) else source) for source in sources):
-            sentence = "many runs cannot read stdin, so save the text to a file and name that"
+            sentence = "many runs cannot read stdin, so save the text to a file and name that file"
             raise UsageError(f"{self.file}: data.source", sentence)
         require_installed(sorted({name for config in plan.configs for name in config.train.log_to}))
         directory = RUNS / self.file.stem if self.out is None else self.out

@@ -194,7 +194,7 @@ def _shares(jobs: int, configs: Sequence[Config], host: Host) -> list[dict[str, 
     number = by_job[0]["OMP_NUM_THREADS"]  # all have as many; the user may have set one for each level of teams
     threads = counted(int(number), "thread") if number.isdecimal() else f"OMP_NUM_THREADS={number}"
     if any(config.train.threads for config in configs):
-        threads = "as many threads as train.threads says"
+        threads = "as many threads as train.threads sets"
     each = f"{threads} and a GPU" if gpus else threads
     host.notice(f"{jobs} runs at once, each with {each}")
     return by_job

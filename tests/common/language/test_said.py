@@ -26,9 +26,9 @@ step 7, loss 5.327, best 5.1, 9 tokens/s, 1.2 s left
 第 7 步，损失 5.327，最低 5.1，9 token/s，剩余 1.2 秒
 step 40: validation loss 3.2 nats/token, 4.8 bits/byte, worse by 0.01 than at step 30
 第 40 步：验证损失 3.2 nat/token，4.8 bit/byte，比第 30 步高 0.01
-stopped by Ctrl-C; step 7 is saved. To go on: gpt train --out runs/a --resume
+stopped by Ctrl-C; step 7 is saved. To continue: {command}gpt train --out runs/a --resume
 已按 Ctrl-C 停止，第 7 步已保存。接着训练：gpt train --out runs/a --resume
-stopped by SIGTERM; step 7 is saved. To go on: gpt train --out runs/a --resume
+stopped by SIGTERM; step 7 is saved. To continue: {command}gpt train --out runs/a --resume
 因收到 SIGTERM 而停止，第 7 步已保存。接着训练：gpt train --out runs/a --resume
 ended by a second signal, SIGINT, without saving the last steps; resume: gpt train --out a --resume
 第二次收到信号（SIGINT），立即结束，最后几步没有保存；接着训练：gpt train --out a --resume
