@@ -52,7 +52,7 @@ def metrics_of(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | flo
         while (line := file.readline(METRICS_LINE)).endswith(b"\n"):  # the last may be half written
             yield numbers_of_line(line.decode("utf-8", "replace"))
     if len(line) == METRICS_LINE:
-        raise kind(shown(path), f"a line of metrics has less than {METRICS_LINE:,} bytes")
+        raise kind(shown(path), f"a line of metrics has fewer than {METRICS_LINE:,} bytes")
 
 
 def last_metrics(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | float]]:

@@ -64,8 +64,7 @@ def announce(prepared: Prepared, console: Console, *, of_sweep: bool = False) ->
         advise((one for one in before_training(prepared) if not (of_sweep and one.kind == "rate")), console)
     if prepared.num_processes == 1 and settings.device != "cpu" and (count := num_accelerators()) > 1:
         together = 1 << count.bit_length() - 1  # the largest power of two
-        sentence = f"this machine has {count} GPUs, but this training uses only one"
-        console.notice(f"{sentence}; --processes {together} uses {together}")
+        console.notice(f"this machine has {count} GPUs, but this run uses one; --processes {together} uses {together}")
 
 
 def show_progress(events: Iterator[TrainingEvent], prepared: Prepared, console: Console) -> Finished:

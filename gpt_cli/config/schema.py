@@ -275,7 +275,7 @@ class TrainConfig(Section):
         if self.rank is not None and self.optimizer != "adamw":
             yield Misfit(("rank", "optimizer"), "low-rank changes need the optimizer adamw", "‹train.optimizer=adamw›")
         if self.rank is not None and self.ema_decay is not None:
-            wrong = "low-rank changes of the weights are not averaged"
+            wrong = "low-rank changes of the weights cannot be averaged"
             yield Misfit(("rank", "ema_decay"), wrong, "‹train.ema_decay=null›")
         if self.teacher_share is not None and self.patience is not None:
             wrong = "the first evaluations of a new model are worse than the last of its teacher"

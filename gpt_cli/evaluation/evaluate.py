@@ -118,7 +118,7 @@ class _Measure:
         request, device = self.request, self.device
         for name in ("per_token", "memorised", "stride", "max_tokens"):
             if getattr(request, name):
-                raise UsageError(f"‹{name}›", "it measures a text, and these are questions and answers; leave it out")
+                raise UsageError(f"‹{name}›", "it needs text other than questions and answers; leave it out")
         dtype = choose_dtype(request.dtype, device, loaded.config.model.d_model, self.host.notice)
         loaded = replace(loaded, model=round_weights(loaded.model)) if request.quantize else loaded
         by_bytes = not self.target.one_tokenizer
@@ -208,7 +208,7 @@ def evaluate(request: EvaluateRequest, target: ToEvaluate, host: Host) -> Evalua
             results[-1]["difference"] = _difference(results[0], results[-1], first, last, target.one_tokenizer)
     remark_on_shares(((one["run"], one.get("training_share", 0.0)) for one in results), host)
     if len(set(texts)) > 1:
-        host.warn("these runs are measured on different texts; ‹data=SOURCE› measures all on one")
+        host.warn("these runs are measured on different texts; ‹data=SOURCE› measures all on the same text")
     return Evaluation(list(request.data) or None, head_names(target.without), results, measured[-1].per_token)
 
 

@@ -242,7 +242,7 @@ class EvaluateRequest(Request):
         for header in headers:
             length = header.config.model.evaluation_window
             if self.stride and self.stride > length:
-                raise UsageError("‹stride›", f"{header.path} sees {length} tokens; use 1 to {length}")
+                raise UsageError("‹stride›", f"the model of {header.path} sees {length} tokens; use 1 to {length}")
             if self.without:
                 off = parse_heads(",".join(self.without), header.config.model, str(header.path))
         advice = NAME_ONE

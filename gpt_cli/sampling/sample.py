@@ -124,7 +124,7 @@ class Sampler:
         use_threads(request.threads)
         where = choose_device(request.device or "auto")
         if request.quantize and where.type != "cpu":
-            wrong = f"{request.quantize} works on processors only, not on {where}"
+            wrong = f"{request.quantize} works only on CPUs, not on {where}"
             raise UsageError("‹quantize›", wrong, hint="‹device=cpu›")
         self._host = host
         self.loaded = load_for(host, request.run, request.checkpoint, model.header, as_stored=True)
@@ -150,7 +150,7 @@ class Sampler:
         if tokenizer.kind not in ("byte", "char") and any(re.search(r"\S +\Z", text) for text in prompts):
             notice(
                 "the prompt ends with a space, which this model learned as the beginning of the next word; "
-                "it continues better without it"
+                "it continues better without the space"
             )
         if too_long := [len(ids) for ids in encoded if len(ids) > length]:
             longest = max(too_long)

@@ -104,7 +104,7 @@ def test_in_colour_a_line_says_which_colour_is_much(
     smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = ["attn-dump", "--prompt", "The value of", "--layers", "1", "--heads", "0,1"]
-    legend = "yellow: looks much, violet: little"
+    legend = "yellow: large weight, violet: small weight"
     assert legend not in run(*command).out
     monkeypatch.setattr(console, "colourful", lambda _: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -238,7 +238,7 @@ def test_a_dump_too_large_for_the_disk_is_refused(
 
 ONLY_WEIGHTS = "the drawing in the terminal shows weights only\nhint: --out FILE.npz"
 NEEDS_GENERATE = "it changes what --generate adds, so it needs --generate\nhint: --generate 20"
-NO_FORMAT = "--format: only --out - needs it; a file's ending names its format"
+NO_FORMAT = "--format: it applies only to --out -; the ending of a file sets its format"
 
 
 @pytest.mark.parametrize(

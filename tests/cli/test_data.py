@@ -52,7 +52,7 @@ def test_data_stats_counts(here: Path, run: RunCommand) -> None:
 def test_data_stats_counts_the_text_of_questions_and_answers(here: Path, run: RunCommand) -> None:
     Path("qa.jsonl").write_text('{"prompt": "abc", "response": "今"}\n' * 2)
     outcome = run("data", "stats", "qa.jsonl", "--json")
-    assert outcome.err == "these are questions and answers, of which the text counts, without field names and roles\n"
+    assert outcome.err == "these are questions and answers; gpt counts their text, without field names and roles\n"
     found = json.loads(outcome.out)
     assert (found["documents"], found["lines"]) == (2, 2)  # abc\n今, without quotes and brackets
     assert (found["characters"], found["bytes"], found["distinct_characters"]) == (10, 14, 5)

@@ -274,7 +274,7 @@ def test_max_tokens_with_a_stride_read_the_beginning(own_runs: Path, run: RunCom
 def test_losses_on_different_texts_are_not_compared_without_a_warning(own_runs: Path, run: RunCommand) -> None:
     both = ["--run", "runs/a", "--run", "runs/b"]
     apart = run("eval", *both)
-    warning = "warning: these runs are measured on different texts; --data SOURCE measures all on one\n"
+    warning = "warning: these runs are measured on different texts; --data SOURCE measures all on the same text\n"
     assert apart.err == warning
     # nor is their difference computed
     assert [line.split()[-1] for line in apart.out.splitlines()] == ["text", "a.txt", "b.txt"]
@@ -297,7 +297,7 @@ BEST = "runs/smoke/checkpoints/best.safetensors"
 @pytest.mark.parametrize(
     ("flags", "error"),
     [
-        ("--stride 33", f"--stride: {BEST} sees 32 tokens; use 1 to 32"),
+        ("--stride 33", f"--stride: the model of {BEST} sees 32 tokens; use 1 to 32"),
         ("--stride 0", '--stride: "0" is not a whole number of at least 1'),
         ("--without 0.2", f'--without: {BEST} has layers 0 to 1 with heads 0 to 1, so "0.2" is out of range'),
         ("--per-token --run runs/smoke --run runs/smoke", "--per-token: it shows one run, and --run names 2; name one"),

@@ -56,7 +56,7 @@ def test_the_example_and_the_studies_need_no_model(here: Path, run: RunCommand) 
         outcome = run("explain", "--study", study, "--out", here / f"{study}.pdf", exits=0)
         assert (outcome.out, outcome.err) == ("", f"wrote {here / study}.pdf\n")
         assert (here / f"{study}.pdf").read_bytes().startswith(b"%PDF")
-    assert run("explain", "--study", "scaling", exits=0).err.startswith("the study leaves out a trained model: ")
+    assert run("explain", "--study", "scaling", exits=0).err.startswith("the study shows no trained model: ")
     run("explain", "--study", "scaling", "--run", "nowhere", exits=4)
 
 
@@ -66,7 +66,7 @@ def test_the_example_and_the_studies_need_no_model(here: Path, run: RunCommand) 
         ("--layer 2", '--layer: this model has layers 0 to 1, so "2" is out of range'),
         ("--head 9", '--head: this model has heads 0 to 1, so "9" is out of range'),
         ("--layer x", '--layer: "x" is not a whole number of at least 0'),
-        ("--query -1", '--query: use the position of a token, from 0, or all instead of "-1"'),
+        ("--query -1", '--query: "-1" is not a position; use a number from 0 on, or all'),
         ("--example journy", '--example: "journy" is not journey'),
         ("--example journey", f"--prompt and --example {NOT_BOTH}"),
         ("--study mask --example journey", f"--study and --example {NOT_BOTH}"),

@@ -66,7 +66,7 @@ def test_flags_that_a_film_has_no_use_for_are_refused(run: RunCommand, here: Pat
 
 @pytest.mark.parametrize("out", [[], ["--out", "a.png"], ["--out", "-"]])
 def test_a_film_is_a_page(run: RunCommand, here: Path, out: list[str]) -> None:
-    wrong = "error: --over-training: a film is a page, so it needs a name in .html\nhint: --out film.html\n"
+    wrong = "error: --over-training: a film is a page, so its name must end in .html\nhint: --out film.html\n"
     assert run("attn-dump", "--over-training", *out, exits=2).err == wrong
 
 

@@ -125,7 +125,7 @@ def test_a_run_that_watches_another_text_shows_the_newer_one(run: RunCommand, a_
     continued = ("train", "--out", a_run, "--resume", "--watch", "x y x", "--max-steps", "64", "--quiet")
     run(*continued, exits=0)
     outcome = run("heads", "--over-training")
-    assert "left out: 31 snapshots of another text or model, from before\n" in outcome.err
+    assert "left out: 31 snapshots of an earlier text or model\n" in outcome.err
     assert [line.split()[0] for line in outcome.out.splitlines()] == ["step", "62", "64"]
 
 
@@ -136,10 +136,10 @@ def test_what_another_model_left_in_the_run_is_not_mixed_in(run: RunCommand, a_r
     for folder in ("attention", "checkpoints"):
         shutil.copy(f"runs/small/{folder}/step-00000002.safetensors", a_run / folder)
     outcome = run("heads", "--over-training", "--run", a_run, "--json")
-    assert "left out: 1 snapshot of another text or model, from before\n" in outcome.err
+    assert "left out: 1 snapshot of an earlier text or model\n" in outcome.err
     assert [at["step"] for at in json.loads(outcome.out)["steps"]] == [1, *range(4, 61, 2)]
     refused = run("heads", "--over-training", "--run", a_run, "--prompt", PROMPT, exits=4)
-    assert 'step-00000002.safetensors": it is a model of another shape than' in refused.err
+    assert 'step-00000002.safetensors": its model is not of the same shape as in' in refused.err
 
 
 @pytest.mark.parametrize(

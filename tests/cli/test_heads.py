@@ -197,7 +197,7 @@ def test_shorter_windows_are_announced(smoke_run: Path, run: RunCommand, monkeyp
 
 
 ENDINGS = "ends in none of .json, .csv, .png, .svg, .pdf"
-NO_LOSS_CHANGE = "--sort: only --ablate zero and --ablate mean tell the loss change of a head"
+NO_LOSS_CHANGE = "--sort: only --ablate zero and --ablate mean report the loss change of a head"
 NO_TOKENS = "a picture shows no tokens; use .json, .csv or .html"
 FILM = "--over-training --out film.html"
 
@@ -210,7 +210,7 @@ FILM = "--over-training --out film.html"
         ("--truncate", "--truncate needs --prompt or --prompt-file", "--prompt 'The value of'"),
         ("--prompt x --query last", '--query: "last" is not a whole number from -65,536 to 65,535', None),
         ("--ablate heads", '--ablate: "heads" is not one of zero, mean, layer', None),
-        ("--dtype bfloat16", "--dtype: it is for --ablate; scores are always in float32", "--ablate zero"),
+        ("--dtype bfloat16", "--dtype: it applies only to --ablate; scores are always in float32", "--ablate zero"),
         ("--sort loss_change", NO_LOSS_CHANGE, "--ablate zero"),
         ("--sort loss_change --ablate layer", NO_LOSS_CHANGE, "--ablate zero"),
         ("--sort loss_change --over-training", NO_LOSS_CHANGE, None),

@@ -97,7 +97,7 @@ def test_numbers_of_processes_that_do_not_fit_are_refused(smoke_run: Path, run: 
     for path, hint in (("smoke", "hint: --set train.micro_batch_size=4\n"), (smoke_run, "")):
         assert run("info", path, "--ranks", "2", exits=2).err == sentence + hint
     outcome = run("info", smoke_run, "--set", "train.batch_size=4", exits=2)
-    assert outcome.err.endswith("is not a config, and a run keeps its settings\n")
+    assert outcome.err.endswith("is not a config, and the settings of a run cannot change\n")
 
 
 def test_a_gguf_file_leads_to_gpt_import(run: RunCommand, here: Path) -> None:

@@ -136,7 +136,7 @@ def test_files_are_written_in_every_format(runs: Path, run: RunCommand, here: Pa
 
 def test_the_attention_of_a_prompt_is_on_the_page(runs: Path, run: RunCommand) -> None:
     assert run("report", "smoke", "new", "--prompt", "The value of", "--out", "a.html", exits=0).err.splitlines() == [
-        'warning: "runs/new": this run has no checkpoint yet; the report goes without its attention',
+        'warning: "runs/new": this run has no checkpoint yet; the report leaves out its attention',
         "wrote a.html: 2 runs",
     ]
     assert " value" in Path("a.html").read_text()
@@ -166,7 +166,7 @@ def test_runs_of_one_name_have_each_their_own_attention(copied: Path) -> None:
         ("runs/smoke/checkpoints", 4, 'error: "runs/smoke/checkpoints": there is no run in this directory'),
         ("--out a.eps", 2, 'error: --out: "a.eps" ends in none of .html, .png, .svg, .pdf'),
         ("--out a", 2, "hint: --out a.html"),
-        ("new --out a.png", 2, "hint: --out report.html has what there is"),
+        ("new --out a.png", 2, "hint: --out report.html shows the rest"),
         ("--out -", 2, "hint: --json has the figures"),
         ("--out runs/smoke/loss.png", 2, "is a file of the run"),
         ("--prompt The", 2, "hint: --out report.html"),

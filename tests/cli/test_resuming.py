@@ -173,7 +173,7 @@ def test_a_run_finds_its_text_from_any_folder(
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     for folder, out in ((here / "runs", "mine"), (elsewhere, str(here / "runs" / "mine"))):
         monkeypatch.chdir(folder)
-        found = f'the text of this run is not in the current directory; gpt reads it in {folder}"{here}"'
+        found = f'the text of this run is not in the current directory; gpt reads it in "{here}"'
         again = run("train", "--out", out, "--resume", "--max-steps", "24", "--json", exits=0)
         assert found in again.err or "already has its 24 steps" in again.err
         assert json.loads(again.out)["validation_loss"] == whole["validation_loss"]
@@ -209,7 +209,8 @@ def test_another_text_is_refused_with_the_command_that_begins_anew(mine: Path, r
     command = "gpt train --init-from runs/mine --data my.txt --out runs/mine-2"
     assert run(*RESUME, "--max-steps", "24", exits=4).err.splitlines()[-2:] == [
         'error: --resume: "my.txt" has changed since this run began',
-        f"hint: put the old text back, name another copy of it with --data, or begin a new run with these weights: {command}",
+        "hint: put the old text back, name another copy of it with --data, or begin a new run with these weights: "
+        f"{command}",
     ]
     assert run(*command.split()[1:], "--quiet", "--max-steps", "1").code == 0
 

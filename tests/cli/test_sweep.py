@@ -137,7 +137,7 @@ def test_a_directory_with_files_of_others_is_refused(folder: Path, run: RunComma
 
 def test_a_dry_run_shows_the_points_and_writes_nothing(folder: Path, without_torch: WithoutTorch) -> None:
     done = without_torch("sweep", "s.yaml", "--dry-run", "--max-time", "20s", exits=0)
-    assert done.stderr == "3 runs of about 20 s of steps and 4 s of start: about 1 min 12 s\n"
+    assert done.stderr == "3 runs, each with about 20 s of steps and 4 s of start-up: about 1 min 12 s in total\n"
     assert done.stdout.splitlines() == [
         "run                            state  settings",
         "runs/s/000-learning_rate-1e-3  new    train.learning_rate=1e-3",

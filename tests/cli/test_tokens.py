@@ -65,7 +65,7 @@ def test_the_text_comes_as_prompts_do(here: Path, run: RunCommand) -> None:
     assert run(*byte, "--prompt-file", "a.txt").out == expected
     named = run("tokens", "--tokenizer", "byte", "a.txt")  # its name is the text, which may be a mistake
     assert named.out.split()[:5] == ["a", ".", "t", "x", "t"]
-    assert named.err.startswith('"a.txt" is also a file; to tokenize its text: --prompt-file {file}a.txt\n')
+    assert named.err.startswith('"a.txt" is also a file; to tokenize its text: --prompt-file a.txt\n')
 
 
 @pytest.mark.parametrize(

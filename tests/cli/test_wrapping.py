@@ -87,7 +87,7 @@ def test_notices_and_errors_fit_the_terminal_of_stderr(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with terminal(monkeypatch, 40) as reader:
-        Console().warn("these runs are measured on different texts; --data SOURCE measures all on one")
+        Console().warn("these runs are measured on different texts; --data SOURCE measures all on the same text")
         assert shown(reader) == [
             "warning: these runs are measured on",
             "different texts; --data SOURCE measures",
@@ -102,5 +102,5 @@ def test_notices_and_errors_fit_the_terminal_of_stderr(
             "--prompt 'The value of a command'",
         ]
     monkeypatch.undo()
-    Console().warn("these runs are measured on different texts; --data SOURCE measures all on one")
+    Console().warn("these runs are measured on different texts; --data SOURCE measures all on the same text")
     assert len(capfd.readouterr().err.splitlines()) == 1

@@ -49,7 +49,7 @@ UNEVEN = "cannot share a batch of 8 sequences evenly"
         (f"{TWO} --data -", "--data: only one process can read stdin, so save the text to a file and name that file"),
         (
             f"{TWO} --device cuda:1",
-            "train.device: cuda:1 is one GPU, but each process needs its own GPU; use {kind}cuda",
+            "train.device: cuda:1 is one GPU, but each process needs its own GPU; use cuda",
         ),
     ],
 )

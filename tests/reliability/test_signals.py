@@ -56,7 +56,7 @@ def test_the_printed_command_resumes_the_run_although_stdout_is_gone(tmp_path: P
     ended = servers.gpt(folder, *begin, **gone, exits=129)
     line = ended.err.splitlines()[-1]
     assert line.startswith("stopped by SIGHUP; step ")
-    assert line.endswith(" is saved. To continue: {command}gpt train --out 'my run' --resume")
+    assert line.endswith(" is saved. To continue: gpt train --out 'my run' --resume")
     step = int(line.split()[4])
     settings = ("--set", "train.save_every=1", "--set", "train.keep_checkpoints=9999")
     signals = [(directory.step_file(step + 1).exists, signal.SIGTERM)]
@@ -79,7 +79,7 @@ def test_a_second_signal_does_not_wait_for_the_first(tmp_path: Path, servers: Se
     slow, finished = signalled("slow")
     fast, aborted = signalled("fast", (0.2, signal.SIGINT))
     assert (slow.code, fast.code) == (130, 130)
-    assert "stopped by Ctrl-C; step 2 is saved. To continue: {command}" in slow.err
+    assert "stopped by Ctrl-C; step 2 is saved. To continue: " in slow.err
     assert "ended by a second signal, SIGINT, without saving the last steps; resume: gpt train" in fast.err
     assert strays(tmp_path / "fast") == []
     assert (list(finished.steps()), list(aborted.steps())) == ([1, 2], [1])

@@ -96,7 +96,7 @@ def test_the_record_of_a_sweep_may_be_deep_json(here: Path, run: RunCommand) -> 
     Path("runs/a").mkdir(parents=True)
     Path("runs/a/sweep.json").write_bytes(DEEP)
     outcome = run("sweep", "a.yaml", "--dry-run", exits=4)
-    assert 'error: "runs/a/sweep.json": this is no record of a sweep' in outcome.err
+    assert 'error: "runs/a/sweep.json": this is not the record of a sweep' in outcome.err
 
 
 def test_a_pipe_is_no_checkpoint_to_remove_and_no_export_to_replace(copied: Path, run: RunCommand) -> None:

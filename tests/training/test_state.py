@@ -65,7 +65,7 @@ def test_checkpoints_hold_the_average_and_a_resumed_run_goes_on_from_the_last_we
 
 
 def test_low_rank_changes_have_no_average() -> None:
-    with pytest.raises(UsageError, match="low-rank changes of the weights are not averaged"):
+    with pytest.raises(UsageError, match="low-rank changes of the weights cannot be averaged"):
         small_config("train.rank=2", "train.ema_decay=0.5")
 
 

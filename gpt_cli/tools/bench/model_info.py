@@ -106,7 +106,7 @@ def info(request: InfoRequest, target: tuple[Path, Path | Config], host: Host) -
             count(1)
     if num_ranks is not None:
         if stored.progress.imported:
-            raise UsageError("‹ranks›", "this model was imported, and nothing says how gpt would train it")
+            raise UsageError("‹ranks›", "this model was imported, so gpt has no training settings for it")
         require_fitting(num_ranks, stored.config, "‹ranks›", fixed=True)
     progress = stored.progress
     facts: dict[str, Any] = {"checkpoint": str(chosen), "verified": True, "step": progress.step}

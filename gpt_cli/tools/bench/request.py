@@ -63,7 +63,7 @@ class InfoRequest(Request):
         )
         if (target.is_dir() and not is_config) or names_a_run:
             if self.settings:
-                raise UsageError("‹settings›", f"{path} is not a config, and a run keeps its settings")
+                raise UsageError("‹settings›", f"{path} is not a config, and the settings of a run cannot change")
             return target, find_checkpoint(target, self.checkpoint)
         if self.checkpoint is not None:
             raise UsageError("‹checkpoint›", f"{path} is a config, and only runs have checkpoints")

@@ -74,7 +74,7 @@ def stats(request: StatsRequest, config: Config, host: Host) -> Stats:
     for line in corpus.notices():
         host.notice(line)
     if corpus.how.conversations:
-        host.notice("these are questions and answers, of which the text counts, without field names and roles")
+        host.notice("these are questions and answers; gpt counts their text, without field names and roles")
         characters = _count(with_conversations(corpus, config.data.template), host)
     elif characters.num_bytes != corpus.num_bytes:  # an earlier program has read it, or some files are bad
         characters = _count(corpus, host)

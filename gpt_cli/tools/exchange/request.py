@@ -160,7 +160,7 @@ class ExportRequest(Request):
         """Yield an error (`Misfit`) for each of `quantize`, `title` and `prompt` that the format does not take."""
         kinds = _QUANTIZED.get(self.format, ())
         if self.quantize is not None and not kinds:
-            sentence = f"‹format={self.format}› writes weights as they are; only gguf, html and handout have others"
+            sentence = f"‹format={self.format}› writes weights as they are; only gguf, html and handout convert them"
             yield Misfit(("quantize",), sentence)
         elif self.quantize is not None and self.quantize not in kinds:
             sentence = f"‹format={self.format}› has weights in {', '.join(kinds)}"
@@ -169,7 +169,7 @@ class ExportRequest(Request):
             return
         for key in ("title", "prompt"):
             if getattr(self, key) is not None:
-                sentence = f"‹format={self.format}› writes no page; only html and handout do"
+                sentence = f"‹format={self.format}› does not write a page; only html and handout write pages"
                 yield Misfit((key,), sentence, "‹format=html›")
 
     def find(self, host: Host) -> tuple[Header, str | None]:
@@ -211,8 +211,8 @@ class ExportRequest(Request):
             host.notice(f"the page will have about {size(num_bytes)}, with weights in {page_layout.kind}")
             most = header.config.model.context_length
             if (read := page_data.page_context(header.config.model)) < most:
-                why = "since it holds the attention of every head"
-                host.notice(f"the page reads at most {read:,} tokens of a text, where the model reads {most:,}, {why}")
+                why = "since the page holds the attention of every head"
+                host.notice(f"the page reads at most {read:,} tokens of a text, while the model reads {most:,}, {why}")
         return header, prompt
 
 

@@ -143,6 +143,6 @@ def _study(request: ExplainRequest, host: Host) -> Explanation:
     except CheckpointError as error:
         if request.run is not None or request.checkpoint is not None:
             raise
-        host.notice(f"the study leaves out a trained model: {error}")
+        host.notice(f"the study shows no trained model: {error}")
         loaded = None
     return studies.scaling(loaded)

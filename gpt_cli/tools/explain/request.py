@@ -77,7 +77,7 @@ class ExplainRequest(PromptRequest):
             return None
         query = self.query
         if query is not None and query != "all" and not (query.isdecimal() and len(query) <= 9):
-            raise UsageError("‹query›", f"use the position of a token, from 0, or all instead of {shown(query)}")
+            raise UsageError("‹query›", f"{shown(query)} is not a position; use a number from 0 on, or all")
         header = find_header(self.run, self.checkpoint, host)
         sizes = header.config.model
         for field, value, count in (("layer", self.layer, sizes.num_blocks), ("head", self.head, sizes.num_heads)):

@@ -99,7 +99,7 @@ class AttentionResult(AttentionDump, Result):
                 terminal.print(title)
                 terminal.print(drawn)
             if colour:
-                terminal.print(colour_scale(say("yellow: looks much, violet: little")))
+                terminal.print(colour_scale(say("yellow: large weight, violet: small weight")))
         return capture.get().rstrip("\n"), num_shown
 
     def show(self, screen: Screen) -> None:

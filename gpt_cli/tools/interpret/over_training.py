@@ -177,7 +177,7 @@ def tell_omissions(made: Film, notice: Notify) -> None:
     _tell_others(made.num_others, notice)
     if made.every > 1:
         notice(
-            f"the film has one of every {made.every} snapshots, since a page holds no more of "
+            f"the film has one of every {made.every} snapshots, since a page has no room for more with "
             f"{counted(len(made.layers) * len(made.heads), 'head')} on {counted(len(made.tokens), 'token')}; fewer "
             "‹layers› or ‹heads› allow more"
         )
@@ -185,7 +185,7 @@ def tell_omissions(made: Film, notice: Notify) -> None:
 
 def _tell_others(number: int, notice: Notify) -> None:
     if number:
-        notice(f"left out: {counted(number, 'snapshot')} of another text or model, from before")
+        notice(f"left out: {counted(number, 'snapshot')} of an earlier text or model")
 
 
 def head_history(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:

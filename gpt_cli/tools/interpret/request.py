@@ -211,7 +211,7 @@ class AttentionRequest(PromptRequest):
             yield from self.apart("over_training", *of_step, "file_dtype", "truncate", *unused)
             return
         if self.format and self.out != STDOUT:
-            yield Misfit(("format",), "only ‹out=-› needs it; a file's ending names its format", "‹out=-›")
+            yield Misfit(("format",), "it applies only to ‹out=-›; the ending of a file sets its format", "‹out=-›")
         if self.generate is None:
             for key in ("temperature", "seed"):
                 if getattr(self, key) is not None:
@@ -221,7 +221,7 @@ class AttentionRequest(PromptRequest):
     def require_shown(self, *, json: bool) -> None:
         """Raise UsageError for `over_training`, `stage` or `file_dtype` without `out`, and for --json with `out=-`."""
         if self.out is None and self.over_training:
-            sentence = "a film is a page, so it needs a name in .html"
+            sentence = "a film is a page, so its name must end in .html"
             raise UsageError("‹over_training›", sentence, hint="‹out=film.html›")
         if self.out is None and (self.stage or self.file_dtype != "float32"):
             flag = "‹stage›" if self.stage else "‹file_dtype›"
@@ -236,7 +236,7 @@ class AttentionRequest(PromptRequest):
         """
         if self.over_training:
             if self.out is not None and self.out.suffix.lower() != ".html":
-                wrong = "a film is a page, so it needs a name in .html"
+                wrong = "a film is a page, so its name must end in .html"
                 raise UsageError("‹over_training›", wrong, hint="‹out=film.html›")
         elif ending := self.ending:
             check_format(ending, self.stages, self.file_dtype)

@@ -123,6 +123,6 @@ def each_checkpoint(paths: Iterable[Path], newest: Loaded, device: torch.device,
             raise CheckpointError(shown(loaded.path), sentence)
         one, other = loaded.config.model, newest.config.model
         if any(getattr(one, key) != getattr(other, key) for key in ("num_blocks", "num_heads", "context_length")):
-            raise CheckpointError(shown(loaded.path), f"it is a model of another shape than {shown(newest.path)}")
+            raise CheckpointError(shown(loaded.path), f"its model is not of the same shape as in {shown(newest.path)}")
         loaded.model.to(device)
         yield loaded

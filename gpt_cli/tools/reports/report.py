@@ -155,8 +155,8 @@ def report(request: ReportRequest, paths: Sequence[Path], host: Host) -> RunRepo
             ending = out.suffix.lower()
             picture = run_report.as_picture(ending[1:], host.notice) if ending in PICTURES else None
             if ending in PICTURES and picture is None:
-                sentence = "nothing was logged, as of an imported run, so there are no curves to draw"
-                raise UsageError("‹out›", sentence, hint="‹out=report.html› has what there is")
+                sentence = "there are no curves to draw, since no step was logged, for example in an imported run"
+                raise UsageError("‹out›", sentence, hint="‹out=report.html› shows the rest")
             write_durably(out, [picture or run_report.as_page().encode()])
         shown = len(records) if picture else len(run_report.on_the_page())
         which = "" if shown == len(records) else f"the best {shown} of "
@@ -194,7 +194,7 @@ def _attention(records: Sequence[RunRecord], prompt: str, host: Host) -> dict[st
     if missing and not dumps:
         raise missing[0]
     for error in missing:
-        host.warn(f"{error}; the report goes without its attention")
+        host.warn(f"{error}; the report leaves out its attention")
     return dumps
 
 

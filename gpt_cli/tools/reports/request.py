@@ -143,7 +143,7 @@ class ReportRequest(Request):
 
 def no_page() -> UsageError:
     """Return the error for `prompt` in a request that writes no page."""
-    return UsageError("‹prompt›", "attention is on the page alone", hint="‹out=report.html›")
+    return UsageError("‹prompt›", "only a page shows attention", hint="‹out=report.html›")
 
 
 def _chosen(names: Sequence[str], runs_of: Callable[[Path], Sequence[Path]], *, once: bool = False) -> list[Path]:

@@ -98,7 +98,7 @@ def require_same(directory: Path, plan: Sweep) -> None:
     with contextlib.suppress(ValueError, RecursionError):
         before = json.loads(read_bytes(record, CheckpointError, most=_MOST))
     if not isinstance(before, dict):
-        raise CheckpointError(shown(record), "this is no record of a sweep", hint="name another ‹out›")
+        raise CheckpointError(shown(record), "this is not the record of a sweep", hint="name another ‹out›")
     changed = list[UsageError]()
     for key in dict.fromkeys([*before, *plan.record]):
         if (was := before.get(key)) != (now := plan.record.get(key)):

@@ -146,8 +146,8 @@ def _expected(points: Sequence[Point], jobs: int, host: Host) -> float:
     ends = [0.0] * jobs  # of each job's last run so far
     for seconds in each:
         heapq.heapreplace(ends, ends[0] + _START + seconds)
-    one = f"{duration(sum(each) / len(each))} of steps and {_START:.0f} s of start"
-    host.notice(f"{counted(len(each), 'run')} of about {one}: about {duration(max(ends))}")
+    one = f"{duration(sum(each) / len(each))} of steps and {_START:.0f} s of start-up"
+    host.notice(f"{counted(len(each), 'run')}, each with about {one}: about {duration(max(ends))} in total")
     return max(ends)
 
 

@@ -26,9 +26,9 @@ step 7, loss 5.327, best 5.1, 9 tokens/s, 1.2 s left
 第 7 步，损失 5.327，最低 5.1，9 token/s，剩余 1.2 秒
 step 40: validation loss 3.2 nats/token, 4.8 bits/byte, worse by 0.01 than at step 30
 第 40 步：验证损失 3.2 nat/token，4.8 bit/byte，比第 30 步高 0.01
-stopped by Ctrl-C; step 7 is saved. To continue: {command}gpt train --out runs/a --resume
+stopped by Ctrl-C; step 7 is saved. To continue: gpt train --out runs/a --resume
 已按 Ctrl-C 停止，第 7 步已保存。接着训练：gpt train --out runs/a --resume
-stopped by SIGTERM; step 7 is saved. To continue: {command}gpt train --out runs/a --resume
+stopped by SIGTERM; step 7 is saved. To continue: gpt train --out runs/a --resume
 因收到 SIGTERM 而停止，第 7 步已保存。接着训练：gpt train --out runs/a --resume
 ended by a second signal, SIGINT, without saving the last steps; resume: gpt train --out a --resume
 第二次收到信号（SIGINT），立即结束，最后几步没有保存；接着训练：gpt train --out a --resume
@@ -85,7 +85,8 @@ wrote a.html: 31 steps, 2 layers, 1 head, 24 tokens
             "建议：82 万个参数把 3,204 个 token 读 667 遍，会把它们背下来；最好增加文本，例如再写一个 --data FILE",
         ),
         (
-            "the vocabulary of 16,384 tokens takes 89% of the parameters, and each of its entries occurs 17 times in the "
+            "the vocabulary of 16,384 tokens takes 89% of the parameters, and each of its entries occurs 17 times in "
+            "the "
             "text; try --set tokenizer.vocab_size=2048",
             "含 16,384 个 token 的词表占去了 89% 的参数，而文本中平均每个词条只出现 17 次；"
             "可以试试 --set tokenizer.vocab_size=2048",

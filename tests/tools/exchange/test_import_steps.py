@@ -143,7 +143,7 @@ def test_a_film_of_the_checkpoints_and_a_table_say_what_they_are(imported: Path,
     assert frames["curves"] == {"loss": [], "validation_loss": []}
     assert len(Path("h.csv").read_text().splitlines()) == 1 + 3 * 3 * 4
     outcome = run("heads", "--over-training", "--prompt", PROMPT)
-    assert "computed from checkpoints; the loss is that of this prompt" in outcome.err
+    assert "computed from checkpoints; the loss is measured on this prompt" in outcome.err
     for command in (["heads"], ["attn-dump", "--out", "film.html"]):
         outcome = run(*command, "--over-training")
         hint = "hint: --prompt 'The value of' computes it from 3 checkpoints"

@@ -80,4 +80,4 @@ def test_a_step_of_another_shape_is_named(run: RunCommand, copied: Path, key: st
     save_checkpoint(step, replace(stored, config=config, weights=weights, optimizer_state={}))
     for words in (("lens",), PATCH):
         outcome = run(*words, "--over-training", "--run", str(copied), exits=4)
-        assert 'step-00000010.safetensors": it is a model of another shape than' in outcome.err
+        assert 'step-00000010.safetensors": its model is not of the same shape as in' in outcome.err

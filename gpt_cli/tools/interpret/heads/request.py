@@ -71,9 +71,9 @@ class HeadsRequest(ReadingRequest):
             other = ("sort",) if self.passages else ("data", "max_tokens")
             yield from self.apart("over_training", *others, *unused, *other)
         if self.dtype and not self.ablate and not self.over_training:
-            yield Misfit(("dtype",), "it is for ‹ablate›; scores are always in float32", "‹ablate=zero›")
+            yield Misfit(("dtype",), "it applies only to ‹ablate›; scores are always in float32", "‹ablate=zero›")
         if self.sort == LOSS_CHANGE and self.ablate in (None, "layer"):
-            wrong = "only ‹ablate=zero› and ‹ablate=mean› tell the loss change of a head"
+            wrong = "only ‹ablate=zero› and ‹ablate=mean› report the loss change of a head"
             yield Misfit(("sort",), wrong, None if self.over_training else "‹ablate=zero›")
 
     def find(self, host: Host) -> ToInspect:

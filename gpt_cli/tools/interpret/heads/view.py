@@ -188,7 +188,7 @@ class HeadsView(View):
         if finding.stacked:
             yield f"{about['run']}, the attention to “{label_of(about['prompt'], 60)}”"
             if self.losses is None:
-                yield "computed from checkpoints; the loss is that of this prompt"
+                yield "computed from checkpoints; the loss is measured on this prompt"
             yield from steps_shown(finding, "checkpoint" if self.losses is None else "snapshot")
             return
         source = "the prompt" if self.of_prompt else self.source_of(finding)

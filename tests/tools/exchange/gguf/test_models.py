@@ -307,7 +307,7 @@ def test_a_run_becomes_a_file_and_the_file_a_run(run: RunCommand, here: Path, tm
     [
         (["--out", "m.bin"], 2, '"m.bin" does not end in .gguf, as --format gguf writes'),
         (["--out", "m.gguf", "--quantize", "int8"], 2, "--format gguf has weights in q8_0, bf16, f16"),
-        (["--out", "m.gguf", "--title", "T"], 2, "--format gguf writes no page"),
+        (["--out", "m.gguf", "--title", "T"], 2, "--format gguf does not write a page"),
         (["--out", "foreign/m.gguf"], 2, "there is a Modelfile beside it that gpt export did not write"),
     ],
 )
