@@ -68,9 +68,9 @@ def test_advice_comes_before_while_and_after_a_training_and_changes_nothing(corp
     before, during, after = [line for line in lines if line.startswith("advice: ")]
     rate = "try --set train.learning_rate=0.02"
     assert before == f"advice: a learning rate of 10 is 500 times what is usual at a width of 32; {rate}"
-    assert re.fullmatch(rf"advice: step \d: the loss has risen to \S+, where guessing has 5.55: .*; {rate}", during)
+    assert re.fullmatch(rf"advice: step \d: the loss has risen to \S+, while guessing gives 5.55: .*; {rate}", during)
     assert re.fullmatch(
-        rf"advice: the model is worse than guessing: its loss is \S+, that of guessing 5.55; {rate}", after
+        rf"advice: the model is worse than guessing: its loss is \S+, while guessing gives 5.55; {rate}", after
     )
     assert lines.index(before) < lines.index(during) < len(lines) - 1 == lines.index(after)
     figures = [json.loads(outcome.out) for outcome in (told, quiet)]

@@ -231,7 +231,7 @@ def test_advice_is_told_after_the_line_that_it_is_about(capsys: pytest.CaptureFi
     steps: list[TrainingEvent] = [logged[0], evaluated(20, 700.0), *logged[1:]]
     lines = shown(steps, prepared("train.max_steps=1000"), capsys)
     assert lines[1] == (
-        "advice: step 20: the loss has risen to 650, where guessing has 5.55: the steps are too large; "
+        "advice: step 20: the loss has risen to 650, while guessing gives 5.55: the steps are too large; "
         "try --set train.learning_rate=0.0003"
     )
     assert len([line for line in lines if line.startswith("advice")]) == 1
@@ -264,7 +264,7 @@ def test_at_the_end_advice_follows_the_result(as_json: bool, here: Path, capsys:
     conclude(ended, prepared(), Console(), as_json=as_json)
     advice, *rest = capsys.readouterr().err.splitlines()
     assert advice == (
-        "advice: the model is worse than guessing: its loss is 8, that of guessing 5.55; "
+        "advice: the model is worse than guessing: its loss is 8, while guessing gives 5.55; "
         "try --set train.learning_rate=0.0003"
     )
     assert [line.partition(":")[0] for line in rest] == ([] if as_json else ["next"])

@@ -140,7 +140,7 @@ class Curve:
         last, half = lines[-1], len(lines) // 2
         if len(lines) > 1 and min(line.loss for line in lines[-2:]) > _EXPLODED * guessing:
             sentence = (
-                f"the loss has risen to {last.loss:.4g}, where guessing has {guessing:.2f}: the steps are too large"
+                f"the loss has risen to {last.loss:.4g}, while guessing gives {guessing:.2f}: the steps are too large"
             )
             yield Advice("exploded", sentence, rate.lower)
             return
@@ -149,11 +149,11 @@ class Curve:
         then, now = fmean(line.loss for line in lines[:half]), fmean(line.loss for line in lines[half:])
         is_late = last.step - self._model_step >= min(_LATE, (config.train.max_steps or 3 * _LATE) / 3)
         if is_late and now > _STUCK * guessing and abs(now - then) < _STILL * then:
-            sentence = f"the loss stays at {now:.2f}, where guessing has {guessing:.2f}: the model does not learn"
+            sentence = f"the loss stays at {now:.2f}, while guessing gives {guessing:.2f}: the model does not learn"
             yield Advice("stuck", sentence, rate.other)
         clip, norm = config.train.gradient_clip, median(line.gradient_norm for line in lines)
         if clip is not None and norm > _CLIPPED * clip and all(line.gradient_norm > clip for line in lines):
-            sentence = f"every gradient is clipped: their norm is {norm:.2g}, and train.gradient_clip {clip:g}"
+            sentence = f"every gradient is clipped: the norm is {norm:.2g}, but train.gradient_clip is {clip:g}"
             yield Advice(
                 "clipped", sentence, rate.lower if rate.is_high else f"‹train.gradient_clip={one_digit(2 * norm):g}›"
             )
@@ -173,10 +173,10 @@ class Curve:
             differs = f"the end of {text_name(data)}, which is held out, differs from the rest"
             flags += ", or mix the parts of the text"
         if start.began_from is not None:
-            differs += f", or {visible(start.began_from)} had learned the training text before"
+            differs += f", or {visible(start.began_from)} had already learned the training text"
         sentence = (
             f"training loss {last.training_loss:.2f}, validation loss {last.validation_loss:.2f} after {passes:.1f} "
-            f"passes over the text, too few to know it by heart: {differs}"
+            f"passes over the text, too few to memorise it: {differs}"
         )
         yield Advice("other", sentence, flags)
 
@@ -188,8 +188,8 @@ class Curve:
             return
         above = last.validation_loss - best.validation_loss
         sentence = (
-            f"the validation loss has turned: {best.validation_loss:.3f} at step {best.step:,}, {above:.3f} worse now, "
-            "while the training loss falls; Ctrl-C keeps the best weights"
+            f"the validation loss rises: it was {best.validation_loss:.3f} at step {best.step:,} and is {above:.3f} "
+            "higher now, while the training loss falls; Ctrl-C keeps the best weights"
         )
         settings = self._config.train
         flags = [] if settings.patience or settings.num_teachers else ["‹train.patience=3›"]
@@ -215,19 +215,19 @@ class Curve:
         last, best, guessing, settings = self._evaluations[-1], self._best(), self._guessing, self._config.train
         now = last.training_loss
         if closing_loss > guessing and now < _STUCK * guessing:
-            knows = "knows its text by heart" if now < _BY_HEART * guessing else "has learned its text"
+            knows = "has memorised its text" if now < _BY_HEART * guessing else "has learned its text"
             sentence = (
                 f"the model {knows} (loss {now:.2f}), and predicts other text worse than guessing: "
-                f"{closing_loss:.2f}, where guessing has {guessing:.2f}"
+                f"{closing_loss:.2f}, while guessing gives {guessing:.2f}"
             )
             yield Advice("worse", sentence, MORE_TEXT)
         elif closing_loss > 1.05 * guessing:
             sentence = (
-                f"the model is worse than guessing: its loss is {closing_loss:.4g}, that of guessing {guessing:.2f}"
+                f"the model is worse than guessing: its loss is {closing_loss:.4g}, while guessing gives {guessing:.2f}"
             )
             yield Advice("worse", sentence, self._rate.lower)
         if self._is_long(last.step) and now > _STUCK * guessing and self._falling() <= _FALLING:
-            sentence = f"the loss ended at {now:.2f}, where guessing has {guessing:.2f}: the model has learned little"
+            sentence = f"the loss ended at {now:.2f}, while guessing gives {guessing:.2f}: the model has learned little"
             yield Advice("stuck", sentence, self._rate.other)
         if self._has_turned() and stopped_by != "patience":
             above = last.validation_loss - best.validation_loss

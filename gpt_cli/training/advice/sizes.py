@@ -48,8 +48,8 @@ def _memorised(start: Prepared) -> Iterator[Advice]:
     prevented = settings.teacher_share is not None or start.ends_early
     if prevented or start.epochs_left <= HARMLESS_EPOCHS or passes <= _TOO_MANY_PASSES[model.dropout > 0]:
         return
-    parameters, epochs = quantity(start.costs.parameters), f"{start.epochs_left:,.0f}"
-    sentence = f"{parameters} parameters read {quantity(tokens)} tokens {epochs} times, and will know them by heart"
+    size, epochs = quantity(start.costs.parameters), f"{start.epochs_left:,.0f}"
+    sentence = f"a model of {size} parameters reads {quantity(tokens)} tokens {epochs} times, and will memorise them"
     sizes = {model.d_model: start.costs.parameters}
     for width in narrower(model):
         sizes[width] = sum(parameters_by_part(model.changed(d_model=width), start.vocab_size).values())
@@ -89,14 +89,14 @@ def _vocabulary(start: Prepared) -> Iterator[Advice]:
     fitting = int(most / (of_tokens / start.vocab_size))
     fitting = 1 << max(_SMALLEST_VOCABULARY, fitting).bit_length() - 1  # a power of two
     sentence = (
-        f"the vocabulary of {start.vocab_size:,} tokens takes {share:.0%} of the parameters, and each of its entries "
-        f"occurs {counted(round(start.num_training_tokens / start.vocab_size), 'time')} in the text"
+        f"the vocabulary of {start.vocab_size:,} tokens takes {share:.0%} of the parameters, and an entry occurs "
+        f"{counted(round(start.num_training_tokens / start.vocab_size), 'time')} in the text on average"
     )
     if tokenizer.kind in ("bpe", "tiktoken") and fitting < start.vocab_size:
         kind = "" if tokenizer.kind == "bpe" else "‹tokenizer.kind=bpe› "
         yield Advice("vocabulary", sentence, f"{kind}‹tokenizer.vocab_size={fitting}›")
     elif not model.tie_embeddings:
-        yield Advice("vocabulary", sentence, "‹model.tie_embeddings=true›, which halves that")
+        yield Advice("vocabulary", sentence, "‹model.tie_embeddings=true›, which halves this share")
 
 
 def _context(start: Prepared) -> Iterator[Advice]:
@@ -111,7 +111,7 @@ def _context(start: Prepared) -> Iterator[Advice]:
     # as many tokens a step as before
     flags += f" ‹train.batch_size={settings.batch_size * (model.context_length // enough)}›"
     sentence = (
-        f"the model reads {model.context_length:,} tokens at once, and a document has {mean:.0f} on average, "
+        f"the model reads {model.context_length:,} tokens at once, but a document has {mean:.0f} on average, "
         "so most of what it reads belongs to other documents"
     )
     yield Advice("context", sentence, flags)

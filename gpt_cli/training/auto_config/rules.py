@@ -255,8 +255,8 @@ def _models(number: int, share: float) -> str:
 
 def _why_fewer(possible: int, *, memorised: bool) -> str:
     if memorised:
-        return ", which learn so short a text by heart; more text makes a better model"
-    return f" instead of about {possible:,}, which would probably learn the text by heart"
+        return ", which memorise so short a text; more text makes a better model"
+    return f" instead of about {possible:,}, which would probably memorise the text"
 
 
 def _why_budget(budget: Budget) -> str:

@@ -80,14 +80,13 @@ wrote a.html: 31 steps, 2 layers, 1 head, 24 tokens
     [
         *zip(SAID[::2], SAID[1::2], strict=True),
         (
-            "advice: 0.82 M parameters read 3,204 tokens 667 times, and will know them by heart; "
+            "advice: a model of 0.82 M parameters reads 3,204 tokens 667 times, and will memorise them; "
             "try more text, another --data FILE beside the first",
             "建议：82 万个参数把 3,204 个 token 读 667 遍，会把它们背下来；最好增加文本，例如再写一个 --data FILE",
         ),
         (
-            "the vocabulary of 16,384 tokens takes 89% of the parameters, and each of its entries occurs 17 times in "
-            "the "
-            "text; try --set tokenizer.vocab_size=2048",
+            "the vocabulary of 16,384 tokens takes 89% of the parameters, and an entry occurs 17 times in the "
+            "text on average; try --set tokenizer.vocab_size=2048",
             "含 16,384 个 token 的词表占去了 89% 的参数，而文本中平均每个词条只出现 17 次；"
             "可以试试 --set tokenizer.vocab_size=2048",
         ),

@@ -88,11 +88,11 @@ def test_a_validation_loss_that_turns_is_told_and_again_when_it_is_much_worse() 
     first, again = told(rows(SHORT), vocab_size=54)
     assert first == (
         900,
-        "the validation loss has turned: 2.435 at step 500, 0.206 worse now, while the training loss falls; "
+        "the validation loss rises: it was 2.435 at step 500 and is 0.206 higher now, while the training loss falls; "
         "Ctrl-C keeps the best weights; try --set train.patience=3 or --set model.dropout=0.2",
     )
     assert again[0] == 2900
-    assert "0.843 worse now" in again[1]  # less than four times as much says nothing
+    assert "0.843 higher now" in again[1]  # less than four times as much says nothing
     # where all against it is set already
     ((_, line), *_) = told(rows(SHORT), "train.patience=20", "model.dropout=0.4", vocab_size=54)
     assert line.endswith(f"Ctrl-C keeps the best weights; try {as_flags(MORE_TEXT)}")
@@ -139,10 +139,10 @@ def test_a_loss_that_explodes_is_told_at_once_and_at_the_end() -> None:
     table: list[Row] = [(10, 1744.6, None), (20, 20059.4, 44796.2), (30, 9000.0, None), (40, 700.0, 600.0)]
     flags = "--set train.learning_rate=0.004"
     assert told(table, "train.learning_rate=100") == [
-        (20, f"the loss has risen to 2.006e+04, where guessing has 6.93: the steps are too large; try {flags}")
+        (20, f"the loss has risen to 2.006e+04, while guessing gives 6.93: the steps are too large; try {flags}")
     ]
     assert told_at_the_end(table, "train.learning_rate=100") == [
-        f"the model is worse than guessing: its loss is 600, that of guessing 6.93; try {flags}"
+        f"the model is worse than guessing: its loss is 600, while guessing gives 6.93; try {flags}"
     ]
 
 
@@ -171,7 +171,7 @@ def test_a_loss_that_stays_near_that_of_guessing_is_told_after_a_third_of_the_ru
     table: list[Row] = [(log_every * n, loss, None) for n in range(1, 400)]
     ((step, line),) = told(table, *settings, "train.max_steps=900")
     assert step == max(300, 10 * log_every)
-    assert line.startswith(f"the loss stays at {loss:.2f}, where guessing has 6.93: the model does not learn")
+    assert line.startswith(f"the loss stays at {loss:.2f}, while guessing gives 6.93: the model does not learn")
     assert line.endswith(f"; try {flag}")
 
 
@@ -193,7 +193,7 @@ def test_a_loss_that_stays_near_that_of_guessing_for_a_quarter_of_the_run_may_st
 def test_at_the_end_a_loss_that_is_still_near_that_of_guessing_is_told() -> None:
     table = rows("50 6.9 6.9, 100 6.8 6.7, 150 6.8 6.7, 200 6.7 6.7")
     assert told_at_the_end(table, "train.max_time=20") == [
-        "the loss ended at 6.70, where guessing has 6.93: the model has learned little; try --set train.learning_rate=0.001"
+        "the loss ended at 6.70, while guessing gives 6.93: the model has learned little; try --set train.learning_rate=0.001"
     ]
     assert told_at_the_end(table[:10]) == []  # 50 steps show nothing
 
@@ -215,7 +215,7 @@ def test_in_a_long_warm_up_nothing_is_expected() -> None:
 )
 def test_gradients_that_are_all_clipped_by_far(settings: list[str], norm: float, line: str | None) -> None:
     found = told(rows(MULTI_HEAD), *settings, norm=norm)
-    told_then = f"every gradient is clipped: their norm is {norm}, and train.gradient_clip {line}"
+    told_then = f"every gradient is clipped: the norm is {norm}, but train.gradient_clip is {line}"
     assert found == ([] if line is None else [(100, told_then)])
 
 
@@ -242,7 +242,7 @@ def test_losses_that_do_not_move_for_half_of_the_run(settings: list[str], flag: 
 
 # a text whose last tenth is of another kind
 OTHER = "100 4.790 6.950, 200 3.850 6.910"
-DIFFERS = "too few to know it by heart: the end of my.txt, which is held out, differs from the rest"
+DIFFERS = "too few to memorise it: the end of my.txt, which is held out, differs from the rest"
 
 
 def test_a_validation_text_of_another_kind_is_named_once_and_never_the_learning_rate() -> None:
@@ -276,7 +276,7 @@ def test_a_model_that_continues_or_a_named_validation_text_is_told_so() -> None:
         (TINY, 143_569, None),  # 1.4 nats apart in the end, after 14 passes
         ("100 2.680 4.939", 11_000, None),  # read 18 times, so it may know the text by heart
         ("100 4.000 7.100", 3_500, "the model has learned its text (loss 4.00), and predicts other text worse than"),
-        ("100 6.000 8.000", 227_000, "the model is worse than guessing: its loss is 8, that of guessing 6.93; try"),
+        ("100 6.000 8.000", 227_000, "the model is worse than guessing: its loss is 8, while guessing gives 6.93; try"),
     ],
 )
 def test_other_gaps_have_other_causes(table: str, tokens: int, line: str | None) -> None:
@@ -288,8 +288,8 @@ def test_other_gaps_have_other_causes(table: str, tokens: int, line: str | None)
 def test_at_the_end_a_text_that_was_learned_by_heart_is_named() -> None:
     """ln 716 = 6.57."""
     assert told_at_the_end(rows(PAGE), vocab_size=716, tokens=476) == [
-        "the model knows its text by heart (loss 0.02), and predicts other text worse than guessing: 9.03, where "
-        "guessing has 6.57; try more text, another --data FILE beside the first"
+        "the model has memorised its text (loss 0.02), and predicts other text worse than guessing: 9.03, while "
+        "guessing gives 6.57; try more text, another --data FILE beside the first"
     ]
 
 

@@ -39,7 +39,7 @@ def test_shipped_configs_on_their_texts_need_no_advice(name: str, vocab_size: in
 
 def test_the_default_model_is_too_large_for_the_default_text() -> None:
     assert advice("small", vocab_size=4096, tokens=105_000) == [
-        "42.1 M parameters read 105 k tokens 39 times, and will know them by heart; "
+        "a model of 42.1 M parameters reads 105 k tokens 39 times, and will memorise them; "
         "try --set model.d_model=64 --max-steps 1000"
     ]
     assert advice("small", "train.teacher_share=0.2", vocab_size=4096, tokens=105_000) == []
@@ -60,12 +60,12 @@ def test_the_default_model_is_too_large_for_the_default_text() -> None:
 def test_a_model_that_would_learn_its_text_by_heart_is_made_to_fit(settings: list[str], flags: str) -> None:
     """`tiny` has 1.05 M parameters, and its text 0.14 M tokens, which it reads 14 times."""
     (line,) = advice("tiny", *settings, vocab_size=1024, tokens=143_569)
-    assert line.endswith(f" times, and will know them by heart; try {flags}")
+    assert line.endswith(f" times, and will memorise them; try {flags}")
 
 
 def test_a_text_of_a_page_needs_more_text() -> None:
     assert advice("tiny", vocab_size=716, tokens=476, documents=1) == [
-        "971 k parameters read 476 tokens 4,303 times, and will know them by heart; "
+        "a model of 971 k parameters reads 476 tokens 4,303 times, and will memorise them; "
         "try more text, another --data FILE beside the first"
     ]
 
@@ -75,15 +75,21 @@ def test_a_text_of_a_page_needs_more_text() -> None:
     [
         (["tokenizer.kind=tiktoken"], 50_257, 94, 2, "tokenizer.kind=bpe --set tokenizer.vocab_size=2048"),
         (["tokenizer.vocab_size=20000"], 20_000, 87, 6, "tokenizer.vocab_size=2048"),
-        (["tokenizer.kind=char", "model.num_blocks=1"], 5000, 87, 24, "model.tie_embeddings=true, which halves that"),
+        (
+            ["tokenizer.kind=char", "model.num_blocks=1"],
+            5000,
+            87,
+            24,
+            "model.tie_embeddings=true, which halves this share",
+        ),
     ],
 )
 def test_a_vocabulary_that_dwarfs_the_model_is_named_alone(
     settings: list[str], vocab_size: int, share: int, times: int, flags: str
 ) -> None:
     assert advice("tiny", *settings, vocab_size=vocab_size, tokens=120_000) == [
-        f"the vocabulary of {vocab_size:,} tokens takes {share}% of the parameters, and each of its entries occurs "
-        f"{times} times in the text; try --set {flags}"
+        f"the vocabulary of {vocab_size:,} tokens takes {share}% of the parameters, and an entry occurs "
+        f"{times} times in the text on average; try --set {flags}"
     ]
 
 
@@ -105,7 +111,7 @@ def test_the_vocabulary_that_is_suggested_is_half_of_the_model() -> None:
 def test_a_context_longer_than_the_documents(settings: list[str], documents: int, found: list[str]) -> None:
     lines = advice("tiny", "train.max_steps=100", *settings, vocab_size=66, tokens=220_000, documents=documents)
     assert lines == [
-        "the model reads 128 tokens at once, and a document has {} on average, so most of what it reads belongs to "
+        "the model reads 128 tokens at once, but a document has {} on average, so most of what it reads belongs to "
         "other documents; try {}".format(*found)
         for _ in found[:1]
     ]

@@ -95,7 +95,7 @@ def test_a_small_text_is_not_learned_by_heart() -> None:
     assert short.config.train.max_steps == long.config.train.max_steps == short.num_steps
     assert (short.config.model.dropout, short.config.train.teacher_share) == (0.2, 0.11)
     assert f", context {short.config.model.context_length}: " in short.reasons[2]
-    assert "probably learn the text by heart" in short.reasons[-1]
+    assert "probably memorise the text" in short.reasons[-1]
     whole = chosen(english(10_000_000), 60)
     assert whole.config.train.max_time == 60.0
     assert whole.config.model.dropout == 0.0  # of ten megabytes, a minute reads a part
@@ -195,7 +195,7 @@ def test_more_time_is_offered_where_more_or_larger_models_are_known_to_pay() -> 
 
 def test_a_text_that_any_training_learns_by_heart_says_so() -> None:
     reasons = chosen(english(1000)).reasons
-    assert reasons[-1] == "length    100 steps, which learn so short a text by heart; more text makes a better model"
+    assert reasons[-1] == "length    100 steps, which memorise so short a text; more text makes a better model"
 
 
 @pytest.mark.parametrize("size", [1, 10, 100, 1000, 10_000])
