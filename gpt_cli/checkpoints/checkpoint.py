@@ -131,7 +131,7 @@ def parse_checkpoint(read: Verified, expected: Header | None = None, *, as_store
         raise CheckpointError(where, "another training replaced this model while gpt read it", hint="try again")
     progress = read.header.progress
     if (step := read.header.step) != progress.step:
-        wrong = f"this is not a valid checkpoint: its header names step {step}, its progress {progress.step}"
+        wrong = f"this is not a valid checkpoint: its header names step {step}, but its progress step {progress.step}"
         raise CheckpointError(where, wrong)
     optimizer_state = {n.removeprefix(OPTIMIZER_PREFIX): t for n, t in tensors.items() if _is_moment(n)}
     weights = {name: tensor for name, tensor in tensors.items() if not _is_moment(name)}
@@ -161,7 +161,7 @@ def _require_none(not_finite: Mapping[str, int], where: str, what: str) -> None:
     if not_finite:
         number, of_tensors = counted(sum(not_finite.values()), "number"), counted(len(not_finite), "tensor")
         name = shown(next(iter(not_finite)).removeprefix(OPTIMIZER_PREFIX))
-        sentence = f"there is NaN or infinity in its {what}: {number} of {of_tensors}, as in {name}"
+        sentence = f"there is NaN or infinity in its {what}: {number} in {of_tensors}, for example in {name}"
         raise CheckpointError(where, sentence, hint=OTHER)
 
 

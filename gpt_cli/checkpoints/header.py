@@ -155,7 +155,7 @@ def header_of(file: BinaryIO, path: Path) -> Header:
     if version > FORMAT_VERSION:
         writer = shown(metadata.get("written_by"))
         sentence = (
-            f"{writer} wrote this file in format {version}, and gpt {__version__} reads formats 1 to {FORMAT_VERSION}"
+            f"{writer} wrote this file in format {version}, but gpt {__version__} reads formats 1 to {FORMAT_VERSION}"
         )
         raise CheckpointError(where, sentence, hint="pip install --upgrade small-gpt")
     if version < 1 or not 0 <= step <= STEPS or set(metadata) != set(METADATA):
@@ -171,7 +171,7 @@ def check_size(header: Header, num_bytes: int) -> None:
     if num_bytes < expected:
         raise CheckpointError(header.where, f"the file is truncated: it has {num_bytes:,} of {expected:,} bytes")
     if num_bytes > expected:
-        extra = f"the file is damaged: it has {num_bytes:,} bytes, and its header describes {expected:,}"
+        extra = f"the file is damaged: it has {num_bytes:,} bytes, but its header describes {expected:,}"
         raise CheckpointError(header.where, extra)
 
 

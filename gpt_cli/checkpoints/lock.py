@@ -99,14 +99,14 @@ def _try_to_lock(path: Path, warn: Callable[[str], object], what: str) -> int | 
     except BlockingIOError:
         holder = os.read(descriptor, 300).decode("utf-8", "replace").strip() or "another process"
         os.close(descriptor)
-        sentence = f"{visible(holder)} is training this {what}, and a {what} has one trainer"
+        sentence = f"{visible(holder)} is training this {what}, and only one process may train a {what}"
         hint = "wait for it, stop it, or name another directory with ‹out›"
         raise EnvironmentFailure(shown(path.parent), sentence, hint=hint) from None
     except OSError as error:
         if error.errno not in NO_LOCKS:
             os.close(descriptor)
             raise write_failure(path, error) from error
-        warn(f"the filesystem of {path.parent} has no locks, so nothing keeps a second trainer away")
+        warn(f"the filesystem of {path.parent} has no locks, so gpt cannot keep a second training away")
         return descriptor
     if not _is_at(descriptor, path):
         os.close(descriptor)

@@ -68,7 +68,7 @@ class RunDirectory(RunFiles):
         free = shutil.disk_usage(disk).free + sum(path.stat().st_size for path in replaced_files)
         needed = num_checkpoints * checkpoint_bytes + 2 * best_bytes + snapshot_bytes
         if needed > free:
-            sentence = f"the run needs up to {needed / 1e6:,.0f} MB of disk, and {free / 1e6:,.0f} MB are free"
+            sentence = f"the run needs up to {needed / 1e6:,.0f} MB of disk, but only {free / 1e6:,.0f} MB are free"
             hint = "free some space, or name another directory with ‹out›"
             if best_bytes and num_checkpoints > 2:  # with one, the disk holds two for a moment
                 hint = "free some space, name another directory with ‹out›, or try ‹train.keep_checkpoints=1›"
@@ -92,14 +92,14 @@ class RunDirectory(RunFiles):
             except CheckpointError as error:
                 if path == paths[0]:
                     raise
-                warn(f"{error.where}: {error.sentence}; trying the one before")
+                warn(f"{error.where}: {error.sentence}; trying the checkpoint before it")
         if (config := valid_config(self)) is not None:
             of_best = [read_checkpoint(self.best).progress.step] if self.best.exists() else []
             lost, every = max([0, *of_best, *map(step_in, _log(self.metrics).split("\n"))]), config.train.save_every
             # a kill before the first checkpoint leaves no trace beyond it
             if lost > every:
                 wrong = f"the run was trained to step {lost}, but its checkpoints, due from step {every} on, are gone"
-                hint = "put one back, or replace the run with ‹overwrite=True›"
+                hint = "put a checkpoint back, or replace the run with ‹overwrite=True›"
                 raise CheckpointError(shown(self.path), wrong, hint=hint)
         return None
 

@@ -117,7 +117,7 @@ def require_hides_none(run: RunFiles) -> None:
     below = runs_below(run.path) if run.path.is_dir() and not run.exists() else []
     if any(path.parent == run.path for path in below):
         hint = f"‹out={visible(run.path / 'NAME')}›"
-        raise UsageError(shown(run.path), "this is a directory of runs, which a run would hide", hint=hint)
+        raise UsageError(shown(run.path), "this directory contains runs, which a run would hide", hint=hint)
 
 
 def _is_open_run(directory: Path) -> bool:
@@ -209,7 +209,7 @@ def read_outcome(run: RunFiles) -> dict[str, Any]:
         # numbers that a training can reach
         if str(outcome.get("stopped_by")) in _ENDS and all(figure(number) is not None for number in numbers):
             return outcome
-    raise CheckpointError(shown(run.outcome), "this is no outcome of a run")
+    raise CheckpointError(shown(run.outcome), "this is not the outcome of a run")
 
 
 def _bits_of(run: RunFiles, best_loss: float | None) -> float | None:

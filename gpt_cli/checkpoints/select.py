@@ -80,7 +80,7 @@ def find_checkpoints(path: str | Path | None, checkpoint: str | None = None) -> 
     run = newest_run() if path is None else named_run(path)
     if os.path.isfile(run):  # false, not an error, for a name that is too long
         if run == RunFiles(run.parent).config and RunFiles(run.parent).exists():
-            raise CheckpointError(shown(run), "this is the config of a run, and no checkpoint", hint=run_hint(run))
+            raise CheckpointError(shown(run), "this is the config of a run, not a checkpoint", hint=run_hint(run))
         return [run]
     if not os.path.isdir(run):
         require_reachable(run)
@@ -103,7 +103,7 @@ def find_checkpoints(path: str | Path | None, checkpoint: str | None = None) -> 
 def newest_run() -> Path:
     """Return the run under runs/ (`find_runs`) whose checkpoints changed last; raise CheckpointError without any."""
     if not (runs := _runs(trained=True)):
-        hint = "gpt train --data my.txt trains one, or name one that is elsewhere"
+        hint = "gpt train --data my.txt trains a model; or name a model in another folder"
         raise CheckpointError("runs/", "there is no trained model in this folder", hint=hint)
     return runs[0]
 
@@ -127,7 +127,7 @@ def run_hint(path: Path | None = None, *, trained: bool = False, directories: bo
     if path is not None and (near := near_run(path, trained=trained, directories=directories)):
         return f"did you mean {shlex.quote(visible(near))}?"
     runs = _runs(trained=trained)
-    return f"runs here: {_listed(runs)}" if runs else "gpt train --data my.txt trains one"
+    return f"runs here: {_listed(runs)}" if runs else "gpt train --data my.txt trains a model"
 
 
 def _untrained(run: RunFiles) -> CheckpointError:

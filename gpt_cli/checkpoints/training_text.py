@@ -53,7 +53,7 @@ def config_with_text(header: Header, advice: str = NAME_ONE, *, stdin: bool = Fa
         return _of_a_checkpoint(header, advice)
     where = shown(run.path)
     if _of_transformers(run):
-        sentence = "there is a config.json beside its checkpoints, so gpt does not take it for a run of yours"
+        sentence = "there is a config.json beside its checkpoints, so gpt does not treat it as a run of yours"
         raise UsageError(where, sentence, hint=advice)
     if is_imported(run):
         raise UsageError(where, "this run was imported, so it has no text of its own", hint=advice)
@@ -63,7 +63,7 @@ def config_with_text(header: Header, advice: str = NAME_ONE, *, stdin: bool = Fa
         error.hint = f"{error.hint} else {advice}" if error.hint and error.hint.endswith("?") else advice
         raise
     if STDIN in _sources(config.data) and not stdin:
-        raise DataError(where, "this run was trained on text from stdin, which it does not keep", hint=advice)
+        raise DataError(where, "this run was trained on text from stdin, which gpt did not save", hint=advice)
     return config
 
 
@@ -165,7 +165,7 @@ def _samples(header: Header) -> list[str]:
 
 def no_text(where: str, advice: str = NAME_ONE) -> UsageError:
     """Return the error for a training text that gpt does not read, because only a checkpoint outside a run names it."""
-    sentence = "gpt does not read the text that a model names by itself, because a stranger may have chosen it"
+    sentence = "gpt does not read a text only because a model names it: a stranger may have chosen it"
     return UsageError(where, sentence, hint=advice)
 
 
@@ -181,7 +181,7 @@ def _of_a_checkpoint(header: Header, advice: str) -> Config:
         raise no_text(header.where, advice)
     for source in sources:
         if not ENTRIES[source].is_here():
-            sentence = f"it was trained on {source} of the catalogue, which is not on this disk"
+            sentence = f"it was trained on {source} of the catalogue, which gpt has not fetched yet"
             raise UsageError(header.where, sentence, hint=f"gpt data fetch {source}, or {advice}")
     texts = {"source": header.config.data.source, "validation_source": header.config.data.validation_source}
     return without_untrusted_settings(header.config).changed(data=texts)

@@ -57,7 +57,7 @@ def require_regular_target(path: Path) -> None:
 def require_no_file(directory: Path) -> None:
     """Raise UsageError if `directory`, which --out names, is a file or a link without a target."""
     if directory.is_symlink() and not os.path.exists(directory):
-        raise UsageError(shown(directory), "this is a link that leads nowhere, but ‹out› names a directory")
+        raise UsageError(shown(directory), "this is a broken link, but ‹out› names a directory")
     if directory.exists() and not directory.is_dir():
         raise UsageError(shown(directory), "this is a file, but ‹out› names a directory")
 
@@ -288,7 +288,7 @@ def working_folder() -> str:
     try:
         return os.getcwd()
     except FileNotFoundError:
-        raise EnvironmentFailure("this folder", "it was removed, and PyTorch needs one", hint="cd ~") from None
+        raise EnvironmentFailure("this folder", "it was removed, but PyTorch needs it", hint="cd ~") from None
 
 
 def cache_directory(name: str) -> Path:

@@ -137,7 +137,7 @@ def encoding_hint(sample: bytes, name: str) -> str:
     if num_high <= 0.3 * len(sample) and num_high < 2 * len(runs):
         text = sample.decode("utf-8", "replace")
         if sum(character > "\x7f" for character in text) >= 1.5 * text.count("\ufffd"):
-            return "some of its lines are UTF-8 and some are not: convert these before you join files"
+            return "some of its lines are UTF-8 and some are not: convert each file before you join files"
         encoding = "CP1252" if re.search(rb"[\x80-\x9f]", sample) else "LATIN1"
         return f"if it is {encoding}: iconv -f {encoding} -t utf-8 {old} > {new}"
     seconds = b"".join(re.findall(rb"[\x81-\xfe]([\x40-\xfe])", sample))

@@ -220,7 +220,7 @@ class ProcessGroup(Ranks):
             yield
         except RuntimeError as error:
             name = process_name(self.rank, self.size)
-            raise LostProcess(name, "it has lost another process of this training") from error
+            raise LostProcess(name, "it lost contact with another process of this training") from error
 
 
 def _is_joined(tensor: Tensor) -> bool:

@@ -95,13 +95,13 @@ def _of_torchrun(environ: Mapping[str, str], launcher: Literal["gpt", "torchrun"
 def _address(environ: Mapping[str, str]) -> str:
     port = _number(environ, "MASTER_PORT")
     if not 0 < port < 2**16:
-        raise UsageError("MASTER_PORT", f"{port} is no port; use one from 1 to 65,535")
+        raise UsageError("MASTER_PORT", f"{port} is not a port; use one from 1 to 65,535")
     return f"{_text(environ, 'MASTER_ADDR')}:{port}"
 
 
 def _text(environ: Mapping[str, str], name: str) -> str:
     if not environ.get(name):
-        sentence = "it is not set, although other variables say that this process is one of many"
+        sentence = "it is not set, although other variables show that this process is one of many"
         raise UsageError(name, sentence, hint="start the processes with gpt train --processes or torchrun")
     return environ[name]
 
@@ -109,5 +109,5 @@ def _text(environ: Mapping[str, str], name: str) -> str:
 def _number(environ: Mapping[str, str], name: str, default: str | None = None) -> int:
     text = environ.get(name) or default or _text(environ, name)
     if not re.fullmatch(r"\d{1,18}", text):
-        raise UsageError(name, f"{shown(text)} is no whole number from 0 on")
+        raise UsageError(name, f"{shown(text)} is not a whole number of at least 0")
     return int(text)

@@ -171,11 +171,11 @@ class Workers:
             return first
         clause, hint = self.intact()
         if not self.heartbeats.folder.is_dir():
-            sentence = f"it was removed, and the processes meet there; {clause}"
+            sentence = f"it was removed, but the processes need it to connect; {clause}"
             raise EnvironmentFailure(shown(self.heartbeats.folder), sentence, hint="TMPDIR=~ chooses another directory")
         if not killed:
             raise EnvironmentFailure("‹processes›", f"the processes lost contact with each other; {clause}", hint=hint)
         number = signal.Signals(-failed[killed[0]])
-        why = ", as the system does where memory runs out" if number == signal.SIGKILL else ""
+        why = ", as the system does when memory runs out" if number == signal.SIGKILL else ""
         where = process_name(killed[0], self.size)
         raise EnvironmentFailure(where, f"{number.name} ended it{why}; {clause}", hint=hint)

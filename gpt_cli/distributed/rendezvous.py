@@ -182,7 +182,7 @@ def _open(rank_env: RankEnvironment) -> tuple[Store, Heartbeats]:
         reason = visible(str(error).splitlines()[0])
         what = "it cannot listen at" if rank_env.serves else "it cannot reach the first process at"
         sentence = f"{what} {rank_env.address}, {reason}"
-        raise EnvironmentFailure(rank_env.name, sentence, hint="set MASTER_ADDR and MASTER_PORT to others") from error
+        raise EnvironmentFailure(rank_env.name, sentence, hint="set another MASTER_ADDR and MASTER_PORT") from error
 
 
 def differences(records: Sequence[Mapping[str, str]], where: Sequence[str]) -> list[GptError]:
@@ -206,13 +206,11 @@ def _difference(name: str, key: str, first: str, other: str) -> GptError:
         sentence = "its source code of gpt differs from that of process 0"
         return UsageError(name, sentence, hint="install the same version of gpt for all processes")
     if key == "threads":
-        sentence = (
-            f"it computes with {counted(int(other), 'thread')}, but process 0 with {first}, and sums depend on that"
-        )
+        sentence = f"it computes with {counted(int(other), 'thread')}, but process 0 with {first}, which changes sums"
         return UsageError(name, sentence, hint="‹threads=1›, or the same OMP_NUM_THREADS for all")
     if max(len(first), len(other)) > _LONGEST_SHOWN:
         return UsageError(name, f"its {key} differs from that of process 0")
-    return UsageError(name, f"its {key} is {shown(other)}, but that of process 0 is {shown(first)}")
+    return UsageError(name, f"its {key} is {shown(other)}, but process 0 has {shown(first)}")
 
 
 def shared_gpus(abouts: Sequence[Mapping[str, str]], where: Sequence[str]) -> list[GptError]:
@@ -223,7 +221,7 @@ def shared_gpus(abouts: Sequence[Mapping[str, str]], where: Sequence[str]) -> li
         if about["gpu"] and owner != rank:
             name = f"{process_name(rank, len(abouts))} ({where[rank]})"
             hint = "start as many processes as there are GPUs, or add ‹device=cpu›"
-            return [EnvironmentFailure(name, f"it has the same GPU as process {owner}", hint=hint)]
+            return [EnvironmentFailure(name, f"it uses the same GPU as process {owner}", hint=hint)]
     return []
 
 

@@ -266,7 +266,7 @@ def _require_space(directory: Path, num_bytes: int) -> None:
     """Raise EnvironmentFailure if the disk of `directory` has less than `num_bytes` free."""
     free = shutil.disk_usage(directory).free
     if num_bytes > free:
-        need = f"the tokens of this text take about {num_bytes / 1e6:,.1f} MB, and {free / 1e6:,.1f} MB are free there"
+        need = f"the tokens of this text take about {num_bytes / 1e6:,.1f} MB, but only {free / 1e6:,.1f} MB are free"
         hint = "delete files, or set XDG_CACHE_HOME to a folder with more space"
         raise EnvironmentFailure(shown(directory), need, hint=hint)
 

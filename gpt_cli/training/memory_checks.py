@@ -38,7 +38,7 @@ def require_memory(config: Config, free: int | None, ranks: Ranks = ALONE, *, ma
     if (needed := needs(at_once)) <= free:
         return
     shared = [n for n in range(1, at_once + 1) if settings.batch_size % (n * ranks.size) == 0]
-    hint = "close other programs, or go on where there is more memory"
+    hint = "close other programs, or continue on a machine with more memory"
     if may_change:
         hint = "lower model.d_model, model.num_blocks or model.context_length"
     for width in (config.model.d_model, *(narrower(config.model) if may_change else ())):
@@ -49,7 +49,7 @@ def require_memory(config: Config, free: int | None, ranks: Ranks = ALONE, *, ma
             break
     among = f" in {ranks.local_size} processes" if ranks.local_size > 1 else ""
     takes = f"the model and {counted(at_once, 'sequence')} of its batch take at least {needed / 1e6:,.0f} MB{among}"
-    raise EnvironmentFailure("memory", f"{takes}, and {free / 1e6:,.0f} MB are free", hint=hint)
+    raise EnvironmentFailure("memory", f"{takes}, but only {free / 1e6:,.0f} MB are free", hint=hint)
 
 
 @contextlib.contextmanager

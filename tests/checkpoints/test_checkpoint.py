@@ -149,7 +149,7 @@ def test_numbers_that_are_not_finite_are_no_json_of_ours(saved: Path, number: st
 
 def test_a_newer_format_is_refused_with_its_writer_and_the_command_that_updates(saved: Path) -> None:
     edit_header(saved, format_version="2", written_by="gpt-cli 9.0")
-    wrong = r'"gpt-cli 9.0" wrote this file in format 2, and gpt [0-9.]+ reads formats 1 to 1$'
+    wrong = r'"gpt-cli 9.0" wrote this file in format 2, but gpt [0-9.]+ reads formats 1 to 1$'
     assert refused(saved, wrong).hint == "pip install --upgrade small-gpt"
 
 
@@ -163,7 +163,7 @@ def test_a_file_is_truncated_only_where_bytes_are_missing(saved: Path) -> None:
     content = saved.read_bytes()
     for size, wrong in (
         (-1, f"the file is truncated: it has {len(content) - 1:,} of {len(content):,} bytes"),
-        (1, f"the file is damaged: it has {len(content) + 1:,} bytes, and its header describes {len(content):,}"),
+        (1, f"the file is damaged: it has {len(content) + 1:,} bytes, but its header describes {len(content):,}"),
     ):
         saved.write_bytes(content[:size] if size < 0 else content + b"x")
         refused(saved, f"{wrong}$", read_checkpoint, read_header)
@@ -175,7 +175,7 @@ def test_weights_that_are_not_finite_are_counted_and_the_first_is_named(tmp_path
     checkpoint.weights["token_embedding.weight"][2, :3] = number
     checkpoint.weights["final_norm.weight"][0] = number
     save_checkpoint(tmp_path / "c.safetensors", checkpoint)
-    said = r'c\.safetensors": there is NaN or infinity in its weights: 4 numbers of 2 tensors, as in "token_embedding.weight"$'
+    said = r'c\.safetensors": there is NaN or infinity in its weights: 4 numbers in 2 tensors, for example in "token_embedding.weight"$'
     refused(tmp_path / "c.safetensors", said, read_checkpoint, verify_checkpoint)
 
 
@@ -184,7 +184,7 @@ def test_moments_that_are_not_finite_are_refused_by_those_who_continue_with_them
     checkpoint.optimizer_state["final_norm.weight.exp_avg"][1] = float("nan")
     save_checkpoint(tmp_path / "c.safetensors", checkpoint)
     assert read_checkpoint(tmp_path / "c.safetensors").build_model()
-    said = 'there is NaN or infinity in its state of the optimizer: 1 number of 1 tensor, as in "final_norm.weight.exp_avg"$'
+    said = 'there is NaN or infinity in its state of the optimizer: 1 number in 1 tensor, for example in "final_norm.weight.exp_avg"$'
     refused(tmp_path / "c.safetensors", said, WHOLE, verify_checkpoint)
 
 

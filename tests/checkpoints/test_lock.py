@@ -16,7 +16,7 @@ def test_the_second_trainer_is_told_who_the_first_is(tmp_path: Path) -> None:
         sole_trainer(tmp_path, pytest.fail).__enter__()
     who = f"process {os.getpid()} on {socket.gethostname()} since 20"
     assert f'"{tmp_path}": {who}' in str(raised.value)
-    assert str(raised.value).endswith(" is training this run, and a run has one trainer")
+    assert str(raised.value).endswith(" is training this run, and only one process may train a run")
     assert raised.value.hint == "wait for it, stop it, or name another directory with ‹out›"
 
 
@@ -66,7 +66,7 @@ def test_a_filesystem_without_locks_is_told(tmp_path: Path, monkeypatch: pytest.
     said: list[str] = []
     with sole_trainer(tmp_path, said.append):
         pass
-    assert said == [f"the filesystem of {tmp_path} has no locks, so nothing keeps a second trainer away"]
+    assert said == [f"the filesystem of {tmp_path} has no locks, so gpt cannot keep a second training away"]
 
 
 def test_a_look_at_a_lock_does_not_take_it(tmp_path: Path) -> None:

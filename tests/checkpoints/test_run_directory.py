@@ -45,7 +45,7 @@ def test_a_run_that_lost_its_checkpoints_is_not_started_over(copied: Path, left:
         directory.newest(print)
     assert raised.value.lines() == [
         'error: "runs/smoke": the run was trained to step 20, but its checkpoints, due from step 10 on, are gone',
-        "hint: put one back, or replace the run with --overwrite",
+        "hint: put a checkpoint back, or replace the run with --overwrite",
     ]
     # what a kill before the first checkpoint leaves, with its last line cut off
     directory.best.unlink(missing_ok=True)
@@ -63,7 +63,9 @@ def test_a_checkpoint_on_a_broken_disk_is_passed_over(copied: Path, monkeypatch:
     monkeypatch.setattr(gpt_cli.common.untrusted_files, "open", opened, raising=False)
     said: list[str] = []
     assert newest(copied, said.append).progress.step == 10
-    assert said == ['"runs/smoke/checkpoints/step-00000020.safetensors": input/output error; trying the one before']
+    assert said == [
+        '"runs/smoke/checkpoints/step-00000020.safetensors": input/output error; trying the checkpoint before it'
+    ]
 
 
 STRANGERS = ["notes.txt", "old-step-00000005.safetensors", "step-00000005.safetensors.bak", "step-5.safetensors"]
@@ -96,7 +98,7 @@ def test_a_run_that_the_disk_cannot_hold_is_refused(copied: Path, monkeypatch: p
     held = sum(path.stat().st_size for path in (*directory.steps().values(), directory.best))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000_000 - held))
     directory.require_space(200_000, 100_000, 4)
-    with pytest.raises(EnvironmentFailure, match=r"the run needs up to 1 MB of disk, and 1 MB are free"):
+    with pytest.raises(EnvironmentFailure, match=r"the run needs up to 1 MB of disk, but only 1 MB are free"):
         directory.require_space(200_001, 100_000, 4)
     with pytest.raises(EnvironmentFailure, match="the run needs up to 2 MB of disk"):
         directory.require_space(200_000, 100_000, 4, 1_000_000)

@@ -19,7 +19,7 @@ from gpt_cli.config.load import write_config
 from gpt_cli.errors import DataError, UsageError
 from gpt_cli.text import datasets
 
-NO_TEXT = "gpt does not read the text that a model names by itself, because a stranger may have chosen it"
+NO_TEXT = "gpt does not read a text only because a model names it: a stranger may have chosen it"
 ALONE = f'"alone.safetensors": {NO_TEXT}'
 IN_A_RUN = "mine/checkpoints/best.safetensors"
 
@@ -85,7 +85,7 @@ def test_a_model_directory_with_the_files_of_a_run_has_no_text(here: Path) -> No
     header = header_naming("theirs.txt", IN_A_RUN)
     run_naming("my.txt")
     Path("mine/config.json").write_text("{}")
-    sentence = '"mine": there is a config.json beside its checkpoints, so gpt does not take it for a run of yours'
+    sentence = '"mine": there is a config.json beside its checkpoints, so gpt does not treat it as a run of yours'
     assert refusal(header) == [f"error: {sentence}", "hint: --data FILE"]
     assert trusted_config(header).train.log_to == []
 
@@ -120,7 +120,7 @@ def test_a_text_of_the_catalogue_may_be_named_if_it_needs_no_network(
     entry = replace(datasets.ENTRIES["tinyshakespeare"], sha256=hashlib.sha256(content).hexdigest())
     monkeypatch.setitem(datasets.ENTRIES, "tinyshakespeare", entry)
     header = header_naming("tinyshakespeare")
-    sentence = "it was trained on tinyshakespeare of the catalogue, which is not on this disk"
+    sentence = "it was trained on tinyshakespeare of the catalogue, which gpt has not fetched yet"
     far = [f'error: "alone.safetensors": {sentence}', "hint: gpt data fetch tinyshakespeare, or --data FILE"]
     assert refusal(header) == far
     entry.cached.parent.mkdir(parents=True)
@@ -134,7 +134,7 @@ def test_a_text_of_the_catalogue_may_be_named_if_it_needs_no_network(
 def test_a_text_from_stdin_is_gone_but_may_be_given_again(here: Path) -> None:
     header = header_naming("my.txt", IN_A_RUN)
     run_naming("-")
-    with pytest.raises(DataError, match='"mine": this run was trained on text from stdin, which it does not keep'):
+    with pytest.raises(DataError, match='"mine": this run was trained on text from stdin, which gpt did not save'):
         config_with_text(header)
     assert config_with_text(header, stdin=True).data.source == "-"
 

@@ -156,7 +156,7 @@ def test_a_folder_that_was_removed_is_one_sentence(tmp_path: Path) -> None:
         "code = run(['explain', '--study', 'mask'])\nassert 'torch' not in sys.modules\nsys.exit(code)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=folder)
-    said = "error: this folder: it was removed, and PyTorch needs one\nhint: cd ~\n"
+    said = "error: this folder: it was removed, but PyTorch needs it\nhint: cd ~\n"
     assert (done.returncode, done.stderr) == (5, said)
 
 

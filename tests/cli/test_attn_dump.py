@@ -233,7 +233,7 @@ def test_a_dump_too_large_for_the_disk_is_refused(
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=100))
     refused = run("attn-dump", "--prompt", "The value", "--out", tmp_path / "a.json", exits=5)
-    assert "of disk, and 100 bytes are free" in refused.err
+    assert "of disk, but only 100 bytes are free" in refused.err
 
 
 ONLY_WEIGHTS = "the drawing in the terminal shows weights only\nhint: --out FILE.npz"

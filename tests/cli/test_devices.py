@@ -173,7 +173,7 @@ def test_a_device_without_wide_or_narrow_numbers_gives_the_same_figures(
         found = [figures(run, *command.split(), "--device", device) for device in ("cpu", "sim")]
         require_equal(found[0], found[1], OF_KERNELS)
     outcome = run(*commands[0].split(), "--dtype", "bfloat16", "--device", "sim")
-    assert "sim has no bfloat16 products, so they are computed in float32\n" in outcome.err
+    assert "sim does not support bfloat16 products, so gpt computes them in float32\n" in outcome.err
     assert outcome.out == run(*commands[0].split(), "--device", "cpu").out
 
 

@@ -316,7 +316,7 @@ def test_a_measurement_that_is_impossible_is_refused_before_torch_is_loaded(
 
 def test_a_checkpoint_from_elsewhere_names_no_text(smoke_run: Path, here: Path, without_torch: WithoutTorch) -> None:
     save_checkpoint(Path("theirs.safetensors"), sharp_checkpoint("data.source=/etc/passwd"))
-    no_text = "gpt does not read the text that a model names by itself, because a stranger may have chosen it"
+    no_text = "gpt does not read a text only because a model names it: a stranger may have chosen it"
     sentence = f'"theirs.safetensors": {no_text}'
     memorised = "leave out --memorised, which reads the text that the model was trained on"
     for words, hint in (

@@ -122,7 +122,7 @@ def test_what_memory_cannot_hold_is_refused_in_the_form_that_needs_it(
     run(*words, "--json", exits=0)
     refused = run(*words, exits=5)
     assert refused.out == ""
-    wrong = "1 head on 3 tokens take about 3.6 kB of memory, and 2.0 kB are free"
+    wrong = "1 head on 3 tokens take about 3.6 kB of memory, but only 2.0 kB are free"
     assert refused.err == f"error: explain: {wrong}\nhint: --query 2\n"
 
 

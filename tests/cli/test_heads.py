@@ -171,7 +171,7 @@ def test_what_memory_cannot_hold_is_refused_with_the_heads_that_fit(
 ) -> None:
     monkeypatch.setattr("gpt_cli.tools.interpret.heads.heads.available_memory", lambda: 40 * 32**2)
     assert run("heads", exits=5).err.splitlines()[-2:] == [
-        "error: heads: 2 heads on 32 tokens take about 81.9 kB of memory, and 41.0 kB are free",
+        "error: heads: 2 heads on 32 tokens take about 81.9 kB of memory, but only 41.0 kB are free",
         "hint: --heads 0",
     ]
     run("heads", "--heads", "0", "--max-tokens", "320", exits=0)

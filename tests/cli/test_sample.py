@@ -276,5 +276,5 @@ def test_samples_too_many_for_memory_are_refused_with_a_length_that_fits(
     monkeypatch.setattr("gpt_cli.sampling.sample.available_memory", lambda: 2_000_000)
     command = ["sample", "--prompt", "The", "--num-samples", "20", "--max-new-tokens"]
     refused = run(*command, "6000", exits=5)
-    wanted = "20 samples of 6,000 tokens take about 2.4 MB of memory, and 2.0 MB are free"
+    wanted = "20 samples of 6,000 tokens take about 2.4 MB of memory, but only 2.0 MB are free"
     assert refused.err.splitlines() == [f"error: --max-new-tokens: {wanted}", "hint: --max-new-tokens 5000"]

@@ -291,7 +291,7 @@ def test_a_batch_too_large_for_memory_is_refused_with_a_part_that_fits(
     # a run keeps its width
     monkeypatch.setattr("gpt_cli.training.setup.available_memory", lambda: 1)
     refused = run("train", "--out", "runs/smoke", "--resume", "--max-steps", "2")
-    assert refused.err.endswith("\nhint: close other programs, or go on where there is more memory\n")
+    assert refused.err.endswith("\nhint: close other programs, or continue on a machine with more memory\n")
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def assert_of_python(text: str) -> None:
         ("another ‹data=FILE› beside the first", "another --data FILE beside the first", "another data=FILE beside the first"),
         ("‹form=html›", "--format html", 'form="html"'),
         ("‹json› has the figures", "--json has the figures", "as_dict() has the figures"),
-        ("gpt train --data my.txt trains one", "gpt train --data my.txt trains one", "gpt train --data my.txt trains one"),
+        ("gpt train --data my.txt trains a model", "gpt train --data my.txt trains a model", "gpt train --data my.txt trains a model"),
         ('"--greedy" is no number', '"--greedy" is no number', '"--greedy" is no number'),
     ],
 )  # fmt: skip
@@ -211,7 +211,7 @@ def test_a_traceback_shows_all_problems_and_hints(everywhere: Path) -> None:
 def test_a_run_that_cannot_be_loaded_names_the_keywords_of_load(here: Path) -> None:
     with pytest.raises(CheckpointError) as raised:
         gpt_cli.load()
-    assert raised.value.hint == "gpt train --data my.txt trains one, or name one that is elsewhere"
+    assert raised.value.hint == "gpt train --data my.txt trains a model; or name a model in another folder"
     with pytest.raises(UsageError, match=r"^checkpoint: "):
         gpt_cli.load("runs/tiny", checkpoint="newest")
 

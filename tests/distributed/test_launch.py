@@ -65,7 +65,10 @@ def test_a_number_of_a_sweep_that_is_none_is_refused(
     here: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GPT_LAUNCHER", "abc")
-    assert run("train", "--config", "smoke", exits=2).err == 'error: GPT_LAUNCHER: "abc" is no whole number from 0 on\n'
+    assert (
+        run("train", "--config", "smoke", exits=2).err
+        == 'error: GPT_LAUNCHER: "abc" is not a whole number of at least 0\n'
+    )
 
 
 def intact() -> tuple[str, str]:
@@ -116,7 +119,7 @@ def test_a_process_that_is_killed_is_named_with_what_is_left(tmp_path: Path) -> 
     with pytest.raises(EnvironmentFailure) as raised:
         ends_with(tmp_path, script)
     assert raised.value.lines() == [
-        "error: process 2 of 3: SIGKILL ended it, as the system does where memory runs out; "
+        "error: process 2 of 3: SIGKILL ended it, as the system does when memory runs out; "
         "the newest checkpoint is of step 40",
         "hint: continue with gpt train --out r --resume",
     ]
@@ -165,7 +168,7 @@ def test_a_folder_that_was_removed_before_they_met_is_named(tmp_path: Path) -> N
     folder = tmp_path / "meeting"
     folder.mkdir()
     with pytest.raises(
-        EnvironmentFailure, match="it was removed, and the processes meet there; the newest checkpoint is of"
+        EnvironmentFailure, match="it was removed, but the processes need it to connect; the newest checkpoint is of"
     ):
         ends_with(folder, f"import shutil; rank == 1 and shutil.rmtree({str(folder)!r})\ntime.sleep(0.5)\nos._exit(5)")
 

@@ -60,7 +60,7 @@ def test_all_ranks_find_the_same_differences(tmp_path: Path) -> None:
     assert said == 3 * [
         [
             f"error: process 1 of 3 {HOST}: its text differs from that of process 0",
-            f'error: process 2 of 3 {HOST}: its train.seed is "2", but that of process 0 is "1"',
+            f'error: process 2 of 3 {HOST}: its train.seed is "2", but process 0 has "1"',
         ]
     ]
 
@@ -136,7 +136,7 @@ def test_unequal_threads_are_refused_because_sums_depend_on_them() -> None:
     (problem,) = differences([{"threads": "1"}, {"threads": "2"}], WHERE)
     assert isinstance(problem, UsageError)
     assert problem.lines() == [
-        "error: process 1 of 2 (host b, pid 2): it computes with 2 threads, but process 0 with 1, and sums depend on that",
+        "error: process 1 of 2 (host b, pid 2): it computes with 2 threads, but process 0 with 1, which changes sums",
         "hint: --threads 1, or the same OMP_NUM_THREADS for all",
     ]
 
@@ -147,7 +147,7 @@ def test_unequal_threads_are_refused_because_sums_depend_on_them() -> None:
         ("text", "a", "a", []),
         ("code", "a", "b", ["its source code of gpt differs from that of process 0"]),
         # a setting that only one rank has
-        ("config", "{}", '{"train": {"graph": "off"}}', ['its train.graph is "off", but that of process 0 is ""']),
+        ("config", "{}", '{"train": {"graph": "off"}}', ['its train.graph is "off", but process 0 has ""']),
     ],
 )
 def test_records_are_compared(key: str, first: str, second: str, sentences: list[str]) -> None:
@@ -162,7 +162,7 @@ def test_two_processes_must_not_have_the_same_gpu() -> None:
     assert gpus("a", "a") == []  # processors
     assert gpus("a1", "a2") == []
     assert gpus("a1", "b1") == []
-    assert gpus("a1", "a1") == ["process 1 of 2 (host b, pid 2): it has the same GPU as process 0"]
+    assert gpus("a1", "a1") == ["process 1 of 2 (host b, pid 2): it uses the same GPU as process 0"]
 
 
 def test_a_store_that_cannot_be_opened_is_the_environments_fault() -> None:
@@ -209,7 +209,7 @@ def test_ranks_that_meet_at_a_port_see_beats_and_claims_and_the_server_leaves_la
 
 def test_differences_are_found_at_a_port_as_in_a_folder() -> None:
     said = meet(served(2), [{"text": "a"}, {"text": "b"}])
-    assert said == 2 * [[f'error: process 1 of 2 {HOST}: its text is "b", but that of process 0 is "a"']]
+    assert said == 2 * [[f'error: process 1 of 2 {HOST}: its text is "b", but process 0 has "a"']]
 
 
 def test_ranks_that_cannot_be_joined_are_told_what_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ def test_a_second_trainer_is_refused(tmp_path: Path, servers: Servers) -> None:
         for flags in ((), ("--resume",), ("--overwrite",)):
             ended = servers.gpt(folder / "b", "train", "--config", "../c.yaml", "--out", "../run", *flags, exits=5)
             assert re.fullmatch(
-                r'error: "../run": process \d+ on \S+ since [\d:+ -]+ is training this run, and a run has one trainer\n'
+                r'error: "../run": process \d+ on \S+ since [\d:+ -]+ is training this run, and only one process may train a run\n'
                 "hint: wait for it, stop it, or name another directory with --out\n",
                 ended.err,
             ), ended.err

@@ -70,7 +70,7 @@ def test_as_checkpoints_of_a_run(copied: Path, run: RunCommand) -> None:
     before = len((copied / LAST).read_bytes())
     grow(copied / LAST)
     grow(copied / "checkpoints/best.safetensors")
-    sentence = f"the file is damaged: it has 21,474,836,480 bytes, and its header describes {before:,}"
+    sentence = f"the file is damaged: it has 21,474,836,480 bytes, but its header describes {before:,}"
     sample = ["sample", "--run", str(copied), "--prompt", "The", "--max-new-tokens", "1"]
     for command in (sample, ["info", str(copied), "--checkpoint", "10"], RESUME):
         outcome = watched(run, *command, exits=0)

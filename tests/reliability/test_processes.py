@@ -139,7 +139,7 @@ def test_the_death_of_a_rank_ends_all_with_what_is_intact(tmp_path: Path, rank: 
     step = max(RunDirectory(running.folder / "run").steps())
     assert code == 5
     assert lines == [
-        f"error: process {rank} of 2: SIGKILL ended it, as the system does where memory runs out; "
+        f"error: process {rank} of 2: SIGKILL ended it, as the system does when memory runs out; "
         f"the newest checkpoint is of step {step}",
         "hint: continue with gpt train --out run --resume",
     ]
@@ -190,7 +190,7 @@ def test_what_only_one_process_is_told_is_one_error_and_the_exit_code_of_all(tmp
     assert (first, second) == (2, 2)
     (line,) = (said + also_said).splitlines()
     assert line.startswith("error: process 1 of 2 (host ")
-    assert line.endswith('): its train.seed is "7", but that of process 0 is "1337"')
+    assert line.endswith('): its train.seed is "7", but process 0 has "1337"')
     assert not (folder / "run").exists()
 
 

@@ -124,7 +124,7 @@ def test_a_disk_that_is_too_small_is_reported_before_the_first_step(
     monkeypatch.chdir(new_folder(tmp_path / "a"))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10_000))
     assert run(*START, exits=5).err.splitlines()[-2:] == [
-        'error: "run": the run needs up to 1 MB of disk, and 0 MB are free',
+        'error: "run": the run needs up to 1 MB of disk, but only 0 MB are free',
         "hint: free some space, name another directory with --out, or try --set train.keep_checkpoints=1",
     ]
     assert not Path("run").exists()

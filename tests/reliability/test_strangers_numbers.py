@@ -118,7 +118,7 @@ def test_in_an_outcome(key: str, value: Any, beside: Path, run: RunCommand) -> N
         outcome = run(*command)
         require_answer(outcome, 0)
         if command == ["runs"]:
-            assert re.search("^smoke .*damaged.*this is no outcome of a run", outcome.out, re.MULTILINE)
+            assert re.search("^smoke .*damaged.*this is not the outcome of a run", outcome.out, re.MULTILINE)
     require_answer(run(*CONTINUED), 0)
 
 

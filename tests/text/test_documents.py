@@ -107,7 +107,7 @@ def test_chinese_in_marked_utf_16_is_no_binary_data_whatever_its_bytes_are(here:
 
 def test_a_text_of_several_encodings_is_not_converted_as_a_whole() -> None:
     assert refusal("Schön UTF\n".encode() + "Schön L1\n".encode("latin-1"))[1] == (
-        "hint: some of its lines are UTF-8 and some are not: convert these before you join files"
+        "hint: some of its lines are UTF-8 and some are not: convert each file before you join files"
     )
 
 

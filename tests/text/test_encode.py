@@ -258,7 +258,7 @@ def test_too_little_space_is_noticed_before_anything_is_written(small: Path, mon
     usage = namedtuple("usage", "free")
     needed = 2 * len(LINES.encode())
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: usage(needed // 2))
-    sentence = r"the tokens of this text take about 0\.0 MB, and 0\.0 MB are free there"
+    sentence = r"the tokens of this text take about 0\.0 MB, but only 0\.0 MB are free"
     with pytest.raises(EnvironmentFailure, match=sentence):
         encode(Texts((LINES,)), ByteTokenizer())
     assert not list((small / "tokens").glob("*/part-*"))

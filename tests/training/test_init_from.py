@@ -22,7 +22,7 @@ from gpt_cli.tools.exchange.export_hf import write_for_transformers
 
 pytestmark = pytest.mark.slow
 
-NO_TEXT = "gpt does not read the text that a model names by itself, because a stranger may have chosen it"
+NO_TEXT = "gpt does not read a text only because a model names it: a stranger may have chosen it"
 SHORT = "train:\n  max_steps: 6\n  batch_size: 2\n  save_every: 3\n  sample_every: null\n"
 ON_MINE = ["--config", "short.yaml", "--data", "my.txt"]
 STILL = ["--set", "train.learning_rate=1e-12", "--max-steps", "1", "--quiet"]

@@ -97,7 +97,7 @@ class Sharing:
         if self.busy and not self._remarked:
             self._remarked = True
             used = f"other programs use {self._by_others:.1f} of its {cores()} cores"
-            notice(f"the machine is busy, so this goes more slowly: {used}")
+            notice(f"the machine is busy, so gpt is slower: {used}")
 
     def _decide(self) -> None:
         """Let torch's waiting threads sleep or spin, by the last measurement; do nothing before torch is imported."""

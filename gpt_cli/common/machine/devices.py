@@ -212,7 +212,7 @@ def choose_dtype(name: str, device: torch.device, d_model: int, notice: Notify =
     if knows or supports(device, "bfloat16"):
         return "bfloat16"
     if name == "bfloat16":
-        notice(f"{device} has no bfloat16 products, so they are computed in float32")
+        notice(f"{device} does not support bfloat16 products, so gpt computes them in float32")
     return "float32"
 
 

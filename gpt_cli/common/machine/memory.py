@@ -78,5 +78,5 @@ def require_available(
     In the error, `where` is the command or flag, `about` needs the bytes (8 heads), and `what` is the kind of memory.
     """
     if free is not None and num_bytes > free:
-        wrong = f"{about} take about {size(num_bytes)} of {what}, and {size(free)} are free"
+        wrong = f"{about} take about {size(num_bytes)} of {what}, but only {size(free)} are free"
         raise EnvironmentFailure(where, wrong, hint=hint)

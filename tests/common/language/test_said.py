@@ -64,11 +64,11 @@ this is not YAML: expected the node content, but found '<stream end>'
 同时训练 2 个，每个用 1 个线程和一块 GPU
 wrote a.html: 31 steps, 2 layers, 1 head, 24 tokens
 已写入 a.html：31 步、2 层、1 个头、24 个 token
-8 heads on 40 tokens take about 3.0 GB of memory, and 1.0 GB are free
+8 heads on 40 tokens take about 3.0 GB of memory, but only 1.0 GB are free
 8 个头、40 个 token 约需 3.0 GB 内存，现在只有 1.0 GB 空闲
-8 sequences of 5 tokens take about 3.0 GB of memory, and 1.0 GB are free
+8 sequences of 5 tokens take about 3.0 GB of memory, but only 1.0 GB are free
 8 个序列 × 5 个 token 约需 3.0 GB 内存，现在只有 1.0 GB 空闲
-1 sample of 1 token take about 3.0 GB of memory, and 1.0 GB are free
+1 sample of 1 token take about 3.0 GB of memory, but only 1.0 GB are free
 1 份样本 × 1 个 token 约需 3.0 GB 内存，现在只有 1.0 GB 空闲
 --data and --prompt cannot be combined; leave one of them out
 --data 与 --prompt 不能同时用，请去掉其中一个

@@ -117,7 +117,7 @@ def test_beside_other_programs_an_idle_team_is_held_and_let_go(monkeypatch: pyte
         shared.remark(remarks.append)
         shared.remark(remarks.append)
         held = idle_teams() - before  # and perhaps that of the tests themselves, which now look at a busy machine too
-    assert remarks == [f"the machine is busy, so this goes more slowly: other programs use 2.0 of its {cores()} cores"]
+    assert remarks == [f"the machine is busy, so gpt is slower: other programs use 2.0 of its {cores()} cores"]
     assert held
     wait_until("the idle team is not let go", lambda: held - idle_teams())
 

@@ -52,7 +52,7 @@ def test_what_a_device_refuses_it_does_not_support(monkeypatch: pytest.MonkeyPat
     assert not devices.supports(lacking, "float64")
     monkeypatch.setattr(devices, "supports", lambda *_: False)
     assert devices.choose_dtype("bfloat16", CPU, 32, notices.append) == "float32"
-    assert notices == ["cpu has no bfloat16 products, so they are computed in float32"]
+    assert notices == ["cpu does not support bfloat16 products, so gpt computes them in float32"]
 
 
 def test_memory_that_is_not_pinned_may_change_once_it_was_sent(
