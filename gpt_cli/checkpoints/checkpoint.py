@@ -149,7 +149,7 @@ def _taken(read: Verified, name: str, *, as_stored: bool) -> Tensor:
     """Take a tensor out of `read`, as float32 unless `as_stored`; raise ValueError if its type is not one of TYPES."""
     kind, shape, *_ = read.header.tensors[name]
     if kind not in TYPES:
-        raise ValueError(f"{shown(name)} is {kind}, and gpt reads {', '.join(TYPES)}")
+        raise ValueError(f"{shown(name)} is {kind}, but gpt reads {', '.join(TYPES)}")
     if name not in read.content:
         return torch.empty(shape, dtype=TYPES[kind], device="meta")
     tensor = torch.from_numpy(read.content.pop(name)).view(TYPES[kind]).view(shape)

@@ -41,7 +41,7 @@ def read_verified(path: Path, *, everything: bool = False, keep: bool = True) ->
     with reading(path, CheckpointError) as file:
         header = header_of(file, path)  # refuses a foreign file, of whatever size, before it is read
         if (wrong := misplaced(header.tensors)) is not None:
-            sentence = f"the file is damaged: {shown(wrong)} does not lie where its shape says"
+            sentence = f"the file is damaged: the place of {shown(wrong)} does not match its shape"
             raise CheckpointError(header.where, sentence)
         in_order = sorted(header.tensors.items(), key=lambda item: item[1][2:])
         num_weight_bytes = max((one.stop for name, one in in_order if not name.startswith(OPTIMIZER_PREFIX)), default=0)

@@ -50,7 +50,7 @@ def _stored(entry: Mapping[str, Any]) -> TensorEntry:
     dtype, shape, offsets = entry["dtype"], tuple(entry["shape"]), tuple(entry["data_offsets"])
     if dtype not in SIZES:
         kind = visible(json.dumps(dtype, ensure_ascii=False))
-        raise ValueError(f"a tensor has numbers of type {kind}, which gpt does not know")
+        raise ValueError(f"a tensor has numbers of type {kind}, which gpt does not support")
     if len(offsets) != 2 or not all(isinstance(n, int) and 0 <= n < 2**48 for n in (*shape, *offsets)):
         raise ValueError("a tensor has a shape or an offset that is not of whole numbers")
     return TensorEntry(dtype, shape, *offsets)

@@ -52,7 +52,7 @@ def plainly(error: Exception) -> str:
         return "it is not UTF-8 text"
     if isinstance(error, RecursionError):
         return "its lists and objects are nested too deeply"
-    return visible(error) if isinstance(error, ValueError) else "a part of it is of another type than it must be"
+    return visible(error) if isinstance(error, ValueError) else "a value in it has the wrong type"
 
 
 def figure(value: Any) -> float | None:

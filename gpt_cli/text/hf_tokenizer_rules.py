@@ -189,7 +189,7 @@ def require_merges(model: Mapping[str, Any]) -> None:
     for merge in model.get("merges", ()):
         one, other = merge.split(" ") if isinstance(merge, str) else merge
         if not {one, other, one + other} <= vocabulary.keys():
-            raise ValueError("a merge is of tokens, or makes one, that it does not have")
+            raise ValueError("a merge takes or makes a token that it does not have")
 
 
 def _of_part(content: Mapping[str, Any], part: str) -> Iterator[str]:
@@ -229,7 +229,7 @@ def token_names(content: Mapping[str, Any]) -> dict[int, str]:
     """Return the token string of each id, added tokens included; raise ValueError for a too large or repeated id."""
     vocabulary, added = content["model"]["vocab"], content.get("added_tokens") or []
     if not isinstance(vocabulary, dict) or not isinstance(added, list):
-        raise ValueError("its tokens are not an object of JSON")
+        raise ValueError("its tokens are not a JSON object")
     if len(added) > TOKENIZER_ADDED:
         raise ValueError(f"it has {len(added):,} added tokens, and gpt reads at most {TOKENIZER_ADDED:,}")
     ids = {**vocabulary, **{token["content"]: token["id"] for token in added}}

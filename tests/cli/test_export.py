@@ -32,7 +32,7 @@ def test_a_run_becomes_a_directory_for_transformers(smoke_run: Path, run: RunCom
     assert figures["parameters"] == own + 2 * 3 * 32
     assert figures["bytes"] == sum(path.stat().st_size for path in out.iterdir())
     assert outcome.err == (
-        "this model has none of attn.c_attn.bias: they are zeros, which further training there may change\n"
+        "this model has none of attn.c_attn.bias: gpt writes zeros, which further training may change\n"
     )
     # an earlier export is replaced
     again = run("export", "--run", smoke_run, "--out", out, "--checkpoint", "last", "--quiet")
@@ -191,11 +191,15 @@ AS_THEY_ARE = "--format hf writes weights as they are"
     [
         ("notes", "", f"{NOTES}, an empty one or an export"),
         ("foreign", "", 'error: --out: "{0}/foreign" has files that gpt export did not write; name a new directory'),
-        ("file", "", 'error: --out: "{0}/file" is not a directory, as --format hf writes'),
+        ("file", "", 'error: --out: "{0}/file" is not a directory, but --format hf writes one'),
         ("new.safetensors", "", 'error: --out: "{0}/new.safetensors" is the name of a file, and --format hf writes'),
         ("model.pt", "--format safetensors", 'error: --out: "model.pt" does not end in .safetensors'),
         ("new", "--format ggml", 'error: --format: "ggml" is not one of hf, gguf, html, handout, safetensors'),
-        ("model.htm", "--format html", 'error: --out: "model.htm" does not end in .html, as --format html writes'),
+        (
+            "model.htm",
+            "--format html",
+            'error: --out: "model.htm" does not end in .html, but --format html requires it',
+        ),
         ("notes", "--quantize int8", f"error: --quantize: {AS_THEY_ARE}; only gguf, html and handout"),
         ("new", "--title T", "error: --title: --format hf does not write a page; only html and handout write pages"),
         (

@@ -78,7 +78,7 @@ def with_an_unheard_of_activation(*settings: str) -> ModelConfig:
 def test_exports_refuse_an_activation_that_they_do_not_know(settings: tuple[str, ...], class_name: str) -> None:
     config = with_an_unheard_of_activation(*settings)
     for refused in (lambda: fit(config, 257), lambda: architecture_of(config, 257)):
-        with pytest.raises(UsageError, match=f"{class_name}, .*, cannot compute this; gelu exports") as raised:
+        with pytest.raises(UsageError, match=f"{class_name}, .*, lacks this; gelu can be exported") as raised:
             refused()
         assert raised.value.where == "model.activation"
 

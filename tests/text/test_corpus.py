@@ -116,7 +116,7 @@ def test_a_line_that_would_not_fit_in_memory_is_an_error(here: Path, monkeypatch
 
 def test_an_address_and_a_pattern_without_files_are_named_as_such(here: Path) -> None:
     assert refused("https://example.com/a.txt?b&c").lines() == [
-        'error: "https://example.com/a.txt?b&c": this is an address, and gpt reads files',
+        'error: "https://example.com/a.txt?b&c": this is an address, but gpt reads files',
         "hint: download it first: curl -gL -o my.txt 'https://example.com/a.txt?b&c', then name my.txt",
     ]
     error, hint = refused("books/*.md").lines()

@@ -204,7 +204,7 @@ def test_a_text_that_is_missing_is_told_the_nearest_one(here: Path, name: str, m
 
 @pytest.mark.parametrize("name", ["the first line\nthe second", "今天天气很好。" * 40])
 def test_a_text_in_the_place_of_a_name_is_to_be_saved(name: str) -> None:
-    with pytest.raises(DataError, match="this is a text, and gpt reads files") as raised:
+    with pytest.raises(DataError, match="this is a text, but gpt reads files") as raised:
         require_there(name)
     assert raised.value.hint == "save the text to a file, and name that file"
 

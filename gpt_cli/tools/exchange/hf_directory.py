@@ -164,7 +164,7 @@ def read_json(path: Path, what: str, most: int) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise CheckpointError(shown(path), f"this is not valid JSON: {plainly(error)}") from error
     if not isinstance(value, dict):
-        raise CheckpointError(shown(path), "this is not an object of JSON")
+        raise CheckpointError(shown(path), "this is not a JSON object")
     return value
 
 
@@ -176,7 +176,7 @@ def _no_weights(path: Path) -> CheckpointError:
         return CheckpointError(shown(path), "it has no weights in safetensors format", hint=hint)
     sentence = f"its weights are in {shown(pickles[0])}, a pickle, which gpt never loads because a pickle can run code"
     hint = (
-        "where transformers and torch are installed, this reads only numbers of the pickle and writes safetensors: "
+        "where transformers and torch are installed, this reads only the numbers of the pickle and writes safetensors: "
         'python -c "from transformers import AutoModelForCausalLM as M; '
         "M.from_pretrained('DIR', weights_only=True).save_pretrained('NEW')\""
     )
@@ -195,7 +195,7 @@ def _of_shards(path: Path) -> Iterator[tuple[str, HFTensor]]:
             sentence = f"it names {shown(file)}, but weights are .safetensors files of the same directory"
             raise CheckpointError(where, sentence)
     if len(files) > FOREIGN_FILES:
-        raise CheckpointError(where, f"it names {len(files):,} files, and gpt reads at most {FOREIGN_FILES:,}")
+        raise CheckpointError(where, f"it names {len(files):,} files, but gpt reads at most {FOREIGN_FILES:,}")
     of_files = {file: dict(_tensors(path / file)) for file in files}
     for tensor, file in names.items():
         if tensor not in of_files[file]:
@@ -212,14 +212,14 @@ def _tensors(path: Path) -> Iterator[tuple[str, HFTensor]]:
     if not 2 <= length <= min(FOREIGN_HEADER_BYTES, size - 8):
         sentence = f"this is not a safetensors file: its header would take {length:,} of its {size:,} bytes"
         if length <= size - 8:
-            sentence = f"its header takes {length:,} bytes, and gpt reads at most {FOREIGN_HEADER_BYTES:,}"
+            sentence = f"its header takes {length:,} bytes, but gpt reads at most {FOREIGN_HEADER_BYTES:,}"
         raise CheckpointError(where, sentence)
     try:
         _, tensors = parse_header(content)
     except MALFORMED as error:
         raise CheckpointError(where, f"this is not a safetensors file: {plainly(error)}") from error
     if (name := misplaced(tensors)) is not None:
-        raise CheckpointError(where, f"the file is damaged: {shown(name)} does not lie where its shape says")
+        raise CheckpointError(where, f"the file is damaged: the place of {shown(name)} does not match its shape")
     end = 8 + length + max((one.stop for one in tensors.values()), default=0)
     if end != size:
         raise CheckpointError(where, f"the file is truncated or damaged: it has {size:,} of {end:,} bytes")

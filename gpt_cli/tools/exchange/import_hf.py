@@ -34,7 +34,7 @@ from gpt_cli.tools.exchange.tokenizer_json import read_tokenizer
 
 LONGEST = 8192  # tokens of a default context; a longer one takes more memory than most machines have
 _HINT = f"gpt imports models of type {', '.join(FAMILIES)}"
-_AS_IT_IS = "look for another version of the model: gpt never loads one approximately"
+_AS_IT_IS = "look for another version of the model: gpt never imports a model only approximately"
 # constants that older versions stored
 _BUFFERS = re.compile(r"\.(attn|attention)\.(masked_)?bias$|(^|\.)rotary_emb\.\w+$")
 _MOST_NAMED = 5  # tensors that do not fit
@@ -80,7 +80,7 @@ def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
     config = _config_of(export_info, tokenizer, where) if export_info else None
     places = None if config is None else _places_of_export(config.model, num_rows, directory, family, settings)
     if config is not None and places is None:
-        notices.append("it cannot come back as it was before gpt export, so it is read as the class that it is now")
+        notices.append("gpt cannot restore the form before gpt export, so it reads the model as its present class")
     if config is None or places is None:
         notices += fields.notices
         model = _validated({**settings, "context_length": length}, family, where)
@@ -92,7 +92,7 @@ def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
             zeros = {part.names[0]: recipe.shape for recipe in left_out for part in recipe.parts}
         if zeros:
             names = ", ".join(dict.fromkeys(re.sub(r"^blocks\.\d+\.", "", name) for name in zeros))
-            notices.append(f"it has none of {names}: they are zeros here, which training may change")
+            notices.append(f"it has none of {names}: gpt sets them to zero, and training may change them")
         if wrong := list(islice(tensor_mismatches(recipes, directory), _MOST_NAMED)):
             raise together(wrong)
         places = weight_locations(recipes, directory)
@@ -101,9 +101,9 @@ def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
     elif context_length is not None:
         config = config.changed(model={"context_length": length})
     if config.model.context_length != settings["context_length"]:
-        notices.append(f"context_length is {length:,} here, of {settings['context_length']:,} there")
+        notices.append(f"context_length is {length:,} here, and {settings['context_length']:,} in the model itself")
     if unused := num_rows - tokenizer.vocab_size:
-        notices.append(f"left out: {counted(unused, 'row')} of embeddings that no token has")
+        notices.append(f"left out: {counted(unused, 'row')} of embeddings without a token")
     return Foreign(config, tokenizer, Weights(directory, places, tokenizer.vocab_size, zeros), notices)
 
 
@@ -117,7 +117,7 @@ def _export_info(config: Mapping[str, Any]) -> Mapping[str, Any]:
 def _config_of(export_info: Mapping[str, Any], tokenizer: Tokenizer, where: str) -> Config:
     """Return the validated config of an export, with the kind of `tokenizer` if the config has another kind."""
     if not isinstance(content := export_info.get("config"), dict):
-        raise CheckpointError(where, "its key gpt_cli has no valid config, which is an object of JSON")
+        raise CheckpointError(where, "its key gpt_cli has no valid config, which is a JSON object")
     try:
         config = without_untrusted_settings(validate(without_retired(content, whole=True), "gpt_cli"))
     except GptError as error:
@@ -139,7 +139,7 @@ def _family(directory: Directory) -> Family:
     """Return the family of the config's model_type; raises CheckpointError for an unknown model_type."""
     if isinstance(kind := directory.config.get("model_type"), str) and kind in FAMILIES:
         return FAMILIES[kind]
-    wrong = f"it is a model of type {brief(kind)}, which gpt does not know"
+    wrong = f"it is a model of type {brief(kind)}, which gpt does not support"
     raise CheckpointError(directory.where, wrong if kind else "its config.json has no model_type", hint=_HINT)
 
 
@@ -151,8 +151,10 @@ def _context_length(settings: Mapping[str, Any], requested: int | None) -> int:
     if requested > there:
         raise UsageError("‹context_length›", f"the model has a context of {there:,} tokens, fewer than {requested:,}")
     if not turned and requested != there:
-        hint = "train with ‹init_from› and ‹model.context_length›, which takes the first"
-        raise UsageError("‹context_length›", f"the model has learned its {there:,} positions", hint=hint)
+        hint = "train with ‹init_from› and ‹model.context_length›, which takes the first positions"
+        raise UsageError(
+            "‹context_length›", f"the model has {there:,} learned positions, so this length is fixed", hint=hint
+        )
     return requested
 
 
@@ -166,14 +168,14 @@ def _with_names_of_the_class(directory: Directory, family: Family) -> Directory:
         full = family.output if name == family.other_output else name
         full = full if full.startswith(family.prefix) or full == family.output else f"{family.prefix}{full}"
         if full in tensors:
-            raise CheckpointError(directory.where, f"it has {shown(full)} twice, with and without its first word")
+            raise CheckpointError(directory.where, f"it has {shown(full)} twice, with and without its prefix")
         if not _BUFFERS.search(name):
             tensors[full] = stored
     renamed = replace(directory, tensors=tensors)
     if renamed.config.get("tie_word_embeddings", family.tied) and family.output in tensors:
         if not _are_equal(renamed, family.output, family.embedding):
-            sentence = "its output layer is not its token embedding, although tie_word_embeddings says so"
-            hint = 'if it was trained so, write "tie_word_embeddings": false into config.json'
+            sentence = "its output layer differs from its token embedding, although tie_word_embeddings is true"
+            hint = 'if it was trained this way, write "tie_word_embeddings": false into config.json'
             raise CheckpointError(directory.where, sentence, hint=hint)
         del tensors[family.output]
     return renamed
@@ -250,10 +252,10 @@ def directories_by_step(directories: Sequence[Path]) -> dict[int, Path]:
         match = _place_of_step(directory)
         digits = "" if match is None else (match[1] or match[2]).lstrip("0") or "0"
         if match is None or len(digits) > _DIGITS or int(digits) > STEPS:
-            sentence = f"its name tells no step, as step1000 does; the largest is {STEPS:,}"
+            sentence = f"its name contains no step, such as step1000; the largest step is {STEPS:,}"
             wrong.append(UsageError(shown(directory), sentence, hint="rename it, or make a link with such a name"))
         elif (other := directories_of.setdefault(int(digits), directory)) is not directory:
-            sentence = f"its name tells step {int(digits):,}, as that of {shown(other)} does"
+            sentence = f"its name contains step {int(digits):,}, and so does {shown(other)}"
             wrong.append(UsageError(shown(directory), sentence, hint="name one directory for each step"))
     if wrong:
         raise together(wrong)
@@ -306,5 +308,5 @@ def _differences(path: Path, foreign: Foreign, last_path: Path, last: Foreign) -
         if ours[key] != value
     ]
     if foreign.tokenizer.digest != last.tokenizer.digest:
-        wrong.append(UsageError(shown(path), f"its tokenizer is not that of {shown(last_path)}"))
+        wrong.append(UsageError(shown(path), f"its tokenizer differs from that of {shown(last_path)}"))
     return wrong

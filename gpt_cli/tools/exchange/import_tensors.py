@@ -106,21 +106,21 @@ def weight_locations(recipes: Mapping[str, Recipe], directory: Directory) -> dic
 def tensor_mismatches(recipes: Mapping[str, Recipe], directory: Directory) -> Iterator[GptError]:
     """Yield errors for tensors that are missing, unexpected, of another shape, or of an unreadable dtype."""
 
-    def wrong(names: Sequence[str], verb: str) -> Iterator[GptError]:
+    def wrong(has: str, names: Sequence[str], which: str = "") -> Iterator[GptError]:
         if names:
             named = ", ".join(map(shown, names[:_MAX_NAMED]))
             more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-            yield CheckpointError(directory.where, f"{counted(len(names), 'tensor')} {verb}: {named}{more}")
+            yield CheckpointError(directory.where, f"{has} {counted(len(names), 'tensor')}{which}: {named}{more}")
 
     stored = directory.tensors
-    yield from wrong([name for name in recipes if name not in stored], "missing")
-    yield from wrong([name for name in stored if name not in recipes], "that the model of its config does not have")
+    yield from wrong("it lacks", [name for name in recipes if name not in stored])
+    yield from wrong("it has", [name for name in stored if name not in recipes], " that the model of its config lacks")
     for name, recipe in recipes.items():
         if name in stored and stored[name].shape != recipe.shape:
-            shapes = f"is {list(stored[name].shape)}, but its config makes it {list(recipe.shape)}"
+            shapes = f"has shape {list(stored[name].shape)}, but its config requires {list(recipe.shape)}"
             yield CheckpointError(directory.where, f"{shown(name)} {shapes}")
         elif name in stored and stored[name].dtype not in READABLE:
-            types = f"is {stored[name].dtype}, and gpt reads {', '.join(READABLE)}"
+            types = f"is {stored[name].dtype}, but gpt reads {', '.join(READABLE)}"
             yield CheckpointError(directory.where, f"{shown(name)} {types}")
 
 

@@ -99,7 +99,7 @@ def stored(page_layout: Layout, weights: Mapping[str, Tensor]) -> bytes:
             arrays = {"at": numbers.numpy(), "scales_at": scales.float().numpy().astype("<f4")}
         else:
             if tensor["kind"] == "float16" and (largest := float(weight.abs().max())) > _LARGEST_HALF:
-                wrong = f"{tensor['name']} has a weight of {largest:.3g}, and float16 ends at {_LARGEST_HALF:,.0f}"
+                wrong = f"{tensor['name']} has a weight of {largest:.3g}, but float16 ends at {_LARGEST_HALF:,.0f}"
                 raise UsageError("‹quantize›", wrong, hint="‹quantize=int8›")
             arrays = {"at": weight.numpy().astype("<f2" if tensor["kind"] == "float16" else "<f4")}
         for key, array in arrays.items():

@@ -152,7 +152,7 @@ def _library_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
         wrong = "an added token in normalized text"
     if wrong:
         hint = "‹format=safetensors› and hf export every tokenizer"
-        raise CheckpointError("tokenizer", f"the page of a model has no tokenizers with {wrong}", hint=hint)
+        raise CheckpointError("tokenizer", f"the page of a model does not support tokenizers with {wrong}", hint=hint)
     ids = {name: number for number, name in names.items()}
     bytes_of = decoder(tokenizer.content)[0] if letters else utf8  # the page replaces the marks of the others
     pairs = [pair.split(" ", 1) if isinstance(pair, str) else pair for pair in model["merges"]]

@@ -106,7 +106,7 @@ class ImportRequest(Request):
         first, *_ = self.directory
         of_file = is_gguf(first)
         if self.steps and any(map(is_gguf, self.directory)):
-            raise UsageError("‹steps›", "these are directories of transformers, and this is a GGUF file")
+            raise UsageError("‹steps›", "it takes directories of transformers, but this is a GGUF file")
         if len(self.directory) == 1 and self.out is None and not of_file:  # which gives the run its name
             require_model(first)
         steps = directories_by_step(self.directory) if self.steps else {}
@@ -163,7 +163,7 @@ class ExportRequest(Request):
             sentence = f"‹format={self.format}› writes weights as they are; only gguf, html and handout convert them"
             yield Misfit(("quantize",), sentence)
         elif self.quantize is not None and self.quantize not in kinds:
-            sentence = f"‹format={self.format}› has weights in {', '.join(kinds)}"
+            sentence = f"‹format={self.format}› stores weights in {', '.join(kinds)}"
             yield Misfit(("quantize",), sentence, f"‹quantize={kinds[0]}›")
         if self.format in ("html", "handout"):
             return
@@ -230,9 +230,9 @@ def require_directory(out: Path, form: str, overwrite: bool = False) -> None:
             sentence = f"{shown(out)} {contains}; name a new directory, an empty one or an export"
             raise UsageError("‹out›", sentence, hint=hint)
     elif os.path.lexists(out):
-        raise UsageError("‹out›", f"{shown(out)} is not a directory, as ‹format={form}› writes")
+        raise UsageError("‹out›", f"{shown(out)} is not a directory, but ‹format={form}› writes one")
     elif out.suffix in (".safetensors", ".html", ".gguf"):
-        sentence = f"{shown(out)} is the name of a file, and ‹format={form}› writes a directory"
+        sentence = f"{shown(out)} is the name of a file, but ‹format={form}› writes a directory"
         raise UsageError("‹out›", sentence, hint=f"‹format={out.suffix[1:]}› writes one file")
 
 
@@ -242,9 +242,9 @@ def require_file(out: Path, form: str) -> None:
     Protected are files of a run, a checkpoint that is no export, and, for gguf, a Modelfile of others beside `out`.
     """
     if out.suffix != f".{form}":
-        raise UsageError("‹out›", f"{shown(out.name)} does not end in .{form}, as ‹format={form}› writes")
+        raise UsageError("‹out›", f"{shown(out.name)} does not end in .{form}, but ‹format={form}› requires it")
     if out.is_dir():
-        raise UsageError("‹out›", f"{shown(out)} is a directory, and ‹format={form}› writes a file")
+        raise UsageError("‹out›", f"{shown(out)} is a directory, but ‹format={form}› writes a file")
     replaces = False
     with contextlib.suppress(GptError):  # an export does not contain the environment of its training
         replaces = form == "safetensors" and not read_header(out).progress.environment

@@ -119,7 +119,7 @@ def each_checkpoint(paths: Iterable[Path], newest: Loaded, device: torch.device,
     for path in paths:
         loaded = newest if path == newest.path else load(path, None, host.warn)
         if loaded.header.metadata["tokenizer"] != newest.header.metadata["tokenizer"]:
-            sentence = f"its tokenizer is not that of {visible(newest.path)}, so its layers read other tokens"
+            sentence = f"its tokenizer differs from that of {visible(newest.path)}, so its layers read other tokens"
             raise CheckpointError(shown(loaded.path), sentence)
         one, other = loaded.config.model, newest.config.model
         if any(getattr(one, key) != getattr(other, key) for key in ("num_blocks", "num_heads", "context_length")):

@@ -146,7 +146,7 @@ def test_shards_halves_other_names_and_constants_give_the_same_run(pair: Pair, t
         assert found.keys() == expected.keys()
         for name, tensor in expected.items():
             assert torch.equal(found[name], tensor.to(halves.get(directory)).float()), name
-    assert "left out: 7 rows of embeddings that no token has" in read_foreign(padded).notices
+    assert "left out: 7 rows of embeddings without a token" in read_foreign(padded).notices
 
 
 def test_a_context_is_as_long_as_the_model_allows_and_is_asked_for(
@@ -159,7 +159,7 @@ def test_a_context_is_as_long_as_the_model_allows_and_is_asked_for(
     llama, gpt2 = tmp_path / "SimpleStories", tmp_path / "gpt2 with another epsilon"
     outcome = run("import", llama, "--out", "a", "--json")
     assert json.loads(outcome.out.splitlines()[-1])["context_length"] == 8192
-    assert "context_length is 8,192 here, of 131,072 there" in outcome.err
+    assert "context_length is 8,192 here, and 131,072 in the model itself" in outcome.err
     outcome = run("import", llama, "--out", "b", "--context-length", "32", "--json")
     assert json.loads(outcome.out.splitlines()[-1])["context_length"] == 32
     assert load("b").model.config.context_length == 32

@@ -202,14 +202,14 @@ def test_a_refusal_needs_no_torch(directory: Path, without_torch: WithoutTorch) 
     outcome = without_torch("import", directory, "--out", "a")
     assert outcome.returncode == 4
     assert outcome.stderr.splitlines() == [
-        'error: "hf": it is a model of type "mamba", which gpt does not know',
+        'error: "hf": it is a model of type "mamba", which gpt does not support',
         "hint: gpt imports models of type gpt2, gpt_neo, gpt_neox, llama, mistral, qwen2, qwen3, starcoder2, arcee",
     ]
     with_config(model_type="gpt2", quantization_config={"bits": 4})(directory)
     outcome = without_torch("import", directory, "--out", "a")
     assert outcome.stderr.splitlines() == [
-        'error: "hf": config.json: quantization_config is {"bits": 4}, which gpt does not know',
-        "hint: look for another version of the model: gpt never loads one approximately",
+        'error: "hf": config.json: quantization_config is {"bits": 4}, which gpt does not support',
+        "hint: look for another version of the model: gpt never imports a model only approximately",
     ]
     for name in ("openai-community/gpt2", "gpt2"):
         outcome = without_torch("import", name, "--out", "a")

@@ -73,10 +73,10 @@ def test_all_names_without_a_step_and_all_steps_that_come_twice_are_listed() -> 
     names = ["TinyStories-33M", "a/step5", "b/step05", "main", "step99999999999999999999", "step2147483648"]
     with pytest.raises(UsageError) as raised:
         directories_by_step([*map(Path, names)])
-    no_step = "its name tells no step, as step1000 does; the largest is 2,147,483,647"
+    no_step = "its name contains no step, such as step1000; the largest step is 2,147,483,647"
     assert [str(error) for error in (raised.value, *raised.value.others)] == [
         f'"TinyStories-33M": {no_step}',
-        '"b/step05": its name tells step 5, as that of "a/step5" does',
+        '"b/step05": its name contains step 5, and so does "a/step5"',
         *(f'"{name}": {no_step}' for name in names[3:]),
     ]
 
@@ -207,7 +207,7 @@ def test_a_step_with_another_tokenizer_is_refused(published: Path, run: RunComma
     other = sharp_checkpoint("model.qkv_bias=true", "model.activation=gelu_tanh", tokenizer=LEARNED)
     write_for_transformers(Path(NAMES[1]), other)
     outcome = run("import", *NAMES, "--steps")
-    assert (outcome.code, 'its tokenizer is not that of "toy/step2000"' in outcome.err) == (2, True)
+    assert (outcome.code, 'its tokenizer differs from that of "toy/step2000"' in outcome.err) == (2, True)
 
 
 @pytest.mark.parametrize("fault", ["numbers", "disk", "a write"])

@@ -66,7 +66,7 @@ def test_weights_beyond_float16_are_refused() -> None:
     weights["output_layer.weight"] = weights["output_layer.weight"] * 1e6
     huge = replace(checkpoint, weights=weights)
     with pytest.raises(
-        UsageError, match=r"output_layer.weight has a weight of .*, and float16 ends at 65,504"
+        UsageError, match=r"output_layer.weight has a weight of .*, but float16 ends at 65,504"
     ) as refused:
         model_page(huge, None, "x")
     assert refused.value.hint == "‹quantize=int8›"

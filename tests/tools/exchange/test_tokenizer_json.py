@@ -297,7 +297,7 @@ BAD: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     ),
     "no merges": (lambda c: c["model"].pop("merges"), 'it has no key "merges"'),
     "no model": (lambda c: c.pop("model"), 'this is not a tokenizer: it has no key "model"'),
-    "a list of tokens": (lambda c: c["model"].update(vocab=["a"]), "its tokens are not an object of JSON"),
+    "a list of tokens": (lambda c: c["model"].update(vocab=["a"]), "its tokens are not a JSON object"),
     "a list for a pattern": (lambda c: c.update(pre_tokenizer=_split({"Regex": ["a"]})), "of another type"),
     "a number for a step": (lambda c: c.update(pre_tokenizer=7), "has no type, or is nested"),
     "a number for added": (lambda c: c.update(added_tokens=[7]), "of another type"),

@@ -49,7 +49,7 @@ def fit(model: ModelConfig, vocab_size: int) -> Fit:
     tensors, notes = family.tensors(model, vocab_size), [*family.notes(model)]
     zeros = [re.sub(r".*\.\d+\.", "", name) for name, recipe in tensors.items() if not recipe.parts]
     if names := ", ".join(dict.fromkeys(zeros)):
-        notes.append(f"this model has none of {names}: they are zeros, which further training there may change")
+        notes.append(f"this model has none of {names}: gpt writes zeros, which further training may change")
     return Fit(family.class_name, config, tensors, notes)
 
 
@@ -80,12 +80,12 @@ def _misfits(model: ModelConfig, family: Family) -> Iterator[tuple[str, str]]:
         how = "train with ‹model.ngram_embedding=null› to export"
         yield "ngram_embedding", f"no class of transformers has embeddings of n-grams; {how}"
     if model.attention == "latent" and model.positions == "rope":
-        others = "multi_head and grouped_query export"
+        others = "multi_head and grouped_query can be exported"
         if model.norm == "layernorm":
-            others += ", and so does latent with positions learned, sinusoidal or none"
+            others += ", and so can latent with positions learned, sinusoidal or none"
         yield "attention", f"no class of transformers has this form of latent attention with rope; {others}"
         return
     if model.norm == "rmsnorm" and model.positions != "rope":
         sentence = f"no class of transformers has rmsnorm with positions {model.positions}"
-        yield "norm", f"{sentence} and this feed-forward part; layernorm exports"
+        yield "norm", f"{sentence} and this feed-forward part; layernorm can be exported"
     yield from family.misfits(model)

@@ -98,7 +98,7 @@ class ConfigFields:
     def choice(self, key: str, names: Mapping[str, str], default: str) -> str:
         """Return names[value of `key`], or names[default] if absent or unknown; an unknown value is a problem."""
         if not isinstance(name := self.get(key, default), str) or name not in names:
-            self.refuse(f"{key} is {brief(name)}, but gpt has {', '.join(names)}")
+            self.refuse(f"{key} is {brief(name)}, but gpt supports {', '.join(names)}")
             return names[default]
         return names[name]
 
@@ -106,7 +106,7 @@ class ConfigFields:
         """Return the recorded problems, and problems for unknown keys whose value is not null, false, {} or []."""
         unknown = [key for key, value in self.content.items() if key not in self._known_keys and not _is_neutral(value)]
         for key in unknown[:_MOST_NAMED]:
-            self.refuse(f"{brief(key)[1:-1]} is {brief(self.content[key])}, which gpt does not know")
+            self.refuse(f"{brief(key)[1:-1]} is {brief(self.content[key])}, which gpt does not support")
         if len(unknown) > _MOST_NAMED:
             self.refuse(f"{len(unknown) - _MOST_NAMED:,} more keys are unknown")
         return self._problems
@@ -132,7 +132,7 @@ def read_rope(
     parameters = fields.get("rope_parameters")
     held = fields.get("rope_scaling") or parameters or {}  # in this order, as version 5 reads both
     if not isinstance(held, dict):
-        fields.refuse(f"its rope has {brief(held)}, which is not an object of JSON")
+        fields.refuse(f"its rope has {brief(held)}, which is not a JSON object")
         held = {}
     inner = ConfigFields(held, fields.where, fields.hint, known_keys="")
     older = inner.get("type")
@@ -146,7 +146,7 @@ def read_rope(
             is_length = ours == "rope_original_length"
             settings[ours] = inner.whole(key, context_length) if is_length else inner.number(key)
     elif kind != "default":
-        fields.refuse(f"its rope is of type {brief(kind)}, but gpt has default, llama3")
+        fields.refuse(f"its rope is of type {brief(kind)}, but gpt supports default, llama3")
         return settings, share
     fields.take_problems(inner)
     return settings, share

@@ -123,7 +123,7 @@ class Family(ABC):
         """Yield sentences on what the transformers class computes differently from gpt."""
         if model.scale == "none":
             size, factor, what = model.query_size, unscaled(model), "q_norm" if model.qk_norm else "Wq"
-            yield f"scores are divided by √{size} there, so {what} is written {factor:.7g} times as large"
+            yield f"transformers divides scores by √{size}, so gpt writes {what} {factor:.7g} times as large"
 
     def misfits(self, model: ModelConfig) -> Iterator[tuple[str, str]]:
         """Yield (setting, sentence) for each setting that the class lacks; the sentence names a value that works."""
@@ -149,7 +149,7 @@ class Family(ABC):
         elif len(windows - {None}) > 1:
             wrong["attention_window"] = "one number, or a list of it and null,"
         for key, value in wrong.items():
-            yield key, f"{self.class_name}, the nearest class of transformers, cannot compute this; {value} exports"
+            yield key, f"{self.class_name}, the nearest class of transformers, lacks this; {value} can be exported"
 
     def key_of(self, setting: str) -> str:
         """Return the config.json key that corresponds to a gpt_cli setting."""

@@ -40,7 +40,7 @@ class GPT2(Family):
         fields.ignore("n_ctx", "reorder_and_upcast_attn")
         settings = self.common(fields)
         if fields.number("attn_pdrop", 0.1) != settings["dropout"]:
-            fields.notices.append(f"dropout is {settings['dropout']:g} everywhere, as resid_pdrop is")
+            fields.notices.append(f"gpt uses the value of resid_pdrop, {settings['dropout']:g}, for all dropout")
         return settings | {"scale": "head" if fields.switch("scale_attn_weights", True) else "none", "qkv_bias": True}
 
     def config(self, model: ModelConfig) -> dict[str, Any]:
@@ -55,9 +55,9 @@ class GPT2(Family):
     def notes(self, model: ModelConfig) -> Iterator[str]:
         if model.attention == "grouped_query":
             copies = model.num_heads // model.key_value_heads
-            yield f"{self.short} has no groups: keys and values are there {copies} times, in its cache too"
+            yield f"{self.short} has no groups: it holds keys and values {copies} times, in its cache too"
         if model.attention == "latent":
-            how = "matrices are written as their products, and its cache has keys and values"
+            how = "gpt writes products of the matrices, and its cache holds keys and values"
             yield f"{self.short} has no latents: {how}"
         if model.positions == "sinusoidal":
             yield "the table of sinusoidal positions is a weight, which further training may change"
@@ -107,7 +107,7 @@ class GPTNeo(GPT2):
     def notes(self, model: ModelConfig) -> Iterator[str]:
         yield from super().notes(model.changed(scale="head"))
         if model.scale == "head":
-            yield f"scores are not divided there, so Wq is written {_undivided(model):.7g} times as large"
+            yield f"transformers does not divide scores, so gpt writes Wq {_undivided(model):.7g} times as large"
 
 
 def _undivided(model: ModelConfig) -> float:
@@ -128,7 +128,7 @@ def _windows(fields: ConfigFields, num_blocks: Any) -> list[int | None] | None:
         kinds = spread
     valid = isinstance(kinds, list) and all(kind in ("global", "local") for kind in kinds)
     if not valid or len(kinds) != num_blocks:
-        fields.refuse(f"attention_layers is {brief(kinds)}, but gpt has global, local, one for each block")
+        fields.refuse(f"attention_layers is {brief(kinds)}, but gpt supports global, local, one for each block")
         return None
     return pattern([width if kind == "local" else None for kind in kinds])
 

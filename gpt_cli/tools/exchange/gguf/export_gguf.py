@@ -36,7 +36,7 @@ from gpt_cli.tools.exchange.tokenizer_json import chat_template
 
 _ALIGNMENT = 32
 _FILE_TYPES = {"F32": 0, "F16": 1, "Q8_0": 7, "BF16": 32}  # for programs that list files
-_GELU = "llama.cpp takes GELU from a table of half floats, so log-probabilities may differ in the third decimal"
+_GELU = "llama.cpp takes GELU from a table in float16, so log-probabilities may differ in the third decimal"
 _MODELFILE = """\
 # written by gpt export: ollama create {name} -f Modelfile
 FROM ./{file}
@@ -166,7 +166,7 @@ def _bytes(rows: Tensor, kind: str) -> bytes:
         numbers = quants.quantize(rows.float().numpy(), GGMLQuantizationType[kind])
     if kind == "F16" and not np.isfinite(numbers).all():
         sentence = "a weight is larger than float16 holds"
-        raise UsageError("‹quantize›", sentence, hint="‹quantize=bf16› holds it in the same space")
+        raise UsageError("‹quantize›", sentence, hint="‹quantize=bf16› stores it in the same space")
     return numbers.tobytes()
 
 

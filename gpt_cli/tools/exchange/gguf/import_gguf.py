@@ -63,7 +63,7 @@ def read_gguf(path: Path) -> GGUF:
     keys, stored = read_gguf_header(path)
     where = shown(path)
     if not isinstance(name := keys.get("general.architecture"), str) or name not in ARCHITECTURES:
-        sentence = f"it is a model of architecture {brief(name)}, and gpt reads {', '.join(ARCHITECTURES)} from GGUF"
+        sentence = f"it is a model of architecture {brief(name)}, but gpt reads {', '.join(ARCHITECTURES)} from GGUF"
         raise CheckpointError(where, sentence)
     architecture, export_info = ARCHITECTURES[name], _export_info(keys)
     theirs = export_info.get("transformers")
@@ -77,10 +77,10 @@ def read_gguf(path: Path) -> GGUF:
         config |= _scaling(read_numbers(stored[ROPE_FACTORS], ROPE_FACTORS), theirs, config, where)
     for key, value in left.items():
         if key.removeprefix(f"{name}.") not in _IRRELEVANT:
-            raise CheckpointError(where, f"{shown(key)} is {brief(value)}, which gpt does not know", hint=_AS_IT_IS)
+            raise CheckpointError(where, f"{shown(key)} is {brief(value)}, which gpt does not support", hint=_AS_IT_IS)
     names = architecture.names(family, {match[1] for match in map(_BLOCK_NUMBER.match, tensors) if match})
     if unknown := sorted(tensors.keys() - names.keys()):
-        raise CheckpointError(where, f"{shown(unknown[0])} is no tensor of {name}, as gpt knows it", hint=_AS_IT_IS)
+        raise CheckpointError(where, f"{shown(unknown[0])} is not a tensor of {name} that gpt supports", hint=_AS_IT_IS)
     if export_info:
         config["gpt_cli"] = export_info
     places = {names[there]: (tensor, architecture.order(names[there])) for there, tensor in tensors.items()}
@@ -126,7 +126,7 @@ def _config(
 
     def require(key: str, value: Any) -> None:
         if (there := taken(key, value)) != value:
-            sentence = f"{architecture.name}.{key} is {brief(there)}, and gpt has {brief(value)}"
+            sentence = f"{architecture.name}.{key} is {brief(there)}, but gpt supports {brief(value)}"
             raise CheckpointError(where, sentence, hint=_AS_IT_IS)
 
     config: dict[str, Any] = {key: value for key, value in theirs.items() if "rope" not in key}

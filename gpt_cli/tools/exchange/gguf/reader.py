@@ -56,7 +56,7 @@ def read_gguf_header(path: Path) -> tuple[dict[str, Any], dict[str, HFTensor]]:
             metadata[key] = header.value(key)
         if metadata.get("split.count", 1) not in (0, 1):
             hint = "llama-gguf-split --merge FIRST NEW makes one file of the parts"
-            raise header.error("it is one of several files that make a model, and gpt reads a model in one", hint=hint)
+            raise header.error("it is one of several files of a model, but gpt reads models in one file", hint=hint)
         alignment = metadata.get("general.alignment", 32)
         if type(alignment) is not int or alignment not in [2**power for power in range(3, 17)]:
             raise header.error("general.alignment is not a power of two from 8 to 65,536")
@@ -99,14 +99,14 @@ class _Header:
         self.position = len(_MAGIC)
         version = self._integer(4)
         if version and version % 2**16 == 0:  # version 3 with its bytes in the other order
-            raise self.error("this GGUF file is big endian, and gpt reads little endian")
+            raise self.error("this GGUF file is big-endian, but gpt reads only little-endian files")
         if version not in (2, 3):
-            raise self.error(f"this GGUF file is of version {version:,}, and gpt reads versions 2 and 3")
+            raise self.error(f"this GGUF file is of version {version:,}, but gpt reads versions 2 and 3")
         num_tensors, num_keys = self._integer(8), self._integer(8)
         if num_tensors > GGUF_ENTRIES:
-            raise self.error(f"it has {num_tensors:,} tensors, and gpt reads at most {GGUF_ENTRIES:,}")
+            raise self.error(f"it has {num_tensors:,} tensors, but gpt reads at most {GGUF_ENTRIES:,}")
         if num_keys > GGUF_ENTRIES:
-            raise self.error(f"its metadata has {num_keys:,} keys, and gpt reads at most {GGUF_ENTRIES:,}")
+            raise self.error(f"its metadata has {num_keys:,} keys, but gpt reads at most {GGUF_ENTRIES:,}")
         return num_tensors, num_keys
 
     def text(self) -> str:
@@ -114,7 +114,7 @@ class _Header:
         length = self._integer(8)
         self._require(length)
         if length > GGUF_TEXT_BYTES:
-            raise self.error(f"a text in its header has {length:,} bytes, and gpt reads at most {GGUF_TEXT_BYTES:,}")
+            raise self.error(f"a text in its header has {length:,} bytes, but gpt reads at most {GGUF_TEXT_BYTES:,}")
         try:
             return self._take(length).decode("utf-8")
         except UnicodeDecodeError:
@@ -155,9 +155,9 @@ class _Header:
             raise self.error(f"the file is damaged: {shown(name)} has a dimension of size 0")
         if (dtype := _TYPE_NAMES.get(number, f"type {number}")) not in _READ:
             hint = "take the F16, BF16 or Q8_0 file of the model"
-            raise self.error(f"{shown(name)} is {dtype}, and gpt reads {', '.join(_READ)}", hint=hint)
+            raise self.error(f"{shown(name)} is {dtype}, but gpt reads {', '.join(_READ)}", hint=hint)
         if dtype == "Q8_0" and shape[-1] % IN_BLOCK:
-            raise self.error(f"the file is damaged: rows of {shown(name)} are no whole blocks of {IN_BLOCK} numbers")
+            raise self.error(f"the file is damaged: rows of {shown(name)} are not whole blocks of {IN_BLOCK} numbers")
         if start % alignment:
             raise self.error(f"the file is damaged: {shown(name)} does not begin at a multiple of {alignment:,} bytes")
         return HFTensor(Path(), dtype, shape, start)

@@ -84,9 +84,7 @@ def metadata_of(tokenizer: Tokenizer) -> tuple[dict[str, Any], list[str]]:
         pair_of = {one[:n]: f"{one[: n - 1]} {one[n - 1]}" for one in names.values() for n in range(2, len(one) + 1)}
         pairs = list(pair_of.values())
         if isinstance(tokenizer, CharTokenizer):
-            notices = [
-                "llama.cpp leaves out the characters of a prompt that this model does not know; gpt refuses them"
-            ]
+            notices = ["llama.cpp leaves out characters of a prompt that this tokenizer lacks; gpt refuses them"]
     types = [*[_NORMAL] * len(names), _CONTROL]
     return _keys(pre, [*names.values(), END_OF_TEXT], types, pairs, tokenizer), notices
 
@@ -99,10 +97,10 @@ def _of_kept(tokenizer: HuggingFaceTokenizer) -> tuple[dict[str, Any], list[str]
     for step in steps(content, "normalizer"):
         if step["type"] != "NFC":
             raise _refused(step["type"])
-        notices.append("llama.cpp does not compose characters (NFC), as this tokenizer does")
+        notices.append("unlike this tokenizer, llama.cpp does not compose characters (NFC)")
     pre, others = _pre(_patterns(content), bool(model.get("ignore_merges")))
     if any(token.get(flag) for token in added.values() for flag in ("single_word", "lstrip", "rstrip")):
-        others.append("llama.cpp takes no spaces beside added tokens into them, as this tokenizer does")
+        others.append("unlike this tokenizer, llama.cpp does not include spaces beside added tokens in them")
     tokens, types = list[str](), list[int]()
     for number in range(tokenizer.vocab_size):
         tokens.append(names.get(number, f"[PAD{number}]"))
@@ -110,7 +108,7 @@ def _of_kept(tokenizer: HuggingFaceTokenizer) -> tuple[dict[str, Any], list[str]
         types.append(_UNUSED if number not in names else {None: _NORMAL, True: _CONTROL, False: _OF_USERS}[special])
     pairs = [one if isinstance(one, str) else " ".join(one) for one in model["merges"]]
     if len(set(tokens)) < len(tokens) or len(tokenizer.starts_with) > 1:
-        raise _refused("two tokens of one name, or two before every text")
+        raise _refused("two tokens of the same name, or two tokens before every text")
     return _keys(pre, tokens, types, pairs, tokenizer), notices + others
 
 
@@ -142,11 +140,11 @@ def _pre(patterns: tuple[str, ...], whole: bool | None) -> tuple[str, list[str]]
     if exact := [name for name in fitting if whole in (None, _CUTS[name].whole)]:
         return exact[0], []
     if fitting:
-        return fitting[0], ["llama.cpp may make other tokens of words that are tokens which no merges give"]
+        return fitting[0], ["llama.cpp may split a word that is a token which no merges make"]
     for pattern, (name, notice) in _NEAREST.items():
         if alike == (as_oniguruma(pattern),):
             return name, [notice]
-    raise _refused("a pattern that llama.cpp does not know")
+    raise _refused("a pattern that llama.cpp does not support")
 
 
 def _patterns(content: Mapping[str, Any]) -> tuple[str, ...]:
@@ -163,12 +161,12 @@ def _patterns(content: Mapping[str, Any]) -> tuple[str, ...]:
         else:
             raise _refused(last)
     if last != "ByteLevel":
-        raise _refused("letters that are no bytes")
+        raise _refused("letters that are not bytes")
     return tuple(patterns)
 
 
 def _refused(what: str) -> UsageError:
-    return UsageError("tokenizer", f"GGUF has no form of tokenizers with {what}", hint=_TRANSFORMERS)
+    return UsageError("tokenizer", f"GGUF cannot store a tokenizer with {what}", hint=_TRANSFORMERS)
 
 
 def tokenizer_from(keys: Mapping[str, Any], where: str, info: Mapping[str, Any]) -> Tokenizer:
@@ -179,7 +177,7 @@ def tokenizer_from(keys: Mapping[str, Any], where: str, info: Mapping[str, Any])
     """
     if (model := _text(keys, "model", where)) != "gpt2":
         kinds = {"llama": "SentencePiece", "bert": "WordPiece", "t5": "Unigram", "rwkv": "RWKV"}
-        sentence = f"its tokenizer is of kind {kinds.get(model, shown(model))}, and gpt reads only byte pairs from GGUF"
+        sentence = f"its tokenizer is of kind {kinds.get(model, shown(model))}, but gpt reads only byte pairs from GGUF"
         raise CheckpointError(where, sentence, hint=_IMPORT)
     tokens, pairs = (_strings(keys, key, where) for key in ("tokens", "merges"))
     tokenizer = rebuilt(info, tokens[:-1], by_letters=True)
@@ -188,12 +186,12 @@ def tokenizer_from(keys: Mapping[str, Any], where: str, info: Mapping[str, Any])
     pre = _text(keys, "pre", where)
     cut = next((cut for name, cut in _CUTS.items() if pre in (name, *cut.others)), None)
     if cut is None:
-        sentence = f"it cuts a text by {shown(pre)}, and gpt reads only {', '.join(_CUTS)} from GGUF"
+        sentence = f"it splits texts by {shown(pre)}, but gpt reads only {', '.join(_CUTS)} from GGUF"
         raise CheckpointError(where, sentence, hint=_IMPORT)
     types = keys.get(f"{_KEY}token_type", [_NORMAL] * len(tokens))
     valid = isinstance(types, list) and len(types) == len(tokens)
     if not valid or not all(type(one) is int and one in (_NORMAL, _CONTROL, _OF_USERS, _UNUSED) for one in types):
-        raise CheckpointError(where, "its tokens are not each normal, control, user-defined or unused")
+        raise CheckpointError(where, "not all of its tokens are normal, control, user-defined or unused")
     vocabulary = {token: number for number, token in enumerate(tokens)}
     if len(vocabulary) < len(tokens) or "" in vocabulary or len(set(pairs)) < len(pairs):
         raise CheckpointError(where, "it has an empty token, or names a token or a merge twice")
@@ -241,7 +239,7 @@ def _strings(keys: Mapping[str, Any], key: str, where: str) -> list[str]:
 def _id(keys: Mapping[str, Any], key: str, tokens: Sequence[str], where: str) -> int | None:
     number = keys.get(_KEY + key)
     if number is not None and (type(number) is not int or not 0 <= number < len(tokens)):
-        sentence = f"tokenizer.ggml.{key} is {shown(number)}, which is none of its {len(tokens):,} tokens"
+        sentence = f"tokenizer.ggml.{key} is {shown(number)}, which is not one of its {len(tokens):,} tokens"
         raise CheckpointError(where, sentence)
     return number
 
@@ -249,7 +247,7 @@ def _id(keys: Mapping[str, Any], key: str, tokens: Sequence[str], where: str) ->
 def _beginning(begin: int | None, tokens: Sequence[str], where: str) -> dict[str, Any]:
     """Return the tokenizer.json post-processor that puts the id `begin` before every text; CheckpointError if None."""
     if begin is None:
-        raise CheckpointError(where, "it puts a token before every text, and does not say which")
+        raise CheckpointError(where, "it puts a token before every text, but does not name it")
     name = tokens[begin]
     return {
         "type": "TemplateProcessing",

@@ -189,15 +189,15 @@ def test_rows_of_other_widths_are_float16(folder: Path, checkpoints: dict[str, C
         ((_LAYER, "model.activation=relu"), "model.activation", "computes only gelu, gelu_tanh"),
         ((_LAYER, _ROPE, "model.activation=relu"), "model.activation", "computes only gelu, gelu_tanh, relu2"),
         ((_RMS, _ROPE, _GELU, _NO_BIAS), "model.activation", "computes only relu2"),
-        ((_RMS, _ROPE, _RELU2, "model.bias=true"), "model.bias", "false exports"),
+        ((_RMS, _ROPE, _RELU2, "model.bias=true"), "model.bias", "false can be exported"),
         ((_RMS, _ROPE, "model.activation=geglu", _NO_BIAS), "model.activation", "computes only swiglu"),
-        ((_RMS, _ROPE, _GATE, _NO_BIAS, "model.attention_window=16"), "model.attention_window", "null exports"),
-        ((_LAYER, _GELU, "model.attention_window=16"), "model.attention_window", "null exports"),
-        ((_LAYER, _ROPE, _GELU, *_LLAMA3), "model.rope_scaling", "null exports"),
+        ((_RMS, _ROPE, _GATE, _NO_BIAS, "model.attention_window=16"), "model.attention_window", "null can be exported"),
+        ((_LAYER, _GELU, "model.attention_window=16"), "model.attention_window", "only null"),
+        ((_LAYER, _ROPE, _GELU, *_LLAMA3), "model.rope_scaling", "null can be exported"),
         (
             (_RMS, _ROPE, _GATE, _NO_BIAS, "model.qkv_bias=true", "model.head_size=16"),
             "model.head_size",
-            "null exports",
+            "null can be exported",
         ),
         ((_LAYER, _GELU, "model.norm_position=post"), "model.norm_position", "norm_position=pre can be exported"),
     ],
@@ -237,7 +237,7 @@ UNFIT |= {"embedding_length": [0, 47], "context_length": [0], "dimension_count":
 def test_a_header_that_does_not_fit_its_tensors_is_refused(
     key: str, value: int, folder: Path, checkpoints: dict[str, Checkpoint], tmp_path: Path
 ) -> None:
-    sentence = "llama.rope.dimension_count is 6, and gpt has 12" if key == "dimension_count" else ""
+    sentence = "llama.rope.dimension_count is 6, but gpt supports 12" if key == "dimension_count" else ""
     with pytest.raises(CheckpointError) as refused:
         read_foreign(changed(folder / "llama.gguf", tmp_path / "m.gguf", key, value))
     assert sentence in refused.value.sentence
@@ -265,11 +265,11 @@ def test_a_changed_header_gives_a_model_or_a_sentence(tally: Callable[[str, int]
 def test_unknown_architectures_are_named(folder: Path, checkpoints: dict[str, Checkpoint], tmp_path: Path) -> None:
     content = (folder / "llama.gguf").read_bytes()
     (tmp_path / "m.gguf").write_bytes(content.replace(b"llama", b"phi99", 1))
-    with pytest.raises(CheckpointError, match='it is a model of architecture "phi99", and gpt reads gpt2, starcoder2'):
+    with pytest.raises(CheckpointError, match='it is a model of architecture "phi99", but gpt reads gpt2, starcoder2'):
         read_foreign(tmp_path / "m.gguf")
     at = b"llama.rope.freq_base"
     (tmp_path / "m.gguf").write_bytes(content.replace(at, b"llama.rope.freq_bass"))
-    with pytest.raises(CheckpointError, match=r'"llama\.rope\.freq_bass" is 10000\.0, which gpt does not know'):
+    with pytest.raises(CheckpointError, match=r'"llama\.rope\.freq_bass" is 10000\.0, which gpt does not support'):
         read_foreign(tmp_path / "m.gguf")
 
 
@@ -305,8 +305,8 @@ def test_a_run_becomes_a_file_and_the_file_a_run(run: RunCommand, here: Path, tm
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
-        (["--out", "m.bin"], 2, '"m.bin" does not end in .gguf, as --format gguf writes'),
-        (["--out", "m.gguf", "--quantize", "int8"], 2, "--format gguf has weights in q8_0, bf16, f16"),
+        (["--out", "m.bin"], 2, '"m.bin" does not end in .gguf, but --format gguf requires it'),
+        (["--out", "m.gguf", "--quantize", "int8"], 2, "--format gguf stores weights in q8_0, bf16, f16"),
         (["--out", "m.gguf", "--title", "T"], 2, "--format gguf does not write a page"),
         (["--out", "foreign/m.gguf"], 2, "there is a Modelfile beside it that gpt export did not write"),
     ],

@@ -208,12 +208,12 @@ def with_alignment(content: bytes) -> bytes:
 REFUSED: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "this is not a GGUF file"),
     "text": (b"hello, world", "this is not a GGUF file"),
-    "version 1": (built(version=1), "this GGUF file is of version 1, and gpt reads versions 2 and 3"),
+    "version 1": (built(version=1), "this GGUF file is of version 1, but gpt reads versions 2 and 3"),
     "version 4": (built(version=4), "this GGUF file is of version 4,"),
     "big endian": (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "is big endian, and gpt reads little endian"),
     "cut": (small()[:100], "the file is truncated: it ends inside its header, after 100 bytes"),
     "cut data": (small()[:-1], "the file is truncated or damaged: it has"),
-    "many keys": (built(counts=(0, 2**16 + 1)), "its metadata has 65,537 keys, and gpt reads at most 65,536"),
+    "many keys": (built(counts=(0, 2**16 + 1)), "its metadata has 65,537 keys, but gpt reads at most 65,536"),
     "many tensors": (built(counts=(2**63, 0)), "tensors, and gpt reads at most 65,536"),
     "more keys than bytes": (built(counts=(0, 2**16)), "it ends inside its header"),
     "more tensors than bytes": (built(counts=(2**16, 0)), "it ends inside its header"),
@@ -251,8 +251,8 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         'the file is damaged: "a" and "b" overlap',
     ),
     "the same place": (built([], [tensor("a", (1,)), tensor("b", (1,))], bytes(64)), "overlap"),
-    "parts of blocks": (one((32, 31), "Q8_0"), 'rows of "t" are no whole blocks of 32 numbers'),
-    "another type": (one((256,), "Q4_K"), '"t" is Q4_K, and gpt reads F32, F16, BF16, Q8_0'),
+    "parts of blocks": (one((32, 31), "Q8_0"), 'rows of "t" are not whole blocks of 32 numbers'),
+    "another type": (one((256,), "Q4_K"), '"t" is Q4_K, but gpt reads F32, F16, BF16, Q8_0'),
     "an unknown type": (one((1,), 99), '"t" is type 99, and gpt reads'),
     "one of several": (built([("split.count", value(2, 3))]), "it is one of several files that make a model"),
 }
@@ -281,7 +281,7 @@ def test_a_file_that_says_it_is_the_only_part_is_read(path: Path) -> None:
     ("limit", "number", "sentence"),
     [
         ("GGUF_HEADER_BYTES", 100, "its header takes more than 100 bytes, the most that gpt reads"),
-        ("GGUF_TEXT_BYTES", 4, "a text in its header has 20 bytes, and gpt reads at most 4"),
+        ("GGUF_TEXT_BYTES", 4, "a text in its header has 20 bytes, but gpt reads at most 4"),
         ("GGUF_ELEMENTS", 5, "its metadata has more than 5 values, the most that gpt reads"),
     ],
 )

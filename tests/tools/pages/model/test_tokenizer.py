@@ -145,5 +145,5 @@ def test_a_page_gives_the_ids_and_the_text_of_the_library(run_script: RunScript,
 
 def test_a_page_refuses_words_by_name(tmp_path: Path) -> None:
     ours = read_tokenizer(save("simplestories", tmp_path), None, None)
-    with pytest.raises(CheckpointError, match="the page of a model has no tokenizers with WordPiece"):
+    with pytest.raises(CheckpointError, match="the page of a model does not support tokenizers with WordPiece"):
         tokenizer_content(ours)
