@@ -166,7 +166,7 @@ def test_a_context_is_as_long_as_the_model_allows_and_is_asked_for(
     for directory, length, sentence in (
         (llama, "131073", "--context-length"),
         (gpt2, "81", "--context-length: the model has a context of 80 tokens, fewer than 81"),
-        (gpt2, "79", "--context-length: the model has learned its 80 positions"),
+        (gpt2, "79", "--context-length: the model has 80 learned positions"),
     ):
         outcome = run("import", directory, "--out", "c", "--context-length", length)
         assert (outcome.code, sentence in outcome.err) == (2, True), outcome.err
