@@ -80,7 +80,11 @@ def test_wrong_values_raise_errors_that_name_the_keyword() -> None:
         ("sample", {"dtype": "float16"}, 'did you mean dtype="bfloat16"?'),
         ("train", {"batch_size": 3}, 'did you mean settings=["train.batch_size=3"]?'),
         ("train", {"lr": 3e-4}, 'did you mean settings=["train.learning_rate=0.0003"]?'),
-        ("train", {"epochs": 3}, 'a training is as long as max_steps=1000 or max_time="5m" says; gpt counts no epochs'),
+        (
+            "train",
+            {"epochs": 3},
+            'set the length of a training with max_steps=1000 or max_time="5m"; gpt does not count epochs',
+        ),
         ("train", {"save_steps": 10}, 'did you mean settings=["train.save_every=10"]?'),
         ("train", {"compile": True}, 'did you mean compile="on"?'),
         ("train", {"progres": True}, "did you mean progress=True?"),

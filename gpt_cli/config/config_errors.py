@@ -81,7 +81,7 @@ def no_setting(key_path: KeyPath, source: str, value: Any = None) -> GptError:
         first = next(key for key in key_names() if key.startswith(f"{key_path[-1]}."))
         sentence = f"{shown(key_path[-1])} is a section; a setting is one of its keys, such as {first}"
         return UsageError(source, sentence, hint=_ALL_SETTINGS)
-    sentence = f"{shown(name)} is not a setting; its name is written section.key"
+    sentence = f"{shown(name)} is not a setting; the name of a setting has the form section.key"
     if len(key_path) == 2:
         sentence = f"there is no setting {shown(name)}"
     return UsageError(source, sentence, hint=setting_hint(key_path, value) or _ALL_SETTINGS, about=visible(name))

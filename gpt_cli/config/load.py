@@ -78,7 +78,7 @@ def read_config(name: str, settings: Sequence[str] = (), flags: Flags | None = N
     except GptError as error:
         if path.suffix.lower() not in (".yaml", ".yml"):
             text = shlex.quote(visible(path))
-            error.hint = f"a config is a .yaml file; a text to train on goes to gpt train --data {text}"
+            error.hint = f"a config is a .yaml file; to train on a text: gpt train --data {text}"
         raise
 
 
@@ -140,7 +140,7 @@ def build_config(
                 meant = _meant(right) or f"‹settings={right}›"
                 raise UsageError("‹settings›", wrong_mark, hint=meant, about=visible(setting))
             if not equals or not key or key != key.rstrip():
-                sentence = f"{shown(setting)} is not written section.key=value"
+                sentence = f"{shown(setting)} does not have the form section.key=value"
                 raise UsageError("‹settings›", sentence, hint=_meant(setting), about=visible(setting))
             read = value if is_plain(value) else parse(f"value: {value}", "‹settings›").content["value"]
             _write(content, tuple(key.split(".")), read, "‹settings›", sources)

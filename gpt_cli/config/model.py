@@ -204,12 +204,12 @@ class ModelConfig(Section):
         return 8 * -(-self.d_model // 3) if self.gated else 4 * self.d_model
 
     def misfits(self) -> Iterator[Misfit]:
-        for key, how in (("qkv_bias", "without a bias"), ("qk_norm", "without such a norm")):
+        for key, how in (("qkv_bias", "without a bias"), ("qk_norm", "without a norm")):
             if getattr(self, key) and self.attention == "latent":
-                sentence = f"latent attention makes queries, keys and values {how}, so {key} must be false"
+                sentence = f"latent attention computes queries, keys and values {how}, so {key} must be false"
                 yield Misfit((key, "attention"), sentence)
         if self.parallel_branches and self.norm_position == "post":
-            sentence = "parallel branches read one input, each behind its norm, so norm_position must be pre"
+            sentence = "parallel branches read the same input, each through its own norm, so norm_position must be pre"
             yield Misfit(("parallel_branches", "norm_position"), sentence)
         if self.rope_scaling is not None and self.rope_low_frequency >= self.rope_high_frequency:
             slow = f"rope_low_frequency {self.rope_low_frequency:g} is not below"
@@ -241,7 +241,7 @@ class ModelConfig(Section):
             key = "head_size" if of_heads else "rotary_size"
             yield Misfit((key,), f"rope rotates pairs, so {size} must be even; use {_nearest(size - 1, size + 1)}")
         elif not latent and size > self.value_size:
-            yield Misfit(("rotary_size",), f"a head is {self.value_size} wide, and rope cannot rotate {size} of that")
+            yield Misfit(("rotary_size",), f"a head is {self.value_size} wide, so rope cannot rotate {size} of it")
 
 
 def unknown_form(who: str, form: str, hint: str | None = None) -> UsageError:

@@ -82,16 +82,16 @@ class DataConfig(Section):
 
     def misfits(self) -> Iterator[Misfit]:
         if self.template is not None and self.template not in NAMED_TEMPLATES and self.template.count(PROMPT) != 1:
-            wrong = f"it contains {PROMPT} once, or is one of {', '.join(NAMED_TEMPLATES)}"
+            wrong = f"it must contain {PROMPT} once, or be one of {', '.join(NAMED_TEMPLATES)}"
             yield Misfit(("template",), wrong, f"‹data.template={PROMPT}\\n›")
         keys = ("source", "validation_source")
         values = [getattr(self, key) for key in keys]
         if all("-" in ([value] if isinstance(value, str) else value or ()) for value in values):
-            wrong = "stdin can be read once, so it cannot be the training text and the validation text"
+            wrong = "stdin can be read once, so it cannot be both the training text and the validation text"
             yield Misfit(keys, wrong, "save one of them to a file and name that file")
         names = [name for value in values if isinstance(value, list) for name in value]
         if len(names) > SOURCES or sum(len(name.encode(errors="replace")) for name in names) > SOURCE_BYTES:
-            most = f"at most {SOURCES:,} texts with names of {SOURCE_BYTES:,} bytes together"
+            most = f"at most {SOURCES:,} texts, whose names have at most {SOURCE_BYTES:,} bytes"
             yield Misfit(keys, f"a config names {most}", "name their directory, or a glob in quotes")
 
     def key_uses(self) -> Iterable[tuple[str, bool, str]]:
@@ -271,7 +271,7 @@ class TrainConfig(Section):
 
     def misfits(self) -> Iterator[Misfit]:
         if self.max_steps is None and self.max_time is None:
-            yield Misfit(("max_steps", "max_time"), "a run ends by one of max_steps and max_time, so set one of them")
+            yield Misfit(("max_steps", "max_time"), "max_steps or max_time ends a run, so set one of them")
         if self.rank is not None and self.optimizer != "adamw":
             yield Misfit(("rank", "optimizer"), "low-rank changes need the optimizer adamw", "‹train.optimizer=adamw›")
         if self.rank is not None and self.ema_decay is not None:

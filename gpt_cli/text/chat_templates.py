@@ -126,7 +126,7 @@ def template_for(setting: str | None, tokenizer: Tokenizer, notice: Notify = ign
             if all(mark in chat_template for mark in marks) and _has(tokenizer, marks):
                 setting = name
     if setting is None and chat_template:
-        notice(f"gpt does not know the chat template of this tokenizer, so questions are written as {PLAIN!r}")
+        notice(f"gpt does not support the chat template of this tokenizer, so it writes questions as {PLAIN!r}")
     if setting not in NAMED_TEMPLATES:
         return plain_template(setting or PLAIN)
     if not _has(tokenizer, _MARKS[setting]):

@@ -40,8 +40,8 @@ def _gzip(path: Path, file: BinaryIO) -> Iterator[bytes]:
     if not b"\x1f\x8b".startswith(file.read(2) or b""):
         ending = path.suffix.lower()
         inner = ".tar" if ending == ".tgz" else path.with_suffix("").suffix or ".txt"
-        hint = f"if it is not packed, let the file name end in {inner}"
-        raise DataError(shown(path), f"this is no gzip file, though its name ends in {ending}", hint=hint)
+        hint = f"if it is not packed, give the file a name that ends in {inner}"
+        raise DataError(shown(path), f"this is not a gzip file, though its name ends in {ending}", hint=hint)
     file.seek(0)
     try:
         with gzip.GzipFile(fileobj=file) as content:
@@ -94,8 +94,8 @@ class Growth:
     def require(self, num_bytes: int) -> None:
         """Raise DataError if `num_bytes` further bytes would exceed the limit."""
         if self._num_bytes + num_bytes > self._allowed:
-            sentence = f"it expands to more than {EXPANSION} times its size, which text does not"
-            hint = "if it is text after all, unpack it, and name the file that comes out"
+            sentence = f"it expands to more than {EXPANSION} times its size, but text never does"
+            hint = "if it is text after all, unpack it, and name the unpacked file"
             raise DataError(shown(self._path), sentence, hint=hint)
 
 

@@ -162,11 +162,11 @@ def conversation(
     if not isinstance(choices, list) or not all(isinstance(choice, str) for choice in choices):
         raise DataError(where, 'choices is a list of answers such as ["yes", "no"]')
     if choices and len(set(choices)) < max(2, len(choices)):
-        raise DataError(where, "choices has at least two answers, each once")
+        raise DataError(where, "choices must have at least two answers, each only once")
     if choices and answered and turns[-1].content not in choices:
         answer = shown(turns[-1].content, 40)
         hint = "write the answer as one of the choices"
-        raise DataError(where, f"the answer {answer} is none of its choices", hint=hint)
+        raise DataError(where, f"the answer {answer} is not one of its choices", hint=hint)
     return Conversation(tuple(turns), tuple(whole_text(choice, where) for choice in choices))
 
 
@@ -225,7 +225,7 @@ def _turns(messages: Any, name: str, where: str) -> list[Turn]:
         raise DataError(where, f"{name} is a list of objects, as in {MESSAGES}")
     turns = list[Turn]()
     if tools := [role for message in messages for role in map(message.get, ("role", "from")) if role in _TOOLS]:
-        raise DataError(where, f"a message has the role {shown(tools[0])}, and gpt learns no calls of tools")
+        raise DataError(where, f"a message has the role {shown(tools[0])}, but gpt does not learn tool calls")
     for message in messages:
         speaker, text = next((names for names in _SPEAKERS if names[0] in message), _SPEAKERS[0])
         if speaker == "sender" and isinstance(parts := message.get("content"), list):  # its `text` describes tools
@@ -236,7 +236,7 @@ def _turns(messages: Any, name: str, where: str) -> list[Turn]:
             said = f"a message has the role {shown(role)}" if speaker in message else "a message has no role"
             raise DataError(where, f"{said}; use {', '.join(ROLES)}")
         if role == "system" and turns:
-            raise DataError(where, "a message of the system comes before all others")
+            raise DataError(where, "a system message must come before all other messages")
         turns.append(Turn(role, _text(message, text, where)))
     return turns
 

@@ -262,8 +262,8 @@ def _content_of_pdf(path: Path, file: BinaryIO) -> dict[str, Any]:
     optional_library("pypdfium2", "documents", path)
     content, _ = _output(path, [sys.executable, "-m", "gpt_cli.text.pdf_text"], file)
     if not (text := content.decode("utf-8")).strip():
-        hint = "recognise its letters first: ocrmypdf --force-ocr FILE.pdf OUT.pdf"
-        raise DataError(shown(path), "this PDF contains no text, as scanned pages do not", hint=hint)
+        hint = "recognise its text first: ocrmypdf --force-ocr FILE.pdf OUT.pdf"
+        raise DataError(shown(path), "this PDF contains no text; perhaps its pages are scanned", hint=hint)
     return {"text": text}
 
 
@@ -292,7 +292,7 @@ def _output(path: Path, command: Sequence[str], content: BinaryIO) -> tuple[byte
         errors.seek(0)
         messages = errors.read(2**20).decode("utf-8", "replace").strip()
     if len(output) > DOCUMENT_BYTES:
-        raise DataError(shown(path), f"its text has more than {DOCUMENT_BYTES / 1e6:.0f} MB, more than a document has")
+        raise DataError(shown(path), f"its text has more than {DOCUMENT_BYTES / 1e6:.0f} MB, too much for a document")
     if was_late:
         raise DataError(shown(path), f"its conversion takes more than {DOCUMENT_SECONDS} s")
     if code == _HEAP_EXHAUSTED:

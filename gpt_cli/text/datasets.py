@@ -275,7 +275,7 @@ _ENTRIES = (
     ),
     Dataset(
         "tinyshakespeare",
-        "1.1 MB of Shakespeare's plays, as char-rnn made it",
+        "1.1 MB of Shakespeare's plays, as prepared for char-rnn",
         "text in the public domain",
         lambda content: [content.decode()],
         "en",

@@ -35,12 +35,12 @@ _FORMATS: dict[bytes, tuple[str, str]] = {
     b"\xff\xd8\xff": ("a JPEG picture", "name a text file"),
     b"GIF89a": ("a GIF picture", "name a text file"),
     b"\x7fELF": ("a program", "name a text file"),
-    b"%PDF-": ("a PDF document", "let the file name end in .pdf"),
+    b"%PDF-": ("a PDF document", "give the file a name that ends in .pdf"),
     b"\xd0\xcf\x11\xe0": ("an old Office document", "save it as plain text, UTF-8"),
-    b"{\\rtf": ("an RTF document", "let the file name end in .rtf"),
-    b"PAR1\x15": ("a Parquet table", "let the file name end in .parquet"),
-    b"\x28\xb5\x2f\xfd": ("Zstandard data", "let the file name end in .zst"),
-    b"\x1f\x8b": ("gzip data", "let the file name end in .gz"),
+    b"{\\rtf": ("an RTF document", "give the file a name that ends in .rtf"),
+    b"PAR1\x15": ("a Parquet table", "give the file a name that ends in .parquet"),
+    b"\x28\xb5\x2f\xfd": ("Zstandard data", "give the file a name that ends in .zst"),
+    b"\x1f\x8b": ("gzip data", "give the file a name that ends in .gz"),
     b"BZh91AY&SY": ("bzip2 data", "unpack it with: bunzip2 FILE"),
     b"\xfd7zXZ\0": ("xz data", "unpack it with: unxz FILE"),
     b"7z\xbc\xaf": ("a 7z archive", "unpack it with: 7z x FILE"),
@@ -50,12 +50,12 @@ _FORMATS: dict[bytes, tuple[str, str]] = {
 # what a zip archive contains -> how to get text out of it
 _ZIP_START = rb"PK\x03\x04.{26}"
 _ZIPPED = {
-    rb"word/": "let the file name end in .docx",
-    rb"mimetypeapplication/epub": "let the file name end in .epub",
-    rb"mimetypeapplication/vnd.oasis.opendocument.text": "let the file name end in .odt",
+    rb"word/": "give the file a name that ends in .docx",
+    rb"mimetypeapplication/epub": "give the file a name that ends in .epub",
+    rb"mimetypeapplication/vnd.oasis.opendocument.text": "give the file a name that ends in .odt",
     rb"(xl/|mimetypeapplication/vnd.oasis.opendocument.spreadsheet)": "save it as .csv in the program that wrote it",
     rb"(ppt/|Index/|mimetypeapplication/vnd.oasis.opendocument.presentation)": "save it as .pdf",
-    rb"[^\0]{,200}\.txt": "let the file name end in .zip",
+    rb"[^\0]{,200}\.txt": "give the file a name that ends in .zip",
 }
 # marks between texts in the data of GPT-2 and of programs like it, with the line break before
 _MARK = re.compile(r"(?:\r?\n)?<\|(?:endoftext|startoftext)\|>")
@@ -108,7 +108,7 @@ def decoded(blocks: Iterable[bytes], where: str, unnamed: str = "name a text fil
         if number == 0 and block is not None:
             if file_format := _binary_format(block):
                 what, advice = file_format
-                _, rename, ending = advice.partition("let the file name end in ")
+                _, rename, ending = advice.partition("give the file a name that ends in ")
                 advice = advice.replace("FILE", names_of_copy(Path(where))[0])
                 if rename and (where == "stdin" or where.lower().endswith(ending)):
                     advice = unnamed

@@ -176,7 +176,7 @@ def sole_writer(directory: Path, notice: Notify) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            notice("another gpt prepares this text; waiting for it")
+            notice("another gpt process prepares this text; waiting for it")
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         except OSError as error:
             if error.errno not in NO_LOCKS:

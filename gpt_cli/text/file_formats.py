@@ -129,7 +129,7 @@ def _blocks_in(path: Path, file: BinaryIO, how: Reading, remarks: Remarks, *, na
     if records:
         blocks = (conversations_of if how.conversations else documents_of)(records, how.text_field, remarks)
     elif how.conversations and any(blocks or ()):
-        sentence = "this has no questions and answers, but the first file does, so all must"
+        sentence = "this has no questions and answers, but the first file has them, so all files must"
         raise DataError(shown(path), sentence, hint="name the files with questions and answers alone")
     return markup_noted(blocks or iter(()), remarks.note)
 

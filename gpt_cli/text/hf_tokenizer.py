@@ -63,7 +63,7 @@ class HuggingFaceTokenizer(Tokenizer):
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise CheckpointError("tokenizer", f"this is not a tokenizer: {plainly(error)}") from None
         if self.vocab_size != max(names) + 1 or self.end_of_text not in names:
-            raise CheckpointError("tokenizer", "its size or its end-of-text is not what its tokens say")
+            raise CheckpointError("tokenizer", "its size or its end-of-text does not match its tokens")
         self.names = names
         return content
 

@@ -167,19 +167,19 @@ def problems(content: Mapping[str, Any]) -> list[str]:
     model = content["model"]
     kind = model.get("type") or ("BPE" if "merges" in model else None)  # older files do not name it
     if kind not in [*_MODEL_KEYS]:  # a stranger may write a list
-        return [*sentences, f"its model {shown(kind)} is not one that gpt knows ({', '.join(_MODEL_KEYS)})"]
+        return [*sentences, f"gpt does not support its model {shown(kind)}, only {', '.join(_MODEL_KEYS)}"]
     allowed = _MODEL_KEYS[kind]
     if kind == "BPE" and "merges" not in model:
         raise KeyError("merges")
     for key, value in model.items():
         if key not in ("type", "vocab") and not allowed.get(key, _one_of())(value):
-            sentences.append(f"{key} of its model {kind} is {shown(value)}, which gpt does not do")
+            sentences.append(f"{key} of its model {kind} is {shown(value)}, which gpt does not support")
     if kind == "WordPiece" and model.get("unk_token") not in model["vocab"]:
         sentences.append(f"its token for unknown words, {shown(model.get('unk_token'))}, is not in its vocabulary")
     decoding = tuple(step["type"] for step in steps(content, "decoder"))
     in_order = tuple(name for name in _OF_MARKS if name in decoding)
     if not sentences and decoding not in (in_order or None, ("ByteLevel",), ("Metaspace",), ("WordPiece",)):
-        sentences.append(f"its decoder is {', '.join(decoding) or 'missing'}, an order of steps that gpt does not know")
+        sentences.append(f"its decoder is {', '.join(decoding) or 'missing'}, which gpt does not support")
     return sentences
 
 
@@ -196,23 +196,23 @@ def _of_part(content: Mapping[str, Any], part: str) -> Iterator[str]:
     for step in steps(content, part):
         kind = step["type"]
         if kind not in STEPS[part]:
-            yield f"its {part} {shown(kind)} is not one that gpt knows"
+            yield f"gpt does not support its {part} {shown(kind)}"
             continue
         rules = STEPS[part][kind]
         if missing := [key for key in rules if key not in step and not {key, (kind, key)} & _OPTIONAL]:
             raise ValueError(f"its {part} {kind} has no {missing[0]}")
         for key, value in step.items():
             if key != "type" and not rules.get(key, _one_of())(value):
-                yield f"{key} of its {part} {kind} is {shown(value)}, which gpt does not do"
+                yield f"{key} of its {part} {kind} is {shown(value)}, which gpt does not support"
         if kind == "TemplateProcessing":
             named = [piece["SpecialToken"]["id"] for piece in step["single"] if "SpecialToken" in piece]
             if not all(name in step["special_tokens"] for name in named):
                 raise ValueError("its template names a token that it does not have")
         removed, inverted = step.get("behavior") == "Removed", step.get("invert", False)
         if kind == "Split" and (removed != inverted or (removed and not covers_text(step))):
-            yield f"its {part} Split leaves out a part of the text, which gpt does not do"
+            yield f"its {part} Split leaves out a part of the text, which gpt does not support"
         if kind == "Replace" and _grows(step):  # many such steps would make a text too long for any memory
-            yield f"its {part} Replace makes a text longer, which gpt does not do"
+            yield f"its {part} Replace makes a text longer, which gpt does not support"
 
 
 def covers_text(step: Mapping[str, Any]) -> bool:

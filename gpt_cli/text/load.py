@@ -90,7 +90,7 @@ class SourceCorpus(SurveyedCorpus):
         with host.counting("reading", num_bytes, "B") as count, ThreadPoolExecutor(1) as worker:
             survey = self._read_all(Tally(worker), count, watch)
         if cached is not None and cached.fingerprint == survey.fingerprint and cached.digest != survey.digest:
-            sentence = "the content is not what gpt read before, but sizes and times of the files are: they are damaged"
+            sentence = "the content of the files has changed, but their sizes and times have not: the files are damaged"
             hint = "restore them from a copy; if the text is right as it is, run touch on one of the files"
             raise DataError(self._where, sentence, hint=hint)
         remember(survey, looked, self.how)
@@ -153,7 +153,7 @@ class SourceCorpus(SurveyedCorpus):
         how, is_stdin = self.how, file.name == STDIN and file.status is None  # else a file of that name in a directory
         remarks.begin("stdin" if is_stdin else file.name, has_file=not is_stdin)
         if how.conversations and file.status is None and _is_of_conversations(file, how) is False:
-            sentence = "this is no list of questions and answers, but the first source is one, so all must be"
+            sentence = "this is not a list of questions and answers, but the first source is, so all sources must be"
             raise DataError(shown(file.name), sentence)
         if is_stdin:
             self._stdin.seek(0)
@@ -218,10 +218,10 @@ def read_data(
     """Return the corpus that `config.source` names; raise the errors of `read_corpus`."""
     how = reading_of(config.source, config)
     if config.loss == "answers" and not how.conversations:
-        sentence = "answers needs lines of .jsonl with questions and answers, and the first source has none"
+        sentence = "answers needs lines of .jsonl with questions and answers, but the first source has none"
         raise DataError("data.loss", sentence, hint="‹data.loss=all›")
     if config.separator is not None and how.conversations:
-        host.notice("data.separator is not used by questions and answers")
+        host.notice("questions and answers do not use data.separator")
     return read_corpus(config.source, how, fresh=fresh, host=host, watch=watch)
 
 
@@ -264,7 +264,7 @@ def split_of(corpus: SourceCorpus, config: DataConfig, host: Host = NOBODY) -> t
         host.notice(f"data.validation_source: {line}")
     both = SourceWalk([*corpus.sources, *validation.sources], config.skip_bad).finished()
     if num_shared := both.num_repeated - corpus.survey.num_repeated - validation.survey.num_repeated:
-        host.notice(f"data.validation_source: the training text contains {counted(num_shared, 'file')} of it too")
+        host.notice(f"data.validation_source: the training text contains {counted(num_shared, 'file')} of it, too")
     if corpus.how.conversations != validation.how.conversations:
         sentence = "one of data.source and data.validation_source has questions and answers, the other has none"
         raise DataError("data.validation_source", sentence)

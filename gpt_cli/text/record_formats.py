@@ -192,8 +192,8 @@ def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | 
             hint = f"tr '\\r' '\\n' < {old} > {new}"
         elif delimiter == "\t":
             old, new = names_of_copy(Path(name), "quoted")
-            hint = f"if its quotation marks are letters: sed {_QUOTING} {old} > {new}"
-        raise DataError(f"{name}:{number}", f"this is no table of cells: {why}", hint=hint) from error
+            hint = f"if its quotation marks belong to the text: sed {_QUOTING} {old} > {new}"
+        raise DataError(f"{name}:{number}", f"this is not a table of cells: {why}", hint=hint) from error
 
 
 def parquet_columns(path: Path, file: BinaryIO) -> list[str]:
@@ -235,7 +235,7 @@ def _damage_named(path: Path, file: BinaryIO) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno:  # of the disk; errors about damage have no errno
             raise
         if os.pread(file.fileno(), 4, 0) not in (b"PAR1", b""):
-            raise DataError(shown(path), "this is no Parquet file, though its name ends in .parquet") from error
+            raise DataError(shown(path), "this is not a Parquet file, though its name ends in .parquet") from error
         lines = str(error).splitlines() or [type(error).__name__]
         what = "its end is missing" if "magic bytes not found in footer" in lines[0] else visible(lines[0])
         raise DataError(shown(path), f"the Parquet data is damaged: {what}") from error

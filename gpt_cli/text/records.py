@@ -97,7 +97,7 @@ def conversations_of(records: Iterable[Record], text_field: str, remarks: Remark
 
     def text_of(record: Record) -> str:
         if not is_conversation(record.fields, text_field):
-            sentence = "this is no question with an answer, as the first record of the first file is"
+            sentence = "this is not a question with an answer, but the first record of the first file is"
             lacks_a_part = isinstance(record.fields, Mapping) and record.fields.keys() & FIELDS
             hint = None if lacks_a_part else "put texts into a file of their own, and train on that alone"
             raise DataError(record.where, sentence, hint=hint)
@@ -198,7 +198,7 @@ def _without_text(sample: Sequence[Record], text_field: str, path: Path | None) 
     names = {name.lower(): name for name in lengths}
     has_names = longest and len(record.fields) > 1 and _is_name(longest, record) and lengths[longest] >= _LONG
     if {"role", "content"} <= names.keys() or {"from", "value"} <= names.keys():
-        hint = f"a record has all messages of a conversation, as in {MESSAGES}"
+        hint = f"a record must have all messages of a conversation, as in {MESSAGES}"
     elif longest and record.delimiter and not has_names and not any(_likely_pair(names)):
         hint = "if the table has no row with names, write one first"
         readings: list[dict[str, str]] = [{longest: "text"} if len(texts) == 1 or len(record.fields) == 2 else {}]

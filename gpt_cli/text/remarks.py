@@ -13,7 +13,7 @@ _MOST_NAMED = 3  # of what is left out
 _PACKED = (".zip", ".gz", ".zst", ".tar", ".tgz")  # no command repairs line ends in these
 _LEFT_OUT = {
     "file": "file{s} without text:",
-    "document": "document{s} of other programs, without the extra (pip install -e '.[documents]'):",
+    "document": "document{s}, because the extra documents is missing (pip install -e '.[documents]'):",
     "bad": "bad file{s}:",
     "picture": "picture{s} of",
     "contents": "table{s} of contents of",

@@ -139,7 +139,7 @@ class SourceWalk:
             return
         if "checkpoints" in names and holds_run(Path(folder)):
             if named:
-                sentence = "this is a run directory, and gpt reads none of its files as text"
+                sentence = "this is a run directory, but gpt reads none of its files as text"
                 raise DataError(shown(folder), sentence, hint="keep texts in another directory, or name their files")
             return  # one of our runs, whose files are not a corpus
         start, real_start = os.path.join("" if folder == "." else folder, ""), os.path.join(real, "")
@@ -239,10 +239,10 @@ def require_there(name: str) -> None:
         return
     if "\n" in name or len(os.fsencode(os.path.basename(name))) > _LONGEST_NAME:
         hint = "save the text to a file, and name that file"
-        raise DataError(shown(name, 40), "this is a text, and gpt reads files", hint=hint)
+        raise DataError(shown(name, 40), "this is a text, but gpt reads files", hint=hint)
     if _is_address(name):
         hint = f"download it first: curl -gL -o my.txt {shlex.quote(visible(name))}, then name my.txt"
-        raise DataError(shown(name), "this is an address, and gpt reads files", hint=hint)
+        raise DataError(shown(name), "this is an address, but gpt reads files", hint=hint)
     if glob.has_magic(path):
         _require_levels(path)
         if any(glob.iglob(path)):

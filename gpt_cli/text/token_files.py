@@ -127,7 +127,7 @@ class TokensOnDisk:
                 except OSError as error:
                     raise EnvironmentFailure(f"reading {where}", reason(error), hint=_HINT) from error
                 if num_read == 0:
-                    raise DataError(where, "this file of prepared text was cut while gpt used it", hint=_HINT)
+                    raise DataError(where, "this file of prepared text was truncated while gpt used it", hint=_HINT)
                 left, offset = left[num_read:], offset + num_read
 
     def _places(self, start: int, length: int) -> Iterator[tuple[int, int, int]]:

@@ -139,9 +139,9 @@ class CharTokenizer(Tokenizer):
             sentence += f"; of {len(text):,} characters read at once, it lacks {len(unknown):,}, {of}"
         hint = "leave these characters out, or train with ‹tokenizer.kind=bpe›, which reads every character"
         if len(text) >= 20 and len(unknown) > _FEW * len(text):
-            hint = "it reads texts like the one it was trained on; one trained with ‹tokenizer.kind=bpe› reads all"
+            hint = "it reads texts like its training text; a model trained with ‹tokenizer.kind=bpe› reads every text"
         if {text[i] for i in places} == {"\r"} and "\r\n" in text:
-            hint = "\\r belongs to Windows line ends; this takes it out: tr -d '\\r' < OLD > NEW"
+            hint = "\\r belongs to Windows line ends; this command removes it: tr -d '\\r' < OLD > NEW"
         return DataError("text", sentence, hint=hint)
 
     @cached_property
@@ -191,7 +191,7 @@ def utf8(text: str) -> bytes:
         wrong = ord(text[error.start])
         if 0xDC80 <= wrong <= 0xDCFF:  # as Python keeps bytes of a command line that are not UTF-8
             sentence = f"byte 0x{wrong - 0xDC00:02x} at position {error.start:,} is not UTF-8"
-            hint = "what came may be in another encoding, such as GBK; send UTF-8"
+            hint = "the input may be in another encoding, such as GBK; send UTF-8"
             raise DataError("text", sentence, hint=hint) from None
         half = f"U+{wrong:04X} at position {error.start:,}"
         raise DataError("text", f"{half} is half a character; text consists of whole Unicode characters") from None

@@ -47,7 +47,7 @@ def learn_tokenizer(config: TokenizerConfig, training: Corpus, validation: Corpu
                 return tokenizer
     num_bytes = training.num_bytes + (validation.num_bytes if config.kind == "char" else 0)
     if config.kind == "bpe" and num_bytes > SAMPLE_BYTES:
-        host.notice(f"byte pairs are learned from a sample of {SAMPLE_BYTES / 1e6:.0f} MB of the text")
+        host.notice(f"gpt learns byte pairs from a sample of {SAMPLE_BYTES / 1e6:.0f} MB of the text")
     with host.counting("learning the vocabulary", num_bytes, "B") as count:
         tokenizer = make_tokenizer(config, training, validation, count)
         training.require_unchanged()
@@ -67,8 +67,8 @@ def make_tokenizer(
     in the cache nor downloadable, UsageError for the kind `kept` (of an imported model).
     """
     if config.kind == "kept":
-        sentence = "kept is the tokenizer of an imported model, which no text gives"
-        hint = "gpt train --init-from RUN begins with such a model and its tokenizer"
+        sentence = "kept is the tokenizer of an imported model, which gpt cannot learn from a text"
+        hint = "gpt train --init-from RUN begins with an imported model and its tokenizer"
         raise UsageError("tokenizer.kind", sentence, hint=hint)
     if config.kind == "byte":
         return ByteTokenizer()
@@ -136,7 +136,7 @@ def published_tokenizer(name: str) -> BytePairTokenizer:
         raise EnvironmentFailure("tokenizer.name", sentence, hint=hint)
     vocabulary = result["vocabulary"]
     if vocabulary["pat_str"] not in PATTERNS:
-        sentence = "the installed tiktoken splits its texts by a pattern that gpt does not know"
+        sentence = "the installed tiktoken splits texts by a pattern that gpt does not support"
         raise EnvironmentFailure(f"tokenizer.name: {name}", sentence, hint="pip install 'tiktoken<0.15'")
     ranks = vocabulary["mergeable_ranks"]
     return BytePairTokenizer("tiktoken", vocabulary["pat_str"], sorted(ranks, key=ranks.__getitem__))
@@ -153,7 +153,7 @@ def tokenizer_from_dict(stored: Mapping[str, Any]) -> Tokenizer:
                 tokenizer = CharTokenizer(stored["characters"])
         elif stored["kind"] in ("bpe", "tiktoken"):
             if (pattern := stored["pattern"]) not in PATTERNS:
-                raise CheckpointError("tokenizer", f"it cuts a text by {shown(pattern)}, which gpt does not know")
+                raise CheckpointError("tokenizer", f"it splits texts by {shown(pattern)}, which gpt does not support")
             tokens = [base64.b64decode(token, validate=True) for token in stored["tokens"].split(" ")]
             distinct = set(tokens)
             if {*ByteTokenizer().token_bytes} <= distinct and len(distinct) == len(tokens) and b"" not in distinct:

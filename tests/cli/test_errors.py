@@ -154,14 +154,14 @@ hint: model.d_model＝32: --set model.d_model=32
 hint: model。d_model=64: --set model.d_model=64
 
 $ gpt config check tiny --set 'model.d_model = 128' --set model.num_heads:4
-error: --set: "model.d_model = 128" is not written section.key=value
-error: --set: "model.num_heads:4" is not written section.key=value
+error: --set: "model.d_model = 128" does not have the form section.key=value
+error: --set: "model.num_heads:4" does not have the form section.key=value
 hint: model.d_model = 128: --set model.d_model=128
 hint: model.num_heads:4: --set model.num_heads=4
 
 $ gpt config check tiny --set model.d_model：128 --set 'model.num_heads == 4 '
 error: --set: "：" in "model.d_model：128" is a full-width character; type ":"
-error: --set: "model.num_heads == 4 " is not written section.key=value
+error: --set: "model.num_heads == 4 " does not have the form section.key=value
 hint: model.d_model：128: --set model.d_model=128
 hint: model.num_heads == 4 : --set model.num_heads=4
 

@@ -55,7 +55,7 @@ train -c tiny | --config tiny
 sample -t 8 | --threads 8
 sample -t 0.5 | --temperature 0.5
 train --per_device_train_batch_size 8 | --set train.batch_size=8
-train --num_train_epochs 3 | a training is as long as --max-steps 1000 or --max-time 5m says; gpt counts no epochs
+train --num_train_epochs 3 | set the length of a training with --max-steps 1000 or --max-time 5m; gpt does not count epochs
 train --learning_rate 3e-4 | --set train.learning_rate=3e-4
 train --lr_scheduler_type cosine | --set train.schedule=cosine
 train --lr_scheduler_type constant | --set train.schedule=VALUE

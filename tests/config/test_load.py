@@ -156,7 +156,8 @@ def test_mistakes_keep_the_order_of_a_file_whose_folder_has_a_colon_and_digits()
 def test_a_misfit_is_told_where_the_command_line_made_it() -> None:
     text = "model:\n  d_model: 100\n  num_heads: 4"
     assert problems(text, "model.num_heads=3") == [
-        "error: --set: model.num_heads: d_model 100 is not a multiple of num_heads 3; use num_heads 2 or 4, or d_model 99 or 102"
+        "error: --set: model.num_heads: d_model 100 is not a multiple of num_heads 3; use num_heads 2 or 4, or d_model "
+        "99 or 102"
     ]
     assert problems("model: {d_model: 2, num_heads: 4}") == [
         "error: c.yaml:1: model.d_model: d_model 2 is not a multiple of num_heads 4; use num_heads 2, or d_model 4"
@@ -175,7 +176,7 @@ def test_a_config_names_no_more_texts_than_its_file_can_contain() -> None:
     config = validate({"data": {"source": names[:5_000], "validation_source": names[5_000:]}}, "c")
     assert build_config(parse(write_config(config), "d"), "d") == config
     for too_many in ([*names, "a"], [*names[1:], "a" * 51], [*names[1:], "今" * 17]):
-        with pytest.raises(UsageError, match="names at most 10,000 texts with names of 500,000 bytes together"):
+        with pytest.raises(UsageError, match="names at most 10,000 texts, whose names have at most 500,000 bytes"):
             validate({"data": {"source": too_many}}, "c")
 
 
@@ -187,7 +188,8 @@ def test_heads_of_keys_and_values_have_a_number_that_divides() -> None:
     assert read("", "model.num_heads=4").model.key_value_heads == 4
     lines = problems("", "model.attention=grouped_query", "model.num_key_value_heads=3")
     assert lines == [
-        "error: --set: model.num_key_value_heads: num_key_value_heads 3 does not divide num_heads 8, as 1, 2, 4 or 8 would"
+        "error: --set: model.num_key_value_heads: num_key_value_heads 3 does not divide num_heads 8, as 1, 2, 4 or 8 "
+        "would"
     ]
     (unused,) = read("", "model.num_key_value_heads=2").unused()
     assert "model.num_key_value_heads" in unused
@@ -202,8 +204,8 @@ def test_all_wrong_settings_are_told_at_once_as_they_were_typed() -> None:
         'error: --set: train.max_steps: "x" is neither a whole number from 1 to 2,147,483,647 nor null',
         'error: --set: there is no setting "train.foo"',
         'error: --set: there is no section "foo"; the sections are model, data, tokenizer, train, inspect',
-        'error: --set: "seed" is not a setting; its name is written section.key',
-        'error: --set: "model.bar" is not written section.key=value',
+        'error: --set: "seed" is not a setting; the name of a setting has the form section.key',
+        'error: --set: "model.bar" does not have the form section.key=value',
         'error: --set: "model" is a section; a setting is one of its keys, such as model.context_length',
     ]
 
@@ -417,7 +419,7 @@ def test_an_editor_accepts_durations_as_people_write_them() -> None:
 
 def test_stdin_is_read_once() -> None:
     (line, _) = problems("data: {source: [a.txt, '-'], validation_source: '-'}")
-    assert line.endswith("stdin can be read once, so it cannot be the training text and the validation text")
+    assert line.endswith("stdin can be read once, so it cannot be both the training text and the validation text")
 
 
 def test_of_thousands_of_wrong_keys_fifty_are_named() -> None:

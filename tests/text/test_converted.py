@@ -133,7 +133,7 @@ def test_a_pdf_is_the_text_of_its_pages_with_whole_words(here: Path) -> None:
 
 def test_a_document_without_text_is_an_error_as_a_scan_is(here: Path) -> None:
     (here / "scan.pdf").write_bytes(pdf(""))
-    refused("scan.pdf", '^"scan.pdf": this PDF contains no text, as scanned pages do not$')
+    refused("scan.pdf", '^"scan.pdf": this PDF contains no text; perhaps its pages are scanned$')
     (here / "a.html").write_text("<html><body><script>render()</script><img src='a.png'></body></html>")
     refused("a.html", '^"a.html": this document contains no text$')
 
@@ -235,7 +235,7 @@ def test_without_the_extra_a_named_document_names_it_and_a_folder_leaves_it_out(
     monkeypatch.setattr("gpt_cli.text.converted.is_installed", lambda _: False)
     corpus = read("d")
     assert corpus.documents == ("plain",)
-    line = "left out 1 document of other programs, without the extra (pip install -e '.[documents]'): d/a.html"
+    line = "left out 1 document, because the extra documents is missing (pip install -e '.[documents]'): d/a.html"
     assert list(corpus.notices()) == [line]
     assert corpus.survey.num_skipped == 1
     (here / "d" / "b.txt").unlink()

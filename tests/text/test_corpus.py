@@ -358,5 +358,5 @@ def test_a_validation_text_tells_what_it_left_out_and_what_it_shares(here: Path)
     assert (training.documents, validation.documents) == (("t/a.txt", "t/b.txt"), ("v/a.txt", "t/b.txt"))
     assert notices == [
         "data.validation_source: left out 1 bad file: v/bad.txt",
-        "data.validation_source: the training text contains 1 file of it too",
+        "data.validation_source: the training text contains 1 file of it, too",
     ]

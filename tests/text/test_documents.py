@@ -207,16 +207,19 @@ AS_TABLE = "save it as .csv in the program that wrote it"
 @pytest.mark.parametrize(
     ("files", "hint"),
     [
-        ({"[Content_Types].xml": b"", "_rels/.rels": b"", "word/document.xml": b""}, "let the file name end in .docx"),
+        (
+            {"[Content_Types].xml": b"", "_rels/.rels": b"", "word/document.xml": b""},
+            "give the file a name that ends in .docx",
+        ),
         ({"[Content_Types].xml": b"", "xl/workbook.xml": b""}, AS_TABLE),
         ({"[Content_Types].xml": b"", "ppt/presentation.xml": b""}, "save it as .pdf"),
-        ({"mimetype": b"application/epub+zip"}, "let the file name end in .epub"),
-        ({"mimetype": b"application/vnd.oasis.opendocument.text"}, "let the file name end in .odt"),
+        ({"mimetype": b"application/epub+zip"}, "give the file a name that ends in .epub"),
+        ({"mimetype": b"application/vnd.oasis.opendocument.text"}, "give the file a name that ends in .odt"),
         ({"mimetype": b"application/vnd.oasis.opendocument.spreadsheet"}, AS_TABLE),
         ({"mimetype": b"application/vnd.oasis.opendocument.presentation"}, "save it as .pdf"),
         ({"Index/Document.iwa": b""}, "save it as .pdf"),
         ({"collection.anki2": b"", "media": b""}, "name a text file"),
-        ({"b/a.txt": b"text"}, "let the file name end in .zip"),
+        ({"b/a.txt": b"text"}, "give the file a name that ends in .zip"),
     ],
 )
 def test_a_zip_archive_has_the_advice_for_what_it_contains(files: dict[str, bytes], hint: str) -> None:

@@ -287,7 +287,7 @@ def test_of_two_preparations_at_once_one_waits_and_encodes_nothing(small: Path) 
     assert started.wait(60)
     found.append(encode(Texts((LINES,)), ByteTokenizer(), counted.append, notice))
     thread.join()
-    assert notices == ["another gpt prepares this text; waiting for it"]
+    assert notices == ["another gpt process prepares this text; waiting for it"]
     assert sum(counted) == 0
     assert [ids.tolist() for ids in found] == [list(LINES.encode())] * 2
 

@@ -138,7 +138,7 @@ def test_a_table_gives_a_document_for_each_row_that_has_text(here: Path) -> None
         (parquet([1], kind=arrow.int64()), 'row 1: this record has no field "text" that contains text'),
         (parquet([b"a"], kind=arrow.binary()), 'row 1: this record has no field "text" that contains text'),
         (parquet([[1]], kind=arrow.list_(arrow.int64())), 'this record has no field "text" that contains text'),
-        (b"plain text\n" * 9, '"a.parquet": this is no Parquet file, though its name ends in .parquet'),
+        (b"plain text\n" * 9, '"a.parquet": this is not a Parquet file, though its name ends in .parquet'),
         (b"PAR1 and no more", "the Parquet data is damaged: its end is missing"),
         (b"", "the Parquet data is damaged"),
         (parquet(["a" * 1000] * 9)[:-20], "the Parquet data is damaged"),
@@ -152,14 +152,14 @@ def test_a_table_without_text_is_refused(here: Path, content: bytes, message: st
 def test_a_name_that_promises_gzip_is_told(here: Path) -> None:
     (here / "a.gz").write_bytes("原文".encode())
     assert refusal("a.gz") == (
-        'error: "a.gz": this is no gzip file, though its name ends in .gz\n'
-        "hint: if it is not packed, let the file name end in .txt"
+        'error: "a.gz": this is not a gzip file, though its name ends in .gz\n'
+        "hint: if it is not packed, give the file a name that ends in .txt"
     )
     (here / "a.jsonl.gz").write_text("{}")
-    assert refusal("a.jsonl.gz").endswith("let the file name end in .jsonl")
+    assert refusal("a.jsonl.gz").endswith("give the file a name that ends in .jsonl")
     (here / "a.tgz").write_bytes(bytes(1024))  # a tar without files
     message = refusal("a.tgz")
-    assert "though its name ends in .tgz\n" in message and message.endswith("let the file name end in .tar")
+    assert "though its name ends in .tgz\n" in message and message.endswith("give the file a name that ends in .tar")
 
 
 def test_a_file_that_changes_while_it_is_read_is_an_error(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,14 +217,14 @@ def test_a_bomb_is_refused_in_little_memory(here: Path) -> None:
         (here / name).write_bytes(bomb(name))
         assert (here / name).stat().st_size < 2**20
         refused = measured("data", "stats", name)
-        assert "it expands to more than 200 times its size, which text does not" in refused.err
+        assert "it expands to more than 200 times its size, but text never does" in refused.err
         assert refused.peak - small.peak < 200 * 2**20
 
 
 def test_text_that_looks_like_a_bomb_may_be_unpacked(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compressed, "EXPANSION_FROM", 0)
     (here / "a.txt.gz").write_bytes(gzip.compress(b"a" * 100_000))
-    assert "hint: if it is text after all, unpack it, and name the file that comes out" in refusal("a.txt.gz")
+    assert "hint: if it is text after all, unpack it, and name the unpacked file" in refusal("a.txt.gz")
     (here / "plain.txt").write_bytes(b"a" * 100_000)
     assert documents("plain.txt") == ["a" * 100_000]
 

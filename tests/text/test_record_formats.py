@@ -28,8 +28,8 @@ from gpt_cli.text.remarks import Remarks
         ("id,text\n1,a,b\n", "a.csv:2: this row has 3 cells, but the first one names 2 columns"),
         ("text\nGood morning, dear\n", "a.csv:2: this row has 2 cells, but the first one names 1 column"),
         ("id,text\n1\n", "a.csv:2: this row has 1 cell, but the first one names 2 columns"),
-        ('text\n"a\nb', "a.csv:2: this is no table of cells"),
-        ('text\n"a"b\n', "a.csv:2: this is no table of cells"),
+        ('text\n"a\nb', "a.csv:2: this is not a table of cells"),
+        ('text\n"a"b\n', "a.csv:2: this is not a table of cells"),
         ("text\n\xff", "a.csv: line 2: text must be UTF-8"),
     ],
 )
@@ -40,7 +40,7 @@ def test_what_is_no_table_is_named_with_its_line(here: Path, content: str, messa
 
 def test_the_command_of_a_hint_keeps_ordinary_quotation_marks(here: Path) -> None:
     (here / "a.tsv").write_text('id\ttext\n1\t"Yes" she said\n\t\n2\ta "b" c\n')
-    run_hint(refused("a.tsv", "no table of cells"), "if its quotation marks are letters: ")
+    run_hint(refused("a.tsv", "not a table of cells"), "if its quotation marks belong to the text: ")
     assert read("a-quoted.tsv").documents == ('"Yes" she said', 'a "b" c')
 
 

@@ -508,7 +508,7 @@ def test_the_command_of_a_hint_keeps_what_a_question_is_about(here: Path, ending
 def test_a_list_of_messages_is_no_list_of_texts(here: Path, role: str, content: str) -> None:
     put("a.json", [{role: "user", content: "2+2?"}, {role: "assistant", content: "4"}])
     hint = refused("a.json").hint or ""
-    assert hint.startswith('a record has all messages of a conversation, as in {"messages": [{')
+    assert hint.startswith('a record must have all messages of a conversation, as in {"messages": [{')
 
 
 BAD_RECORDS: dict[str, str] = {
@@ -533,11 +533,11 @@ def test_bad_records_are_left_out_and_counted_where_the_config_says_so(here: Pat
 ALL_BAD: dict[str, tuple[str, str]] = {
     "tools.jsonl": (
         json_lines_of([{"messages": [{"role": "user", "content": "4?"}, {"role": "tool", "content": "4"}]}] * 2),
-        'a message has the role "tool", and gpt learns no calls of tools',
+        'a message has the role "tool", but gpt does not learn tool calls',
     ),
     "observed.jsonl": (
         json_lines_of([{"conversations": [{"from": "human", "value": "4?"}, {"from": "observation", "value": "4"}]}]),
-        'a message has the role "observation", and gpt learns no calls of tools',
+        'a message has the role "observation", but gpt does not learn tool calls',
     ),
     "lists.jsonl": (
         json_lines_of([{"question": "Two rivers?", "answer": ["Rhine", "Po"]}] * 2),

@@ -117,7 +117,7 @@ def test_unknown_characters_are_counted_by_kinds_and_by_places() -> None:
 
 
 def test_an_unknown_character_of_windows_line_ends_is_explained() -> None:
-    hint = "\\r belongs to Windows line ends; this takes it out: tr -d '\\r' < OLD > NEW"
+    hint = "\\r belongs to Windows line ends; this command removes it: tr -d '\\r' < OLD > NEW"
     assert lacking("\nabc", "a\r\n" * 10).hint == hint
     assert "Windows" not in (lacking("\nabc", "a\r").hint or "")
     hint = lacking("\nabc", "春眠\r\n" * 10).hint or ""  # \r is the smaller trouble
@@ -130,7 +130,7 @@ def test_half_a_character_is_an_error_and_not_replaced(tokenizer: Tokenizer) -> 
         tokenizer.encode("a\ud8e9")
     with pytest.raises(DataError, match="byte 0xe9 at position 1 is not UTF-8") as raised:
         tokenizer.encode("a\udce9")  # as Python gives what a terminal in Latin-1 has sent
-    assert raised.value.hint == "what came may be in another encoding, such as GBK; send UTF-8"
+    assert raised.value.hint == "the input may be in another encoding, such as GBK; send UTF-8"
 
 
 def test_tokens_are_shown_as_text_or_as_bytes() -> None:
@@ -177,7 +177,7 @@ def test_what_is_no_tokenizer_is_refused(stored: dict[str, str]) -> None:
 )
 def test_a_pattern_of_strangers_is_refused_before_it_is_compiled(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tiktoken.Encoding", None)
-    with pytest.raises(CheckpointError, match=r"it cuts a text by .*, which gpt does not know"):
+    with pytest.raises(CheckpointError, match=r"it splits texts by .*, which gpt does not support"):
         tokenizer_from_dict(BPE.to_dict() | {"pattern": pattern})
 
 

@@ -157,8 +157,8 @@ class _File:
             return self._drawn() if "num_runs" in self.content else []
         lists = self.sound["grid"]
         if (count := math.prod(map(len, lists.values()))) > SWEEP_POINTS:
-            sentence = f"the grid has {count:,} points, and a sweep at most {SWEEP_POINTS:,}"
-            raise UsageError(self.where, sentence, hint="random draws some of many points")
+            sentence = f"the grid has {count:,} points, but a sweep has at most {SWEEP_POINTS:,}"
+            raise UsageError(self.where, sentence, hint="use random with num_runs, which draws some of the points")
         return [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
 
     def _drawn(self) -> list[Settings]:
@@ -194,7 +194,7 @@ class _File:
             raise UsageError(self.at(varied, SEED), f"{SEED} contradicts repeats; use one of them")
         if num_points * repeats > SWEEP_POINTS:
             sentence = f"{num_points:,} points with {repeats} repeats are {num_points * repeats:,} runs"
-            raise UsageError(self.at("repeats"), f"{sentence}, and a sweep has at most {SWEEP_POINTS:,}")
+            raise UsageError(self.at("repeats"), f"{sentence}, but a sweep has at most {SWEEP_POINTS:,}")
         return repeats
 
     def _whole(self, key: str, low: int, high: int) -> int:
@@ -267,7 +267,7 @@ def _wrong_form(key: str, value: Any, section: str) -> str | None:
         seen = set[str]()
         for one in map(str, value):
             if one in seen:
-                return f"{shown(one)} is there twice"
+                return f"{shown(one)} is listed twice"
             seen.add(one)
         return None if value else "the list is empty"
     if section == "grid":
@@ -300,7 +300,7 @@ def _drawing(key: str, value: Any, where: str) -> Callable[[float], Any]:
     if not low < high:
         raise UsageError(where, f"from {value['from']} must be below to {value['to']}")
     if log and low <= 0:
-        raise UsageError(where, "a range by scale log begins above 0")
+        raise UsageError(where, "a range with scale log must begin above 0")
 
     def draw(share: float) -> str:
         # on a linear scale, all whole numbers are equally probable

@@ -248,7 +248,7 @@ def _nested(levels: int) -> dict[str, Any]:
 
 BAD: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "a pattern": (lambda c: c.update(pre_tokenizer=_split({"Regex": "(a+)+$"})), "pattern of its pre_tokenizer Split"),
-    "a step": (lambda c: c.update(normalizer={"type": "Nmt"}), 'its normalizer "Nmt" is not one that gpt knows'),
+    "a step": (lambda c: c.update(normalizer={"type": "Nmt"}), 'gpt does not support its normalizer "Nmt"'),
     "a regex": (lambda c: c.update(normalizer=_replace({"Regex": "(a+)+"}, "b")), "pattern of its normalizer Replace"),
     "a growing text": (lambda c: c.update(normalizer=_replace({"String": "a"}, "aa")), "Replace makes a text longer"),
     "deep": (lambda c: c.update(normalizer=_nested(5)), "nested too deeply"),
@@ -263,7 +263,7 @@ BAD: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
         lambda c: c.update(decoder={"type": "Sequence", "decoders": [{"type": "Fuse"}, {"type": "ByteFallback"}]}),
         "its decoder is Fuse, ByteFallback",
     ),
-    "a model": (lambda c: c["model"].update(type="Unigram"), 'its model "Unigram" is not one that gpt knows'),
+    "a model": (lambda c: c["model"].update(type="Unigram"), 'gpt does not support its model "Unigram"'),
     "dropout": (lambda c: c["model"].update(dropout=0.1), 'dropout of its model BPE is "0.1"'),
     "an end of words": (lambda c: c["model"].update(end_of_word_suffix="</w>"), "end_of_word_suffix of its model BPE"),
     "an unknown key": (lambda c: c["model"].update(magic=True), "magic of its model BPE"),
@@ -373,7 +373,7 @@ def test_sizes_that_its_tokens_do_not_have_are_refused_at_the_first_use(folder: 
     ours = kept(folder / "gpt2")
     for sizes in ((ours.end_of_text, ours.vocab_size + 1), (ours.end_of_text, ours.vocab_size - 1)):
         lying = HuggingFaceTokenizer(ours.tokenizer_json, ours.settings, *sizes)
-        with pytest.raises(CheckpointError, match="its size or its end-of-text is not what its tokens say"):
+        with pytest.raises(CheckpointError, match="its size or its end-of-text does not match its tokens"):
             lying.encode("a")
 
 

@@ -61,7 +61,8 @@ def test_random_points_lie_in_their_ranges_and_follow_the_seed(here: Path) -> No
     text = (
         "base: c.yaml\nnum_runs: 200\nseed: {}\nrandom:\n"
         "  train.learning_rate: {{from: 1e-4, to: 1e-2, scale: log}}\n"
-        "  model.dropout: {{from: 0, to: 1}}\n  train.warmup_steps: {{from: 1, to: 4}}\n  train.schedule: [linear, cosine]\n"
+        "  model.dropout: {{from: 0, to: 1}}\n  train.warmup_steps: {{from: 1, to: 4}}\n  train.schedule: [linear, "
+        "cosine]\n"
     )
     path = written(here, text.format(3).replace("to: 1}", "to: 0.9}"))
     points = read_sweep(path).points
@@ -112,7 +113,7 @@ def test_random_points_are_different(here: Path) -> None:
         ("grid: {train.sead: [1]}", ':2: there is no setting "train.sead"'),
         ("grid: {seed: [1]}", ':2: "seed" is not a setting'),
         ("grid: {train.seed: 1}", ":2: train.seed: a grid needs a list of values"),
-        ("grid: {train.seed: [1, 2, 1]}", ':2: train.seed: "1" is there twice'),
+        ("grid: {train.seed: [1, 2, 1]}", ':2: train.seed: "1" is listed twice'),
         (
             'grid: {train.sample_prompt: ["[INST] hi"]}',
             ':2: train.sample_prompt: "[INST] hi" is a text that --set would',
@@ -151,7 +152,7 @@ def test_what_is_wrong_is_said_with_its_line(here: Path, text: str, expected: st
             "from and to of this setting must lie between -1e300 and 1e300",
         ),
         ("train.learning_rate: {from: -inf, to: 1}", "from and to of this setting must lie between -1e300 and 1e300"),
-        ("model.dropout: {from: 0, to: 0.5, scale: log}", "a range by scale log begins above 0"),
+        ("model.dropout: {from: 0, to: 0.5, scale: log}", "a range with scale log must begin above 0"),
         ("train.schedule: {from: 1, to: 2}", "this setting is not a number"),
         ("train.seed: {from: 1, too: 2}", 'a range has from, to and scale, but no "too"'),
     ],
@@ -232,7 +233,7 @@ def test_a_grid_of_too_many_points_is_refused(here: Path) -> None:
     path = written(
         here, f"base: c.yaml\ngrid:\n  train.seed: [{many}]\n  train.save_every: [{', '.join('123456789')}, 10]\n"
     )
-    assert problems(path)[0].startswith("s.yaml: the grid has 1,010 points, and a sweep at most 1,000")
+    assert problems(path)[0].startswith("s.yaml: the grid has 1,010 points, but a sweep has at most 1,000")
 
 
 def test_a_setting_may_be_null_or_a_list(here: Path) -> None:
