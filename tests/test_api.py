@@ -156,7 +156,7 @@ def test_a_warning_names_the_line_of_the_caller(copied: Path) -> None:
 
 def test_help_of_python_shows_a_function_with_its_keywords() -> None:
     said = pydoc.plain(pydoc.render_doc(gpt_cli.data.list))
-    assert "\nlist(progress=False) -> 'Corpora'\n    List the corpora that data knows by name.\n" in said
+    assert "\nlist(progress=False) -> 'Corpora'\n    List the corpora that data accepts by name.\n" in said
     assert repr(gpt_cli.data.list) == "<function gpt_cli.data.list>"
     assert repr(gpt_cli.sample) == "<function gpt_cli.sample>"
 

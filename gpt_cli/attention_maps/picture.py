@@ -41,7 +41,7 @@ def draw(dump: AttentionDump, notice: Notify = ignored, *, kind: str = "png") ->
     num_rows = -(-num_maps // num_columns)
     each = tokens_per_dot(num_tokens, num_layers, num_heads)
     if each > 1:
-        notice(f"this text is longer than a map has dots: each dot shows the largest of {each} x {each} weights")
+        notice(f"the map has fewer pixels than tokens: each pixel shows the largest of {each} x {each} weights")
     size, gap = -(-num_tokens // each), max(1, num_tokens // each // GAP)
     cell = size + gap
     # one image for the whole grid: a hundred axes would take seconds

@@ -20,7 +20,7 @@ from gpt_cli.checkpoints.training_text import is_imported, readable_prompt
 from gpt_cli.common.limits import SNAPSHOT_BYTES
 from gpt_cli.errors import CheckpointError, DataError, counted, shown, visible
 
-_HINT = "gpt train --watch TEXT writes snapshots; a run goes on without one that you remove"
+_HINT = "gpt train --watch TEXT writes snapshots; a run continues without a snapshot that you remove"
 _FILE = ArrayFile("gpt-cli attention snapshot 1", "an attention snapshot", _HINT)
 
 Losses = Mapping[str, Sequence[tuple[int, float]]]  # (step, loss), (step, validation_loss)
@@ -96,7 +96,7 @@ def kept_steps(run: RunFiles) -> Steps:
     Raises CheckpointError if the run has no snapshot, or if a snapshot file is invalid.
     """
     if not (paths := list(run.snapshots().values())):
-        sentence = "this run has kept no snapshots of its attention while it trained"
+        sentence = "this run has no attention snapshots from its training"
         path, watch = shlex.quote(str(run.path)), "--watch 'one two one two'"
         hint = f"gpt train --out {path} --resume {watch}"
         if is_imported(run):

@@ -279,5 +279,5 @@ def require_finite(numbers: Tensor, what: str, where: str = "checkpoint") -> Non
         raise CheckpointError(
             where,
             f"its weights give {what} that are not finite, so it cannot be used",
-            hint="choose another one with ‹checkpoint›, or train again with a smaller learning rate",
+            hint="use another ‹checkpoint›, or train again with a smaller learning rate",
         )

@@ -24,7 +24,7 @@ def parse_heads(text: str, sizes: ModelConfig, model: str = "this model") -> tup
     for part in text.split(","):
         layer, _, head = part.strip().partition(".")
         if not (layer.isdecimal() and head.isdecimal()) or len(part) > 20:
-            wrong = f"{shown(part)} is no head; name the heads, as in 2.3 or 2.3,4.0"
+            wrong = f"{shown(part)} is not a head; name the heads, as in 2.3 or 2.3,4.0"
             raise UsageError("‹without›", wrong, hint="‹without=0.1,1.0›")
         if int(layer) >= sizes.num_blocks or int(head) >= sizes.num_heads:
             has = f"{model} has layers 0 to {sizes.num_blocks - 1} with heads 0 to {sizes.num_heads - 1}"

@@ -16,7 +16,7 @@ from gpt_cli.sampling.kv_cache import Cache, DecodeStep
 from gpt_cli.sampling.next_token import CpuDraws, Draw, draw_next, to_draws
 
 TRIAL_TOKENS = 48  # on an H200, a trial takes as long as a graph saves in so many tokens (note 0068)
-_OTHER_NUMBERS = "because it gives other numbers"
+_OTHER_NUMBERS = "because the replay gives other numbers"
 # nats between log probabilities of sums in other orders
 _TOLERANCE = {torch.bfloat16: 0.1, torch.float32: 1e-3, torch.float64: 1e-9}
 
@@ -277,7 +277,7 @@ def recorded_draws(cpu_draws: CpuDraws, num_tokens: int, warn: Notify) -> tuple[
 
     def refuse(reason: str) -> None:
         device = cpu_draws.decoder.device
-        warn(f"{device} cannot repeat a recorded token, {reason}; computing each token anew, with the same result")
+        warn(f"{device} cannot replay a recorded token, {reason}; computing each token anew, with the same result")
 
     try:
         recorded = RecordedDraws(cpu_draws, num_tokens, refuse)

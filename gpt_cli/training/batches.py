@@ -143,7 +143,7 @@ def batches_of(ids: Ids | Examples, config: Config, device: torch.device) -> Bat
     if train.teacher_share is not None:
         if not isinstance(ids, np.ndarray):
             what = "questions with answers" if isinstance(ids, Examples) else "a text that stays on the disk"
-            raise UsageError("train.teacher_share", f"no model teaches {what}", hint="‹train.teacher_share=null›")
+            raise UsageError("train.teacher_share", f"a model cannot teach {what}", hint="‹train.teacher_share=null›")
         num_targets = TARGETS_OF_LAST if train.num_teachers > 1 else 1
         taught = TaughtTargets(ids.astype(np.int64), train.seed, num_targets=num_targets)
     if isinstance(ids, Examples):

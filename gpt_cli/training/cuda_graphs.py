@@ -112,7 +112,7 @@ class WholeStep:
             self._graph = graph
             if not take().repeats(expected, again):
                 self._graph = None
-                return "because it gives other numbers"
+                return "because the replay gives other numbers"
             if self.seconds > plain_seconds:
                 self._graph, self.seconds = None, 0.0
         except RuntimeError as error:
@@ -152,6 +152,6 @@ def record_step(state: TrainingState, warn: Notify) -> float | None:
     if state.config.train.graph == "off":
         return None
     if reason := step.record():
-        warn(f"{state.device} cannot repeat a recorded step, {reason}; computing each step anew, with the same result")
+        warn(f"{state.device} cannot replay a recorded step, {reason}; computing each step anew, with the same result")
         return None
     return step.seconds or None

@@ -30,7 +30,7 @@ _FREE = frozenset({"model.dropout", "model.context_length"})
 # the parameters that belong to a vocabulary
 _OF_TOKENS = ("token_embedding.", "output_layer.", "ngram_embedding.")
 _ONE_MODEL = {"teacher_share": None, "num_models": 2}
-_HINT = "leave these settings out, so that they are as there, or train without ‹init_from›"
+_HINT = "leave these settings out, so that gpt takes them from there, or train without ‹init_from›"
 
 
 class InitialWeights(NamedTuple):
@@ -169,8 +169,8 @@ def begin_with(model: GPT, initial: InitialWeights, tokenizer: Tokenizer, notice
             continue
         weight = torch.from_numpy(initial.weight(name))
         if name == "position_embedding.weight" and len(weight) > len(parameter):
-            notice(f"the first {len(parameter)} of {len(weight)} positions are used, as model.context_length says")
+            notice(f"gpt uses the first {len(parameter)} of {len(weight)} positions, as model.context_length requires")
             weight = weight[: len(parameter)]
         parameter.copy_(weight)
     if not same_tokens:
-        notice(f"new embeddings: they begin at random, for {tokenizer.vocab_size:,} tokens of kind {tokenizer.kind}")
+        notice(f"the new embeddings, of {tokenizer.vocab_size:,} tokens of kind {tokenizer.kind}, begin at random")

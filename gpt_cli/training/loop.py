@@ -153,7 +153,7 @@ def _failures_explained(run: Run) -> Iterator[None]:
         with fitting_device(run.config, run.ranks.size, recorded=recorded):
             yield
     except Diverged as diverged:
-        hint = f"start anew with ‹overwrite=True› and {lower_rates(run.config)}"
+        hint = f"start again with ‹overwrite=True› and {lower_rates(run.config)}"
         hint += ", or with ‹dtype=float32›" if run.config.train.dtype == "bfloat16" else ""
         if run.ranks.is_first:  # others may diverge elsewhere, so they do not wait for this one
             with contextlib.suppress(EnvironmentFailure):  # the divergence is the error to report

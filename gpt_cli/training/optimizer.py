@@ -124,7 +124,7 @@ class Optimizer:
             for name in names
         }
         if {name: tensor.shape for name, tensor in stored.items()} != expected:
-            raise CheckpointError(where, "no run continues from it: its optimizer state does not fit its weights")
+            raise CheckpointError(where, "no run can continue from it: its optimizer state does not fit its weights")
         if self.config.ema_decay is not None:
             for name, parameter in self.layout.parameters.items():
                 parameter.detach().copy_(stored[f"{name}.last"])

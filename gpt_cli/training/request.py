@@ -182,7 +182,7 @@ class TrainRequest(Request):
             sentence = "‹init_from› without ‹config› needs the run directory, ‹out›"
             raise UsageError("gpt train", sentence, hint=_INIT_FROM)
         if config == AUTO and self.init_from:
-            sentence = "‹config=auto› chooses sizes, and the model of ‹init_from› has its own; leave ‹config› out"
+            sentence = "‹config=auto› chooses sizes, but the model of ‹init_from› has its own; leave ‹config› out"
             raise UsageError("gpt train", sentence)
         if isinstance(config, Config) and out is None:
             raise UsageError("‹out›", "a Config has no file name, so name the run directory with out")
@@ -231,7 +231,7 @@ class TrainRequest(Request):
         rank_env = rank_environment(os.environ)
         several = (self.processes or 1) > 1 or (rank_env is not None and rank_env.size > 1)
         if several and not self.dry_run:  # of which one process writes the config
-            sentence = "one process chooses the settings; let it write them to a file, and train that with several"
+            sentence = "one process chooses the settings; let it write them to a file, and train with that file"
             hint = "add ‹dry_run=True› > my.yaml to this command, then train with ‹config=my.yaml›"
             raise UsageError("‹config=auto›", sentence, hint=hint)
 
@@ -259,7 +259,7 @@ class TrainRequest(Request):
             if initial.new_tokenizer and merged.tokenizer.kind == "tiktoken" and not asks:
                 has = f"{initial.where} has tiktoken, whose vocabulary may need a download"
                 hint = "‹tokenizer.kind=tiktoken›"
-                raise UsageError("tokenizer.kind", f"{has}, so gpt uses it where you ask for it", hint=hint)
+                raise UsageError("tokenizer.kind", f"{has}, so gpt uses it only if you ask for it", hint=hint)
             return FineTuning(config=merged, directory=directory, initial=initial)
         return NewRun(config=merged, directory=directory)
 
@@ -281,10 +281,10 @@ def _require_what_stays(start: NewRun, *, continues: bool) -> None:
         return
     name = "freeze" if settings.rank is None else "rank"
     if not isinstance(start, FineTuning) and not continues:
-        sentence = "a new model has no trained weights that could stay as they are; name one that has with ‹init_from›"
+        sentence = "a new model has no trained weights to keep; name a trained model with ‹init_from›"
         raise UsageError(f"train.{name}", sentence, hint=_INIT_FROM)
     if isinstance(start, FineTuning) and start.initial.new_tokenizer:
-        sentence = f"the embeddings of a new tokenizer must train, and train.{name} leaves them as they are"
+        sentence = f"the embeddings of a new tokenizer must train, but train.{name} leaves them as they are"
         raise UsageError(f"train.{name}", sentence, hint=f"‹train.{name}=null›")
     most = num_blocks if settings.rank is None else num_blocks - 1
     if settings.freeze is not None and settings.freeze > most:

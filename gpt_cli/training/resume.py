@@ -72,10 +72,10 @@ def config_to_resume(stored: Config, requested: Config, run_config: Config | Non
     requested = requested.changed(train=chosen)
     if changes := _fixed_changes(stored, requested):
         sentences = (
-            f"{key} was {_quoted(old)} in this run and is {_quoted(new)} now, and it may not change"
+            f"{key} was {_quoted(old)} in this run and is {_quoted(new)} now, but it may not change"
             for key, old, new in changes
         )
-        other = "start anew with another ‹out›"
+        other = "start again with another ‹out›"
         if not any(key.startswith(("model.", "tokenizer.")) for key, _, _ in changes):
             other = f"begin a new run with these weights: {_begin_anew(files, run_config or stored)} ..."
         hint = f"leave out what changes these settings (‹config›, ‹settings›, ‹seed›, ...), or {other}"
@@ -227,11 +227,11 @@ def _sentence(run: RunFiles, progress: Progress, requested: Config) -> str:
     also = " --set train.patience=null" if is_out else ""
     match ended_by(progress, settings):
         case "steps":
-            return f"{name} already has its {progress.step:,} steps; --max-steps {2 * progress.step}{also} goes on"
+            return f"{name} already has its {progress.step:,} steps; --max-steps {2 * progress.step}{also} continues it"
         case "time":
             assert settings.max_time is not None
             longer = twice_as_long(settings.max_time)
-            return f"{name} already has its {settings.max_time:g} s; --max-time {longer}{also} goes on"
+            return f"{name} already has its {settings.max_time:g} s; --max-time {longer}{also} continues it"
         case _:
             why = f"has ended at step {progress.step:,} for lack of a better validation loss"
-            return f"{name} {why}; --set train.patience=null goes on"
+            return f"{name} {why}; --set train.patience=null continues it"

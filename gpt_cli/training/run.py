@@ -183,7 +183,7 @@ class Run:
             return self.state.evaluated_model, self.progress.step
         best = read_checkpoint(self.directory.best)
         if self.ranks.any_differ(best.progress.step):
-            sentence = "the processes read different versions of it, so the filesystem shows some of them an old one"
+            sentence = "the processes read different versions of it: the filesystem shows some of them an old version"
             raise EnvironmentFailure(shown(self.directory.best), sentence)
         return best.build_model().to(self.state.device), best.progress.step
 

@@ -64,7 +64,7 @@ def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] 
     initial_weights = tokenizer = None
     if start.initial:
         if config.train.teacher_share is not None:
-            sentence = "a model that is taught begins with random weights, not with those of another model"
+            sentence = "a model with a teacher must begin with random weights, not with those of another model"
             raise UsageError("train.teacher_share", sentence, hint="‹train.teacher_share=null›")
         initial_weights = load_initial_weights(start.initial)
         tokenizer = None if start.initial.new_tokenizer else initial_weights.tokenizer

@@ -183,7 +183,7 @@ def _remark_on(corpus: SourceCorpus, config: Config, notice: Notify, *, continue
     if corpus.num_documents == 1 and not continued and not corpus.how.conversations:  # it would be another text now
         one = f"{text_name(config.data)} counts as one document"
         if (separator := config.data.separator) is not None:
-            notice(f"{one}; data.separator {separator!r} occurs nowhere between two")
+            notice(f"{one}; data.separator {separator!r} separates nothing in it")
         elif guess := _separator_in(next(corpus.blocks()).text):
             several = "if it holds several (poems, letters, names), say what separates them"
             notice(f"{one}; {several}: ‹data.separator={repr(guess)[1:-1]}›")

@@ -131,7 +131,7 @@ def _require_equal_weights(state: TrainingState) -> None:
     if state.ranks.size == 1:
         return
     if state.ranks.any_differ(state.layout.check_sum(), state.progress.gradient_norm or 0.0):
-        sentence = "the processes have different weights, which means a fault of this machine or of gpt"
+        sentence = "the processes have different weights, so this machine or gpt has a fault"
         raise EnvironmentFailure(f"step {state.progress.step:,}", sentence)
 
 

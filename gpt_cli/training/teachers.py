@@ -53,7 +53,7 @@ def teach(
         likely, cumulative = mean_probabilities(models, taught.ids, settings, teachers[-1], watched)
     taught.likely, taught.cumulative, taught.is_last = likely, cumulative, is_last
     if state.ranks.any_differ(int(likely.sum()), int(cumulative.sum())):
-        sentence = "the processes draw different targets from the same model, which means a fault of this machine"
+        sentence = "the processes draw different targets from the same model, so this machine has a fault"
         raise EnvironmentFailure(f"step {teachers[-1]:,}", sentence)
 
 

@@ -121,7 +121,7 @@ def test_of_emoji_alone_in_the_foot_no_id_is_promised(monkeypatch: pytest.Monkey
     monkeypatch.setattr(canvas.font_manager, "findSystemFonts", list)
     said: list[str] = []
     draw(replace(dump(["<0xF0>", "b"]), origin=Origin("runs/a", 1, "🌞")), said.append)
-    assert said == ["pictures cannot have coloured signs such as 🌞"]
+    assert said == ["pictures cannot show coloured characters such as 🌞"]
 
 
 def test_single_characters_and_chinese_are_upright_below_a_column_and_words_are_turned() -> None:
@@ -140,7 +140,7 @@ def test_a_text_longer_than_a_map_has_dots_keeps_its_lines_and_says_so() -> None
     long = dump(["a"] * 1760, 2)
     long.weights[:] = np.eye(1760, k=-7)  # one token wide
     image = pixels(draw(long, said.append))
-    assert said == ["this text is longer than a map has dots: each dot shows the largest of 2 x 2 weights"]
+    assert said == ["the map has fewer pixels than tokens: each pixel shows the largest of 2 x 2 weights"]
     brightest = np.array([253, 231, 37]) / 255
     line = np.abs(image[:, : image.shape[1] - 240, :3] - brightest).max(-1) < 0.02  # without the scale
     assert line.any(axis=1).sum() >= 876, "in every row of dots"

@@ -40,7 +40,7 @@ def test_a_snapshot_comes_back_with_weights_of_float16(here: Path) -> None:
 
 
 def test_a_run_without_snapshots_is_refused(here: Path) -> None:
-    with pytest.raises(CheckpointError, match="this run has kept no snapshots") as raised:
+    with pytest.raises(CheckpointError, match="this run has no attention snapshots") as raised:
         kept_steps(RunFiles(here / "mine"))
     assert raised.value.hint == f"gpt train --out {here / 'mine'} --resume --watch 'one two one two'"
 

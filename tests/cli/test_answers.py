@@ -104,7 +104,7 @@ def test_answers_are_measured_with_their_errors(run: RunCommand, tmp_path: Path)
 
 def test_reports_that_read_questions_too_say_so(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpt_cli.tools.interpret.lens.tuned_lens.MOST_STEPS", 5)
-    said = "runs/smoke learned answers alone; gpt eval counts only those, and this counts all tokens that it reads"
+    said = "runs/smoke was trained on answers alone; gpt eval counts only answers, but these losses count all tokens"
     for words in (["lens"], ["heads", "--ablate", "layer"], ["compare", "runs/smoke", "runs/smoke"]):
         for data in ((), ("--data", "pairs.jsonl")):
             assert said in run(*words, *data, "--max-tokens", "64", exits=0).err.splitlines()

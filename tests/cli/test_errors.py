@@ -19,7 +19,7 @@ error: gpt: there is no command "trian"
 hint: did you mean train?
 
 $ gpt train --init-from runs/smoke --config auto
-error: gpt train: --config auto chooses sizes, and the model of --init-from has its own; leave --config out
+error: gpt train: --config auto chooses sizes, but the model of --init-from has its own; leave --config out
 
 $ gpt train --confg x
 error: gpt train: there is no flag "--confg"

@@ -49,7 +49,7 @@ def test_frames_that_a_page_cannot_hold_are_left_out_with_a_notice(
 @pytest.mark.parametrize("command", ["attn-dump --out film.html", "heads"])
 def test_a_run_without_snapshots_is_told_how_to_keep_them(command: str, smoke_run: Path, run: RunCommand) -> None:
     assert run(*command.split(), "--run", smoke_run, "--over-training", exits=4).err.splitlines() == [
-        'error: "runs/smoke": this run has kept no snapshots of its attention while it trained',
+        'error: "runs/smoke": this run has no attention snapshots from its training',
         "hint: --prompt 'The value of' computes it from 2 checkpoints",
     ]
 

@@ -64,7 +64,7 @@ def test_a_run_that_has_all_its_steps_is_left_as_it_is_and_gives_its_result_once
     Path("my.txt").unlink()  # it is not even read
     for more in ([], ["--max-steps", "21"], ["--set", "train.log_every=1"]):
         outcome = run(*RESUME, *more, exits=0)
-        assert outcome.err == "runs/mine already has its 21 steps; --max-steps 42 goes on\n"
+        assert outcome.err == "runs/mine already has its 21 steps; --max-steps 42 continues it\n"
         assert outcome.out.startswith("runs/mine: 21 steps in ")
     once = json.loads(run(*RESUME, "--json", "--quiet").out)
     assert once == again
@@ -131,18 +131,18 @@ def test_a_run_that_was_killed_at_its_picture_ends_again_and_leaves_nothing(mine
 def test_runs_that_ended_by_the_clock_or_for_lack_of_patience_say_what_goes_on(here: Path, run: RunCommand) -> None:
     (here / "my.txt").write_text(CORPUS_TEXT)
     run("train", *FAST, "--max-time", "0.01s", "--out", "runs/mine", "--quiet")
-    assert run(*RESUME).err == "runs/mine already has its 0.01 s; --max-time 1s goes on\n"
+    assert run(*RESUME).err == "runs/mine already has its 0.01 s; --max-time 1s continues it\n"
     assert run(*RESUME, "--set", "train.max_steps=1").code == 0  # by the clock they do not matter
     settings = "--set train.patience=1 --set train.eval_every=1 --set train.learning_rate=1"
     worse = [*settings.split(), "--max-steps", "99"]
     run("train", *FAST, *worse, "--out", "runs/mine", "--overwrite", "--quiet")
     outcome = run(*RESUME)
-    assert outcome.err.endswith(" for lack of a better validation loss; --set train.patience=null goes on\n")
+    assert outcome.err.endswith(" for lack of a better validation loss; --set train.patience=null continues it\n")
     assert outcome.err.startswith("runs/mine has ended at step ")
     last = json.loads((Path("runs/mine") / "outcome.json").read_text())["step"]
     # as if its steps had ended it as well
     outcome = run(*RESUME, "--max-steps", str(last))
-    assert outcome.err.endswith(f" steps; --max-steps {2 * last} --set train.patience=null goes on\n")
+    assert outcome.err.endswith(f" steps; --max-steps {2 * last} --set train.patience=null continues it\n")
 
 
 def test_a_run_goes_on_where_its_text_was_moved(

@@ -258,11 +258,11 @@ def test_changed_settings_are_refused_on_resume(corpus: Path, run: RunCommand) -
     run("train", *FAST, "--quiet", "--max-steps", "1")
     changed = "--set model.num_heads=4 --set train.gradient_clip=null --set model.bias=false"
     assert run("train", *FAST, "--resume", "--seed", "3", *changed.split(), exits=4).err.splitlines() == [
-        "error: --resume: model.num_heads was 2 in this run and is 4 now, and it may not change",
-        "error: --resume: model.bias was true in this run and is false now, and it may not change",
-        "error: --resume: train.gradient_clip was 1.0 in this run and is null now, and it may not change",
-        "error: --resume: train.seed was 1337 in this run and is 3 now, and it may not change",
-        "hint: leave out what changes these settings (--config, --set, --seed, ...), or start anew with another --out",
+        "error: --resume: model.num_heads was 2 in this run and is 4 now, but it may not change",
+        "error: --resume: model.bias was true in this run and is false now, but it may not change",
+        "error: --resume: train.gradient_clip was 1.0 in this run and is null now, but it may not change",
+        "error: --resume: train.seed was 1337 in this run and is 3 now, but it may not change",
+        "hint: leave out what changes these settings (--config, --set, --seed, ...), or start again with another --out",
     ]
 
 

@@ -112,7 +112,7 @@ def test_caches_that_grow_are_recorded_again(graphs: list[SimulatedGraph], monke
     assert len(graphs) == 4
 
 
-REFUSAL = "sim:0 cannot repeat a recorded token, {}; computing each token anew, with the same result"
+REFUSAL = "sim:0 cannot replay a recorded token, {}; computing each token anew, with the same result"
 
 
 def test_where_a_larger_cache_cannot_be_recorded_tokens_are_computed(
@@ -161,7 +161,7 @@ def test_a_graph_that_freezes_its_step_is_not_used(
     monkeypatch.setattr("gpt_cli.sampling.recorded.new_graph", new_graph)
     model, warnings = model_of(positions="rope"), list[str]()
     assert tokens(drawn(model, "sim", warn=warnings.append)) == tokens(drawn(model, "cpu"))
-    assert warnings == [REFUSAL.format("because it gives other numbers")]
+    assert warnings == [REFUSAL.format("because the replay gives other numbers")]
     assert recordings == [spoilt]
 
 
@@ -249,8 +249,8 @@ def counts_on_the_host(decoder: Decoder) -> None:
     ("spoil", "why"),
     [
         (waits, '"operation not permitted when stream is capturing"'),
-        (counts_on_the_host, "because it gives other numbers"),
-        (gives_no_numbers, "because it gives other numbers"),
+        (counts_on_the_host, "because the replay gives other numbers"),
+        (gives_no_numbers, "because the replay gives other numbers"),
     ],
 )
 def test_a_token_that_cannot_be_repeated_is_computed_each_time(spoil: Callable[[Decoder], None], why: str) -> None:

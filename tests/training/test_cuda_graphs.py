@@ -179,7 +179,7 @@ WAITS = "operation not permitted when stream is capturing"
     [
         (lambda logits: logits * (1 if logits.sum().item() else 2), f'"{WAITS}"'),
         (lambda logits: logits + torch.ones(257).to("sim"), f'"{WAITS}"'),
-        (growing(1.0), "because it gives other numbers"),
+        (growing(1.0), "because the replay gives other numbers"),
     ],
     ids=["reads a number", "copies one", "counts on the host"],
 )
@@ -190,7 +190,7 @@ def test_a_step_that_cannot_be_repeated_is_computed_each_time(
     state, warnings = spoiled(state_on("sim"), spoil), list[str]()
     before = [on_cpu(tensor) for tensor in state.optimizer.changing()]
     assert record_step(state, warnings.append) is None
-    assert warnings == [f"sim:0 cannot repeat a recorded step, {why}; computing each step anew, with the same result"]
+    assert warnings == [f"sim:0 cannot replay a recorded step, {why}; computing each step anew, with the same result"]
     assert same([on_cpu(tensor) for tensor in state.optimizer.changing()], before)
     take_step(state)
     read_outcomes(state)
@@ -210,7 +210,7 @@ def test_a_step_with_other_bits_each_time_is_repeated_as_nearly_as_it_is_compute
         calls = [False] + [True] * 6  # three times two steps, then what is recorded; from the end
     record_step(state, warnings.append)
     assert [line.split(", ")[1].split(";")[0] for line in warnings] == (
-        ["because it gives other numbers"] if rate_is_recorded else []
+        ["because the replay gives other numbers"] if rate_is_recorded else []
     )
 
 
@@ -232,7 +232,7 @@ def test_a_graph_that_forgets_the_step_before_is_not_used(
 
     monkeypatch.setattr(state.optimizer, "step", forgetful)
     assert record_step(state, warnings.append) is None
-    assert "because it gives other numbers" in warnings[0]
+    assert "because the replay gives other numbers" in warnings[0]
 
 
 def test_a_slower_graph_is_not_used(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:

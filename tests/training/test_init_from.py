@@ -143,7 +143,7 @@ def test_every_difference_that_cannot_be_reconciled_is_listed(
     Path("short.yaml").write_text(SHORT)
     outcome = without_torch("train", *given, "--set", "model.norm=rmsnorm")
     assert outcome.stderr.splitlines()[-1] == (
-        "hint: leave these settings out, so that they are as there, or train without --init-from"
+        "hint: leave these settings out, so that gpt takes them from there, or train without --init-from"
     )
     assert not Path("new").exists()
 
@@ -169,7 +169,7 @@ def test_a_tokenizer_of_its_own_means_new_embeddings_and_the_rest_stays(source: 
     settings = ["tokenizer.kind=byte", "train.learning_rate=1e-12", "train.max_steps=1"]
     for _ in train("short.yaml", data="my.txt", out="new", init_from=source, settings=settings, notice=notices.append):
         pass
-    assert "new embeddings: they begin at random, for 257 tokens of kind byte" in notices
+    assert "the new embeddings, of 257 tokens of kind byte, begin at random" in notices
     found, there = load("new"), read_checkpoint(source).weights
     assert found.tokenizer.kind == "byte"
     for name, tensor in found.model.state_dict().items():
@@ -237,7 +237,7 @@ def test_a_model_alone_asks_for_no_vocabulary_from_elsewhere(source: Path, witho
     given = ["train", "--init-from", source, "--data", "my.txt", "--out", "new"]
     for flags in ([], ["--config", "short.yaml"]):
         done = without_torch(*given, *flags, "--set", "tokenizer.vocab_size=300")
-        sentence = f"{source} has tiktoken, whose vocabulary may need a download, so gpt uses it where you ask for it"
+        sentence = f"{source} has tiktoken, whose vocabulary may need a download, so gpt uses it only if you ask for it"
         hint = "--set tokenizer.kind=tiktoken"
         assert (done.returncode, done.stderr) == (2, f"error: tokenizer.kind: {sentence}\nhint: {hint}\n")
 

@@ -269,7 +269,7 @@ def test_a_loss_that_is_not_finite_ends_before_the_weights_change(tmp_path: Path
         run.state.model.register_forward_hook(lambda *call: call[2] * (1e30 if run.progress.step == 5 else 1))
     with pytest.raises(DivergedError, match=r"the loss is (nan|inf)") as raised:
         list(train(run))
-    assert raised.value.hint == "start anew with ‹overwrite=True› and ‹train.learning_rate=0.03›"
+    assert raised.value.hint == "start again with ‹overwrite=True› and ‹train.learning_rate=0.03›"
     assert outcome_of(run) == {"stopped_by": "diverged", "step": 6 if what == "rate" else 1}
     if what == "rate":
         assert str(raised.value).startswith("step 6:")

@@ -40,7 +40,8 @@ def refused(stored: Config, asked: Config, run: Config | None) -> list[str]:
 def test_of_every_setting_it_is_said_whether_it_may_change_on_resume() -> None:
     keys = {key for key in setting_schemas() if not key.startswith(("model.", "tokenizer."))}
     assert not keys ^ (FREE_KEYS | FIXED), (
-        "write FREE beside the type of a setting that a run that continues may change; FIXED of this test has the others"
+        "write FREE beside the type of a setting that a run that continues may change; FIXED of this test has the "
+        "others"
     )
     assert not FREE_KEYS & FIXED
 
@@ -120,7 +121,7 @@ def test_a_text_with_other_ids_is_refused_with_what_goes_on(
 
 def test_texts_are_in_quotes_where_a_setting_may_not_change() -> None:
     assert refused(small_config("data.separator=。"), small_config(), None) == [
-        'error: --resume: data.separator was "。" in this run and is null now, and it may not change',
+        'error: --resume: data.separator was "。" in this run and is null now, but it may not change',
         "hint: leave out what changes these settings (--config, --set, --seed, ...), or begin a new run with these "
         "weights: gpt train --init-from runs/mine --data python-docs --out runs/mine-2 ...",
     ]

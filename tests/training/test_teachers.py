@@ -244,5 +244,5 @@ def test_a_model_that_begins_with_another_has_no_teacher(here: Path) -> None:
 
 def test_a_text_that_is_not_in_memory_has_no_teacher(tmp_path: Path) -> None:
     on_disk = TokensOnDisk(tmp_path, [], np.dtype(np.uint16), {})
-    with pytest.raises(UsageError, match="no model teaches a text that stays on the disk"):
+    with pytest.raises(UsageError, match="a model cannot teach a text that stays on the disk"):
         batches_of(on_disk, small_config("train.teacher_share=0.2"), torch.device("cpu"))

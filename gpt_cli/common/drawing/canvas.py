@@ -93,7 +93,7 @@ def remark_on_missing(missing: set[str], notice: Callable[[str], object], instea
         end = f" {_HINT}" if any(unicodedata.east_asian_width(character) == "W" for character in letters) else ""
         notice(f"no installed font has the characters {' '.join(letters[:10])}{instead}{end}")
     if signs:
-        notice(f"pictures cannot have coloured signs such as {' '.join(signs[:10])}{instead}")
+        notice(f"pictures cannot show coloured characters such as {' '.join(signs[:10])}{instead}")
 
 
 def find_fonts(characters: set[str]) -> tuple[list[str], set[str]]:

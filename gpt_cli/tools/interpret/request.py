@@ -131,8 +131,8 @@ def out_of_range(field: str, value: object, count: int) -> str:
 def step_files(run: RunFiles) -> list[Path]:
     """Return the checkpoint files of a run in the order of their steps; raises CheckpointError if there are none."""
     if not (paths := [*run.steps().values()]):
-        sentence = "this run has no checkpoints of steps, from which anything could be computed by step"
-        raise CheckpointError(shown(run.path), sentence, hint="gpt import DIR... --steps makes such a run")
+        sentence = "this run has no checkpoints of steps, so gpt cannot compute anything by step"
+        raise CheckpointError(shown(run.path), sentence, hint="gpt import DIR... --steps imports several steps")
     return paths
 
 

@@ -97,7 +97,7 @@ def open_text(
         (_, corpus), about = parts, config.validation_source or config.source
     for name in (visible(each.header.run.path) for _, each in models if each.config.data.loss == "answers"):
         host.notice(
-            f"{name} learned answers alone; gpt eval counts only those, and this counts all tokens that it reads"
+            f"{name} was trained on answers alone; gpt eval counts only answers, but these losses count all tokens"
         )
     return corpus, about, [share for _, share in shares]
 

@@ -49,8 +49,8 @@ def choose_config(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
         text = _figures(corpus, config)
     if text.num_characters < FEWEST_CHARACTERS and not text.longest_example:
         length = counted(text.num_characters, "character")
-        sentence = f"the text has {length}, and a training needs at least {FEWEST_CHARACTERS}"
-        raise DataError("corpus", sentence, hint="add text with ‹data›; `gpt data list` prints some that can be had")
+        sentence = f"the text has {length}, but a training needs at least {FEWEST_CHARACTERS}"
+        raise DataError("corpus", sentence, hint="add text with ‹data›; `gpt data list` prints some that gpt can fetch")
     settings, fields_set = config.train, config.train.model_fields_set
     free = min((free for free in (available_memory(), free_memory(device)) if free is not None), default=None)
     choice, budget = None, None

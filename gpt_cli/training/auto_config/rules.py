@@ -185,8 +185,8 @@ def choose_settings(
     why_less = f", or fewer: {PATIENCE} evaluations in a row without a better loss end it" if patient else ""
     sections = {**{name: dict(values) for name, values in fixed.items()}, "model": model, "train": train}
     reasons = (
-        f"text      {size(text.num_bytes)}, {text.bytes_per_character:.2f} bytes a character, "
-        f"{text.num_distinct:,} different ones: {why_tokenizer}",
+        f"text      {size(text.num_bytes)}, {text.bytes_per_character:.2f} bytes per character, "
+        f"{text.num_distinct:,} different characters: {why_tokenizer}",
         _why_budget(budget),
         f"model     {width} wide, {counted(blocks, 'block')}, context {length}: {quantity(round(parameters))} "
         f"parameters in blocks and output layer, for about {quantity(round(tokens))} tokens of text"

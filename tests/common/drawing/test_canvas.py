@@ -107,10 +107,10 @@ def test_what_a_font_package_cannot_mend_is_not_blamed_on_one() -> None:
     for missing in ({"🌞", "👩", "\u200d"}, {"क"}, {"今", "🌞"}):
         remark_on_missing(missing, lines.append)
     assert lines == [
-        "pictures cannot have coloured signs such as 🌞 👩",
+        "pictures cannot show coloured characters such as 🌞 👩",
         "no installed font has the characters क",
         "no installed font has the characters 今 (Debian: apt install fonts-noto-cjk)",
-        "pictures cannot have coloured signs such as 🌞",
+        "pictures cannot show coloured characters such as 🌞",
     ]
 
 

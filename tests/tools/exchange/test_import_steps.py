@@ -161,7 +161,7 @@ def test_a_film_of_the_checkpoints_and_a_table_say_what_they_are(imported: Path,
 def test_a_run_of_one_model_has_no_steps_to_compute_from(published: Path, run: RunCommand) -> None:
     run("import", NAMES[0], "--out", "a", exits=0)
     outcome = run("heads", "--run", "a", "--over-training", "--prompt", PROMPT)
-    assert (outcome.code, outcome.err.splitlines()[1]) == (4, "hint: gpt import DIR... --steps makes such a run")
+    assert (outcome.code, outcome.err.splitlines()[1]) == (4, "hint: gpt import DIR... --steps imports several steps")
 
 
 def test_python_imports_steps_as_the_command_does(published: Path, run: RunCommand) -> None:

@@ -51,7 +51,7 @@ OPERATIONS = 5e12  # of a training, about: below two minutes on two cores
 LEARNING_RATE = 0.4  # divided by d_model, in the first step; it falls linearly to zero
 
 _FILE = ArrayFile("gpt-cli tuned lens 1", "a tuned lens")
-_ADVICE = "gpt lens --tuned --data FILE trains maps on that text, and ‹prompt› uses them then"
+_ADVICE = "gpt lens --tuned --data FILE trains maps on that text; then ‹prompt› uses them"
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host:
         maps = train_maps(loaded.model, ids[:end], seed, where, count, steps=steps)
     tuned = Tuned(maps, about, of_data, steps)
     if run is None:
-        host.notice("the maps are not kept, because this checkpoint lies in no run")
+        host.notice("the maps are not kept, because this checkpoint is not in a run")
         return tuned
     return _keep(tuned, run, run.maps_file(loaded.step), identity, host)
 

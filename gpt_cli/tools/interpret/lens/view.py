@@ -96,7 +96,7 @@ class LensView(View):
             yield f"{means} (nats)"
         else:
             trained_on = visible(", ".join(source_names(tuned["text"])))
-            yield f"tuned: behind maps that were trained on {trained_on} in {counted(tuned['steps'], 'step')}"
+            yield f"tuned: through maps that were trained on {trained_on} in {counted(tuned['steps'], 'step')}"
             yield "loss of the true next token, divergence from the last layer (nats); gain: how much the maps lower it"
         if not of_prompt:
             yield "±: standard error"

@@ -121,7 +121,7 @@ def _of_other_length(loaded: Loaded, pair: Pair, clean: Sequence[int], corrupt: 
     columns = zip_longest(*rows, fillvalue="")
     for line in table([*zip(*columns, strict=True)]).split("\n"):
         host.notice(line)
-    sentence = f"it has {counted(len(corrupt), 'token')}, and the clean prompt has {len(clean)}; use as many in both"
+    sentence = f"it has {counted(len(corrupt), 'token')}, but the clean prompt has {len(clean)}; use equal numbers"
     run = run_of_checkpoint(loaded.path)
     name = shlex.quote(str(loaded.path if run is None else run.path))
     hint = f"gpt tokens --run {name} TEXT shows how a text is cut into tokens"
@@ -149,7 +149,7 @@ def _next_token(tokenizer: Tokenizer, pair: Pair, key: str, host: Host) -> int:
         token = _added(tokenizer, prompt, text, source)
         if isinstance(token, list):
             parts = ", ".join(shown(tokenizer.token_text(piece)) for piece in token)
-            wrong = f"{shown(text)} is not one token after {shown(prompt)}, which goes on with {parts}"
+            wrong = f"{shown(text)} is not one token after {shown(prompt)}: it is cut into {parts}"
             hint = "most words begin with their space, as in ' Paris'"
             if tokenizer.kind == "char":
                 hint = "a token of this model is a single character"
@@ -159,7 +159,7 @@ def _next_token(tokenizer: Tokenizer, pair: Pair, key: str, host: Host) -> int:
             raise DataError(source, wrong, hint=hint)
         token_ids.add(token)
     if pair.where is None and text[:1].isalnum() and _is_one_with_space(tokenizer, pair.clean, text):
-        host.notice(f"{source} {shown(text)} has no space before it; with one it is another token: {shown(' ' + text)}")
+        host.notice(f"{source} {shown(text)} has no space before it; with a space it is the token {shown(' ' + text)}")
     if len(token_ids) > 1:
         raise DataError(source, f"{shown(text)} is another token after the other prompt")
     return token_ids.pop()
@@ -206,7 +206,7 @@ def _to_patch(
     num_patches, longest = len(chosen) * len(target.layers), max(lengths)
     about = f"{counted(num_patches, 'changed run')} of {counted(longest, 'token')}"
     num_bytes = 3 * 4 * num_patches * longest * loaded.config.model.d_model
-    hint = "fewer ‹layers›, ‹parts› or ‹heads› take less"
+    hint = "fewer ‹layers›, ‹parts› or ‹heads› take less memory"
     require_available("patch", about, num_bytes, available_memory(), hint=hint)
     if len(lengths) > 1:
         if request.chosen == ("residual",) and not target.edge:
@@ -290,7 +290,7 @@ def _require_gap(measured: PatchMeasurement, target: ToPatch, host: Host) -> Non
         raise DataError(where, wrong, hint="name another answer, or prompts on which the model answers differently")
     if len(gaps) == 1 and abs(gaps[0]) < _SMALL:
         host.notice(
-            f"the metric differs by {gaps[0]:.4f} nats between the two prompts, too little for shares that mean much"
+            f"the metric differs by {gaps[0]:.4f} nats between the two prompts, too little for meaningful shares"
         )
     if gaps.mean() < 0:
         host.notice(
@@ -298,7 +298,7 @@ def _require_gap(measured: PatchMeasurement, target: ToPatch, host: Host) -> Non
         )
     if len(gaps) > 1 and abs(gaps.mean()) < 2 * (error := float(gaps.std(ddof=1) / len(gaps) ** 0.5)):
         host.notice(
-            f"clean and corrupt metric differ by {gaps.mean():.4f} ± {error:.4f} on average, too little for "
+            f"the clean and the corrupt metric differ by {gaps.mean():.4f} ± {error:.4f} on average, too little for "
             "reliable shares; choose pairs that the model tells apart"
         )
 

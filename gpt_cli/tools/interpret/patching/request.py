@@ -156,7 +156,7 @@ class PatchRequest(Request):
                 yield Misfit((one,), f"‹{one}› needs ‹{other}›", f"‹{other}=...›")
         if not self.exact and not self.estimate:
             yield Misfit(
-                ("exact",), "without exact shares there is nothing but ‹estimate›", "‹estimate=True› ‹exact=False›"
+                ("exact",), "without exact shares, only ‹estimate› gives shares", "‹estimate=True› ‹exact=False›"
             )
 
     def find(self, host: Host) -> ToPatch:
@@ -189,7 +189,7 @@ def parse_edge(text: str, sizes: ModelConfig) -> Edge:
     sender = parse_end(first)
     receiver = (sizes.num_blocks, LOGITS) if second.strip() == LOGITS else parse_end(second, FEED_FORWARD)
     if sender is None or receiver is None:
-        sentence = f"{shown(text)} is no edge; name two heads, as in 0.1:1.0, or a head and 1.feed_forward or logits"
+        sentence = f"{shown(text)} is not an edge; name two heads, as 0.1:1.0, or a head and 1.feed_forward or logits"
         raise UsageError("‹path›", sentence, hint="‹path=0.0:logits›")
     for layer, head in (sender, receiver):
         lacks = layer >= sizes.num_blocks or (isinstance(head, int) and head >= sizes.num_heads)
@@ -198,7 +198,7 @@ def parse_edge(text: str, sizes: ModelConfig) -> Edge:
             raise UsageError("‹path›", f"{has}, so {shown(f'{layer}.{head}')} is out of range")
     same = receiver[1] == FEED_FORWARD and not sizes.parallel_branches
     if receiver[0] < sender[0] + (0 if same else 1):
-        sentence = f"{shown(second)} does not read {shown(first)}, which is written later or at the same time"
+        sentence = f"{shown(second)} does not read {shown(first)}, which is computed later or at the same time"
         raise UsageError("‹path›", sentence, hint="an edge leads from a head to a higher layer")
     return Edge(sender[0], int(sender[1]), *receiver)
 
@@ -220,7 +220,7 @@ def _read_pairs(path: Path) -> list[Pair]:
     first = pairs[0]
     for pair in pairs:
         if [pair.answer is None, pair.against is None] != [first.answer is None, first.against is None]:
-            raise DataError(str(pair.where), "it has other keys than the first pair, so that their metrics differ")
+            raise DataError(str(pair.where), "its keys differ from those of the first pair, so their metrics differ")
     return pairs
 
 
@@ -232,7 +232,7 @@ def _read_pair(line: str, where: str) -> Pair:
     except (ValueError, RecursionError) as error:
         raise DataError(where, plainly(error)) from None
     if not isinstance(fields, dict) or not {"clean", "corrupt"} <= {*fields}:
-        raise DataError(where, "a pair has the keys clean and corrupt, and perhaps answer and against")
+        raise DataError(where, "a pair has the keys clean and corrupt, and optionally answer and against")
     if unknown := [key for key in fields if key not in _KEYS]:
         raise DataError(where, f"{shown(unknown[0])} is not a key of a pair")
     if wrong := [key for key in _KEYS if key in fields and not (isinstance(fields[key], str) and fields[key])]:

@@ -102,7 +102,7 @@ class PatchView(View):
             return
         clean, corrupt = (float(finding[f"{prompt}_metric"].values) for prompt in _SIDES)
         yield f"{run_name(Path(about['checkpoint']))}, step {about['step']:,}; metric: {metric_words(finding)}"
-        yield f"clean {clean:.4f}, corrupt {corrupt:.4f}; recovered: 0 as corrupt, 1 as clean"
+        yield f"clean {clean:.4f}, corrupt {corrupt:.4f}; recovered: 0 like corrupt, 1 like clean"
         if pairs is not None and pairs["number"] > 1:
             yield f"{counted(pairs['number'], 'pair')}: mean change over mean difference, ± standard error"
         if about["correlation"] is not None:
@@ -158,7 +158,7 @@ def metric_words(finding: Finding) -> str:
     if finding.about["metric"] == "log_probability":
         return f"log probability of {answer or 'the answer'}"
     if not answer or not against:
-        return "logit of the answer minus logit of the other"
+        return "logit of the answer minus logit of the other token"
     return f"logit of {answer} minus logit of {against}"
 
 

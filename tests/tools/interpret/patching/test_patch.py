@@ -117,7 +117,7 @@ def test_without_an_answer_the_likeliest_tokens_are_compared(smoke_run: Path) ->
 
 def test_a_word_without_its_space_is_remarked(run: RunCommand, smoke_run: Path) -> None:
     words = ("patch", "--run", str(smoke_run), *WORDS[:5])
-    assert '--answer "the" has no space before it; with one it is another token: " the"' in run(*words, "the").err
+    assert '--answer "the" has no space before it; with a space it is the token " the"' in run(*words, "the").err
     assert "no space" not in run(*words, " the").err
 
 
@@ -128,7 +128,7 @@ def test_metrics_that_hardly_differ_or_differ_the_other_way_are_remarked(run: Ru
         outcome = run(*words, "--clean", clean, "--corrupt", corrupt)
         found = json.loads(outcome.out)
         gap = found["clean_metric"] - found["corrupt_metric"]
-        assert ("too little for shares that mean much" in outcome.err) == (abs(gap) < 0.1)
+        assert ("too little for meaningful shares" in outcome.err) == (abs(gap) < 0.1)
         sides["the metric is lower on clean than on corrupt prompts" in outcome.err] = gap
     assert sides[True] < 0 < sides[False]
 
@@ -234,7 +234,7 @@ def test_the_residual_stream_of_unequal_pairs_is_refused(run: RunCommand, smoke_
 def test_prompts_of_other_lengths_are_shown_below_each_other(run: RunCommand, smoke_run: Path) -> None:
     outcome = run("patch", "--run", str(smoke_run), "--clean", "The value of", "--corrupt", "The of", exits=3)
     assert outcome.err.splitlines()[:2] == ['clean    "The"  " value"  " of"', 'corrupt  "The"  " of"']
-    assert "error: --corrupt: it has 2 tokens, and the clean prompt has 3; use as many in both" in outcome.err
+    assert "error: --corrupt: it has 2 tokens, but the clean prompt has 3; use equal numbers" in outcome.err
     assert f"hint: gpt tokens --run {smoke_run} TEXT shows how" in outcome.err  # not the newest run
 
 
