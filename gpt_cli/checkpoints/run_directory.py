@@ -162,4 +162,4 @@ def _log(path: Path) -> str:
     """Return the text of metrics.jsonl or samples.txt; an empty text if the file is missing."""
     if not path.exists():
         return ""
-    return read_log(path, DataError, hint="move it elsewhere; gpt train goes on without it")
+    return read_log(path, DataError, hint="move it elsewhere; gpt train continues without it")

@@ -116,7 +116,7 @@ def _wrong_value(key_path: KeyPath, details: Any, content: Any, source: str) -> 
     where = source if is_flag else f"{source}: {key}"
     if details["type"] == "string_unicode":
         hint = "rename the file, or name its directory" if key_path[0] == "data" else None
-        sentence = f"{_shown(details['input'])} has a byte that is not UTF-8, and a config is UTF-8"
+        sentence = f"{_shown(details['input'])} has a byte that is not UTF-8, but a config must be UTF-8"
         return UsageError(where, sentence, hint=hint)
     value = content[key_path[0]][key_path[1]]
     # a flag cannot be null

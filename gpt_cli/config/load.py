@@ -47,7 +47,7 @@ def find_config(name: str, also: Sequence[str] = ()) -> Path:
     names = f"shipped configs: {', '.join([*also, *shipped])}"
     if os.path.isdir(name):
         yaml_file = next((shlex.quote(visible(file)) for file in sorted(path.glob("*.yaml"))), names)
-        raise UsageError(shown(name), "this is a directory, and a config is a .yaml file", hint=yaml_file)
+        raise UsageError(shown(name), "this is a directory, but a config is a .yaml file", hint=yaml_file)
     close = near_config(name, also)
     hint = f"did you mean {close}? {names}" if close else names
     raise UsageError(shown(name), "there is no such config file", hint=hint)

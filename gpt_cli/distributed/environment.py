@@ -58,7 +58,7 @@ def rank_environment(environ: Mapping[str, str]) -> RankEnvironment | None:
             return None
         return _of_torchrun(environ, "torchrun", _address(environ))
     if environ.get("SLURM_STEP_NUM_TASKS") not in (None, "", "1"):
-        sentence = "srun has started this process as one of many, and gpt reads the variables of torchrun"
+        sentence = "srun has started this process as one of many, but gpt reads the variables of torchrun"
         hint = "let srun start one torchrun on each host; on one host, gpt train --processes N needs neither"
         raise UsageError("SLURM_STEP_NUM_TASKS", sentence, hint=hint)
     return None

@@ -38,7 +38,7 @@ def read_prompt(
         raise UsageError("‹prompt›", sentence, hint=f"‹prompt={_offered(header)}›")
     content = stdin.buffer.read(PROMPT_BYTES + 1)
     if len(content) > PROMPT_BYTES:
-        raise DataError("stdin", f"a prompt has at most {PROMPT_BYTES:,} bytes, and this one has more")
+        raise DataError("stdin", f"a prompt has at most {PROMPT_BYTES:,} bytes, but this one has more")
     return _decoded(content, "stdin", header, may_be_empty=may_be_empty), "stdin"
 
 
@@ -102,7 +102,7 @@ def _content_of(file: Path) -> bytes:
         return read_bytes(file, DataError, most=("a prompt", PROMPT_BYTES))
     parts = [block.content for block in read_file(file, Reading(), Remarks(), named=True)]
     if sum(map(len, parts)) > PROMPT_BYTES:
-        raise DataError(shown(file), f"a prompt has at most {PROMPT_BYTES:,} bytes, and this one has more")
+        raise DataError(shown(file), f"a prompt has at most {PROMPT_BYTES:,} bytes, but this one has more")
     return b"".join(parts)
 
 

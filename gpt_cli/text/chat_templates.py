@@ -131,7 +131,7 @@ def template_for(setting: str | None, tokenizer: Tokenizer, notice: Notify = ign
         return plain_template(setting or PLAIN)
     if not _has(tokenizer, _MARKS[setting]):
         lacks = " and ".join(_MARKS[setting])
-        sentence = f"{setting} needs a tokenizer with the tokens {lacks}, and this one lacks them"
+        sentence = f"{setting} needs a tokenizer with the tokens {lacks}, but this one lacks them"
         raise UsageError("data.template", sentence, hint="‹data.template=null›")
     if setting == "llama3":
         heads = tuple(f"<|start_header_id|>{role}<|end_header_id|>\n\n" for role in ROLES)

@@ -187,7 +187,7 @@ def _download(entry: Dataset) -> bytes:
         hint = "use python-docs, which needs no network"
         with contextlib.suppress(EnvironmentFailure):  # where there is no folder for a cache
             hint += f", or save that file as {entry.cached}"
-        sentence = f"gpt downloads this text once, from {entry.url}, and the download failed: {_cause(error)}"
+        sentence = f"gpt downloads this text once, from {entry.url}, but the download failed: {_cause(error)}"
         raise EnvironmentFailure(entry.name, sentence, hint=hint) from error
     return content.getvalue()
 

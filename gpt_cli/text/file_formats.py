@@ -173,7 +173,7 @@ def _records_in(
         form = form_of_json(start.text if start else "")
         if ending in (".json", ".jsonl"):
             if form is None and ending == ".json":
-                remarks.note("gpt finds no list of records, and reads the JSON as plain text")
+                remarks.note("gpt finds no list of records, so it reads the JSON as plain text")
             ending = form or ending
         elif form == "lines":
             remarks.note("braces and names of JSON become tokens, unless the file name ends in .jsonl")

@@ -30,8 +30,8 @@ from gpt_cli.text.sources import NAME_A_SOURCE, STDIN, SourceFile, SourceWalk, r
 
 MOST_ERRORS = 20
 _LINE_ENDS = {
-    "\r\n": ("lines end as on Windows, and \\r becomes a part of tokens", "tr -d '\\r' < OLD > NEW takes it out"),
-    "\r": ("lines end with \\r alone, which becomes a part of tokens", "tr '\\r' '\\n' < OLD > NEW mends them"),
+    "\r\n": ("lines end as on Windows, and \\r becomes a part of tokens", "tr -d '\\r' < OLD > NEW removes it"),
+    "\r": ("lines end with \\r alone, which becomes a part of tokens", "tr '\\r' '\\n' < OLD > NEW converts them"),
 }
 _MOVE_HINT = "then move the old file out of the directory"
 

@@ -35,7 +35,7 @@ _FORMAT = 1
 # the header of a part, of fixed size, so that a file's size follows from its number of tokens
 HEADER_BYTES = 256
 _NAMES = re.compile(r"part-\d{5,}\.safetensors|index\.json")
-_HINT = "gpt data verify SOURCE finds damaged files; a part that you remove is written again at the next start"
+_HINT = "gpt data verify SOURCE finds damaged files; at the next start, gpt writes a removed part again"
 
 
 @dataclass(frozen=True)

@@ -117,12 +117,12 @@ def _knowing_its_best(directory: RunDirectory, continued: Checkpoint, warn: Noti
     try:
         best_checkpoint = read_checkpoint(best)
     except CheckpointError as error:
-        warn(f"{error.where}: {error.sentence}; gpt train goes on without it")
+        warn(f"{error.where}: {error.sentence}; gpt train continues without it")
         return forgetful
     if not is_best_of_run(best_checkpoint, continued.config, continued.progress):
         warn(
             f"{shown(best)}: this is not the best checkpoint of this run; gpt train keeps it as "
-            f"{directory.foreign_best.name} and goes on without it"
+            f"{directory.foreign_best.name} and continues without it"
         )
         return forgetful
     # a best checkpoint of a later step is removed, and the resumed steps write it again

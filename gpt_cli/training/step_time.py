@@ -87,7 +87,7 @@ def _time_step(state: TrainingState, warn: Notify, *, must_compile: bool) -> flo
         sentence = f"torch cannot compile here, {shown((str(error) or type(error).__name__).splitlines()[0])}"
         if must_compile:
             raise EnvironmentFailure("train.compile", f"{sentence}; use off", hint="‹compile=off›") from error
-    warn(f"{sentence}; training without{', not bit-exact from here on' if state.progress.step else ''}")
+    warn(f"{sentence}; training uncompiled{', not bit-exact from here on' if state.progress.step else ''}")
     state.compile_blocks(False)
     choose_kernels(state, warn)
     return _choose_sharing(state)

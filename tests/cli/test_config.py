@@ -49,7 +49,7 @@ def test_check_of_a_bad_config_is_json_as_well(here: Path, run: RunCommand) -> N
     assert outcome.err.splitlines()[0] == 'error: typo.yaml:2: there is no setting "model.d_modle"'
     Path("folder").mkdir()
     assert run("config", "check", "folder").err.splitlines() == [
-        'error: "folder": this is a directory, and a config is a .yaml file',
+        'error: "folder": this is a directory, but a config is a .yaml file',
         f"hint: shipped configs: {', '.join(shipped_configs())}",
     ]
     Path("folder/mine.yaml").touch()

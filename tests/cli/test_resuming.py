@@ -256,7 +256,7 @@ def test_the_best_of_another_run_is_never_used(flags: str, mine: Path, run: RunC
     closed = run(*RESUME, "--json", exits=0)
     assert (
         'warning: "runs/mine/checkpoints/best.safetensors": this is not the best checkpoint of this run; gpt train '
-        "keeps it as best-of-another-run.safetensors and goes on without it"
+        "keeps it as best-of-another-run.safetensors and continues without it"
     ) in closed.err.splitlines()
     assert json.loads(closed.out)["validation_loss"] == own["validation_loss"]  # the last step was the best
     assert (best.exists(), kept.read_bytes() == foreign) == (False, True)
@@ -279,7 +279,7 @@ def test_where_the_best_weights_are_lost_the_next_evaluation_is_the_best(how: st
         (mine / "checkpoints" / "step-00000020.safetensors").unlink()  # leaves that of step 10
     outcome = run(*RESUME, *FURTHER, exits=0)
     warned = (
-        'best.safetensors": the file is damaged: its content does not match its digest; gpt train goes on without it'
+        'best.safetensors": the file is damaged: its content does not match its digest; gpt train continues without it'
     )
     assert (warned in outcome.err) == (how == "damaged")
     step = read_checkpoint(best).progress.step

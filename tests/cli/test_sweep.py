@@ -304,9 +304,9 @@ def test_jobs_share_cores_or_have_a_gpu_each() -> None:
 @pytest.mark.parametrize(
     ("jobs", "settings", "gpus", "sentence", "hint"),
     [
-        (3, [], 0, "3 runs at once need a core each, and this program may use 2 cores", "‹jobs=2›"),
-        (2, ["train.threads=2"], 0, "2 runs at once need 2 cores each, and this program may use 2 cores", "‹jobs=1›"),
-        (2, ["train.device=auto"], 1, "2 runs at once need a GPU each, and torch finds 1 GPU", "‹jobs=1›"),
+        (3, [], 0, "3 runs at once need a core each, but this program may use 2 cores", "‹jobs=2›"),
+        (2, ["train.threads=2"], 0, "2 runs at once need 2 cores each, but this program may use 2 cores", "‹jobs=1›"),
+        (2, ["train.device=auto"], 1, "2 runs at once need a GPU each, but torch finds 1 GPU", "‹jobs=1›"),
         (2, ["train.device=cuda:1"], 4, "2 runs at once would share the one GPU that train.device names, cuda:1", None),
     ],
 )

@@ -164,7 +164,7 @@ def test_where_auto_cannot_compile_the_run_trains_without(
     monkeypatch.setattr("gpt_cli.training.step_time.COMPILE_FROM_SECONDS", 0)
     outcome = run("train", *short, "--overwrite")
     assert outcome.err.count("compiling, which may take half a minute") == 1
-    assert 'warning: torch cannot compile here, "no working compiler"; training without' in outcome.err.splitlines()
+    assert 'warning: torch cannot compile here, "no working compiler"; training uncompiled' in outcome.err.splitlines()
     assert json.loads(outcome.out)["loss"] == plain["loss"]
     assert "compile: 'off'" in Path("runs/smoke/config.yaml").read_text()
 

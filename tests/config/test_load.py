@@ -221,7 +221,7 @@ def test_a_name_that_is_not_utf_8_is_refused_for_that_reason(value: object) -> N
     with pytest.raises(UsageError) as raised:
         build_config(Document({}), "c.yaml", flags={"data.source": ("data", value)})
     assert raised.value.where == "‹data›"
-    assert raised.value.sentence.endswith(" has a byte that is not UTF-8, and a config is UTF-8")
+    assert raised.value.sentence.endswith(" has a byte that is not UTF-8, but a config must be UTF-8")
     assert raised.value.hint == "rename the file, or name its directory"
 
 

@@ -89,6 +89,6 @@ def test_as_another_file_of_a_run(name: str, code: int, message: str, copied: Pa
     outcome = watched(run, *RESUME, exits=code)
     assert f'error: "runs/smoke/{name}": {message}, but this file has 21,474,836,480' in outcome.err
     if name == "metrics.jsonl":
-        assert "hint: move it elsewhere; gpt train goes on without it" in outcome.err
+        assert "hint: move it elsewhere; gpt train continues without it" in outcome.err
         (copied / name).rename("elsewhere")
         run(*RESUME, exits=0)

@@ -145,7 +145,7 @@ def test_a_prompt_may_be_a_document_or_packed(here: Path, monkeypatch: pytest.Mo
     assert [read_prompt(None, here / name, None, None)[0] for name in ("a.docx", "a.txt.gz")] == ["今天 fine"] * 2
     assert read_prompt(None, here / "a.json", None, None)[0] == '["今天"]'
     monkeypatch.setattr("gpt_cli.sampling.prompts.PROMPT_BYTES", 5)
-    with pytest.raises(DataError, match="a prompt has at most 5 bytes, and this one has more"):
+    with pytest.raises(DataError, match="a prompt has at most 5 bytes, but this one has more"):
         read_prompt(None, here / "a.docx", None, None)
 
 

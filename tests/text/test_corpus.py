@@ -62,7 +62,7 @@ def test_line_ends_that_become_tokens_are_noted_with_the_command_that_takes_them
     (here / "d" / "lf.txt").write_bytes(b"a\nb\rc\n")
     (here / "lines.jsonl").write_text('{"text": "a\\r\\nb"}\n')
     (here / "mac.txt").write_bytes(b"a\rb\r")
-    windows = "lines end as on Windows, and \\r becomes a part of tokens; tr -d '\\r' < {} > {} takes it out"
+    windows = "lines end as on Windows, and \\r becomes a part of tokens; tr -d '\\r' < {} > {} removes it"
     assert not list(read_corpus("d/lf.txt").notices())
     command = windows.format("'d/win 1.txt'", "'d/win 1-lf.txt'")
     moved = "then move the old file out of the directory"

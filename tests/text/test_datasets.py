@@ -67,7 +67,7 @@ def test_another_content_is_refused_and_not_kept(served: Served) -> None:
 
 def test_without_an_answer_the_error_names_the_way_out(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = replace(served[0], url="http://127.0.0.1:1/x")
-    sentence = r"gpt downloads this text once, from .*, and the download failed: Connection refused"
+    sentence = r"gpt downloads this text once, from .*, but the download failed: Connection refused"
     with pytest.raises(EnvironmentFailure, match=sentence) as raised:
         fetch(entry)
     assert raised.value.exit_code == 5

@@ -128,7 +128,7 @@ def test_json_that_is_no_list_of_records_is_text_and_a_notice_says_so(here: Path
     (here / "a.json").write_text(text)
     corpus = read("a.json")
     assert corpus.documents == (text,)
-    assert [*corpus.notices()] == ["in a.json, gpt finds no list of records, and reads the JSON as plain text"]
+    assert [*corpus.notices()] == ["in a.json, gpt finds no list of records, so it reads the JSON as plain text"]
 
 
 def test_lines_without_cells_and_a_header_alone_are_no_rows() -> None:

@@ -45,7 +45,7 @@ def require_address_space(num_bytes: int, who: str) -> None:
     if allowed != resource.RLIM_INFINITY and allowed < num_bytes:
         raise EnvironmentFailure(
             "memory",
-            f"{who} needs {num_bytes / 1e6:.0f} MB of address space, and this process may have {allowed / 1e6:.0f} MB",
+            f"{who} needs {num_bytes / 1e6:.0f} MB of address space, but this process may have {allowed / 1e6:.0f} MB",
             hint=f"raise the limit, which ulimit -v shows, to {num_bytes // 1024} or more",
         )
 

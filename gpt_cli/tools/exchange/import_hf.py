@@ -117,7 +117,7 @@ def _export_info(config: Mapping[str, Any]) -> Mapping[str, Any]:
 def _config_of(export_info: Mapping[str, Any], tokenizer: Tokenizer, where: str) -> Config:
     """Return the validated config of an export, with the kind of `tokenizer` if the config has another kind."""
     if not isinstance(content := export_info.get("config"), dict):
-        raise CheckpointError(where, "its key gpt_cli has no valid config, which is a JSON object")
+        raise CheckpointError(where, "its key gpt_cli must contain a config, as a JSON object")
     try:
         config = without_untrusted_settings(validate(without_retired(content, whole=True), "gpt_cli"))
     except GptError as error:

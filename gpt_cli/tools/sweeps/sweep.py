@@ -219,12 +219,12 @@ def share_machine(
         sentence = f"{jobs} runs at once would share the one GPU that train.device names, {numbered[0]}; use auto"
         raise EnvironmentFailure("‹jobs›", sentence)
     if on_gpus and jobs > num_gpus:
-        sentence = f"{jobs} runs at once need a GPU each, and torch finds {counted(num_gpus, 'GPU')}"
+        sentence = f"{jobs} runs at once need a GPU each, but torch finds {counted(num_gpus, 'GPU')}"
         raise EnvironmentFailure("‹jobs›", sentence, hint=f"‹jobs={num_gpus}›")
     most = max([config.train.threads or 1 for config in configs])
     if jobs * most > num_cores:
         need = "a core" if most == 1 else f"{most} cores"
-        sentence = f"{jobs} runs at once need {need} each, and this program may use {counted(num_cores, 'core')}"
+        sentence = f"{jobs} runs at once need {need} each, but this program may use {counted(num_cores, 'core')}"
         raise EnvironmentFailure("‹jobs›", sentence, hint=f"‹jobs={max(1, num_cores // most)}›")
     threads = {"OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS") or str(num_cores // jobs)}
     if not on_gpus or hides is None:

@@ -114,7 +114,7 @@ def architecture_of(model: ModelConfig, vocab_size: int) -> tuple[Architecture, 
     fitted = fit(model, vocab_size)
     family = next(one for one in FAMILIES.values() if one.class_name == fitted.class_name)
     if not (fitting := [one for one in _ALL if family.model_type in one.types]):  # GPT-Neo, which is GPT-2 with windows
-        raise UsageError("model.attention_window", "llama.cpp has no windows for such a model, only null", hint=_HINT)
+        raise UsageError("model.attention_window", "llama.cpp has no windows for this kind of model", hint=_HINT)
     activations = [name for one in fitting for name in one.activations]
     chosen = next((one for one in fitting if model.activation in one.activations), fitting[0])
     if wrong := list(_misfits(model, chosen, activations)):

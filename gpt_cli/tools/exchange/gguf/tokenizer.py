@@ -140,7 +140,7 @@ def _pre(patterns: tuple[str, ...], whole: bool | None) -> tuple[str, list[str]]
     if exact := [name for name in fitting if whole in (None, _CUTS[name].whole)]:
         return exact[0], []
     if fitting:
-        return fitting[0], ["llama.cpp may split a word that is a token which no merges make"]
+        return fitting[0], ["llama.cpp may split words whose tokens no merges produce"]
     for pattern, (name, notice) in _NEAREST.items():
         if alike == (as_oniguruma(pattern),):
             return name, [notice]
