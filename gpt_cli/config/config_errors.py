@@ -27,7 +27,7 @@ def wrong_values(
     """Return an error for each key of a config's `content` that pydantic's `error` refuses, and the set of these keys.
 
     An error names the line or flag that `sources` has for a key, else `where`. A key with several errors (one for each
-    member of a union) gets only one. After CONFIG_PROBLEMS errors, a last error counts the other keys.
+    member of a union) gets only one. If over CONFIG_PROBLEMS keys are wrong, a last error says how many more.
     """
     by_key: dict[KeyPath, Any] = {}
     for details in error.errors():
@@ -90,10 +90,11 @@ def no_setting(key_path: KeyPath, source: str, value: Any = None) -> GptError:
 def refusal(
     value: Any, details: Mapping[str, Any], allowed: list[str], fits: Callable[[str], bool], spelled: str = "{}"
 ) -> tuple[str, str | None]:
-    """Return two texts about a refused value: a sentence, and a hint or None.
+    """Return the sentence of an error about a refused `value`, and a hint, None if there is none.
 
-    The sentence is pydantic's own, from `details`, or names the `allowed` values. The hint puts a likely value that
-    `fits` in place of {} in `spelled`, as in "did you mean ‹k=3›?"; without one, the hint names a full-width character.
+    `details` is pydantic's error. The sentence is the text in it that gpt raised, else it names the `allowed` values.
+    If `fits` accepts what the user probably means, such as 3, the hint is "did you mean ‹k=3›?", where `spelled` is
+    "‹k={}›". Otherwise, the hint names a full-width character in the value, if there is one.
     """
     sentence = str(details.get("ctx", {}).get("error", "")) or is_none_of(allowed)
     if (meant := value_meant(value, fits)) is not None:

@@ -20,7 +20,7 @@ _ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 class UnreadableError(ValueError):
-    """Error for a value that a type cannot read; users see the error's text, if any, instead of the allowed values."""
+    """Error for a value that a setting's type cannot read; its text, if any, replaces the list of allowed values."""
 
 
 def _read_whole(value: Any) -> Any:
@@ -105,7 +105,10 @@ def as_yaml(value: Any) -> str:
 
 
 class Fact(Enum):
-    """A mark on a setting: FREE may change in a resumed run, LEARNING is safe to take from a stranger's config."""
+    """A mark on a setting: from where, besides the run's own config, its value may come.
+
+    FREE: a command that resumes the run may change it. LEARNING: it may come from the config of an untrusted model.
+    """
 
     FREE = "may change in a run that continues"
     LEARNING = "how a model learned, which may come from a stranger: no text, nothing that runs or connects, no machine"
@@ -151,7 +154,7 @@ Separator = Annotated[str, Field(min_length=1), BeforeValidator(_read_separator)
 
 
 class Misfit(NamedTuple):
-    """Keys of a section whose values do not fit together, and the sentence of an error about the first key."""
+    """Keys of a section whose values do not fit together; sentence and hint of the error, which names the first key."""
 
     keys: tuple[str, ...]
     sentence: str
@@ -171,11 +174,11 @@ class Section(BaseModel):
         return self.model_copy(update=values)
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield a Misfit for each group of values, valid alone but not together, for `load.validate` to report."""
+        """Yield a Misfit for each group of values that are valid alone but not together; the base class yields none."""
         return iter(())
 
     def key_uses(self) -> Iterable[tuple[str, bool, str]]:
-        """Return (key, whether it is used, cause) for keys that a cause, such as "tokenizer.kind char", may disable."""
+        """Return (key, is used, cause) for keys that a cause (another setting: "tokenizer.kind char") disables."""
         return ()
 
 

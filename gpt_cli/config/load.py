@@ -67,8 +67,8 @@ def near_config(name: str, also: Sequence[str] = ()) -> str | None:
 def read_config(name: str, settings: Sequence[str] = (), flags: Flags | None = None, *, whole: bool = False) -> Config:
     """Return the config `name` (a path or a shipped name), overridden by `settings` (texts of --set), then by `flags`.
 
-    `whole` means that gpt wrote the file, which thus lists every key. Raises UsageError that names all unknown keys and
-    all wrong values.
+    `whole` means that gpt wrote the file, with every key: if a key is missing, an earlier version of gpt wrote it.
+    Raises one UsageError for all unknown keys and wrong values.
     """
     path = find_config(name)
     try:
@@ -166,8 +166,9 @@ def build_config(
 def validate(
     content: Any, where: str, sources: Mapping[KeyPath, str] | None = None, *, to_choose: bool = False
 ) -> Config:
-    """Build a Config from plain data; raise UsageError about all problems, at `sources` (key -> line, flag) or `where`.
+    """Build a Config from plain data, section -> key -> value; raise one UsageError that reports all problems.
 
+    A problem is located by the line or flag that `sources` has for its key, else by `where`.
     With `to_choose`, set keys of model and train need not fit unset keys, which `auto_config` chooses later.
     """
     if not isinstance(content, Mapping):
@@ -186,7 +187,7 @@ def validate(
 
 
 def without_untrusted_settings(config: Config) -> Config:
-    """Return a stranger's config with its model, tokenizer and settings marked LEARNING; all others get defaults."""
+    """Copy an untrusted config: keep model, tokenizer and settings marked LEARNING; reset all others to defaults."""
     safe: dict[str, dict[str, object]] = {}
     for section, _, key in (name.partition(".") for name in keys_with(LEARNING)):
         safe.setdefault(section, {})[key] = getattr(getattr(config, section), key)
@@ -214,7 +215,7 @@ def _meant(setting: str) -> str | None:
 
 
 def is_plain(text: str) -> bool:
-    """Return whether `--set` reads a value as it is; it reads null, and lists such as [a, b], as YAML."""
+    """Return whether `--set` takes a value's text as it is; null and lists such as [a, b] are parsed as YAML."""
     return not text.startswith("[") and text not in NULLS
 
 

@@ -73,7 +73,7 @@ class Request(Section):
             yield from self.apart(first, *others)
 
     def apart(self, first: str, *others: str, value: str | None = None) -> Iterator[Misfit]:
-        """Yield a Misfit if `first` and any of `others` are set; its sentence shows the given `value` of `first`."""
+        """Yield a Misfit if `first` and any of `others` are set; its sentence shows `first` with `value`, if given."""
         if fields := [name for name in others if self._has(name)] if self._has(first) else []:
             beside = first if value is None else f"{first}={value}"
             yield Misfit((fields[0],), f"‹{fields[0]}› and ‹{beside}› cannot be combined; leave one of them out")
@@ -103,7 +103,7 @@ def read_request(kind: type[RequestType], values: Mapping[str, Any]) -> RequestT
 
 
 def refused(kind: type[Request], arguments: Mapping[str, Any]) -> list[UsageError]:
-    """Return an error for each argument whose value is wrong by itself."""
+    """Return an error for each argument whose value is wrong in itself; missing arguments give no errors."""
     values = {name: value for name, value in arguments.items() if name in kind.model_fields and value not in (None, [])}
     try:
         kind.model_validate(values)

@@ -261,7 +261,7 @@ class TrainConfig(Section):
 
     @property
     def stored_per_weight(self) -> int:
-        """Maximum number of values that a checkpoint adds per trained weight: 2 of AdamW, 1 of rank or ema_decay."""
+        """Maximum of values that a checkpoint adds per trained weight: 2 for AdamW, 1 each for rank, ema_decay."""
         return 2 + (self.rank is not None) + (self.ema_decay is not None)
 
     @property
@@ -320,7 +320,10 @@ class Config(Section):
         return self.train.batch_size * self.model.context_length
 
     def unused(self, *sources: Config | None) -> Iterator[str]:
-        """Yield a line for each key without effect whose value differs from the default and from those of `sources`."""
+        """Yield a sentence for each key that is set but has no effect, because another setting disables it.
+
+        A key counts as set if its value differs from the default, and from that in each of `sources` (None: no config).
+        """
         for name in type(self).model_fields:
             here, there = getattr(self, name), [getattr(source, name) for source in (Config(), *sources) if source]
             for key, used, cause in here.key_uses():

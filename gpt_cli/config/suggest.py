@@ -47,14 +47,17 @@ def takes(key: str, value: object) -> bool:
 
 
 def value_meant(value: object, fits: Callable[[str], bool]) -> str | None:
-    """Return `value`, its ASCII form, or gpt's word for it (bfloat16 for bf16), the first that `fits`; else None."""
+    """Return what `fits` accepts first: `value`, its ASCII form, gpt's words for it (bf16: bfloat16); else None."""
     ours = _ours("values", str(value).lower().replace("_", "-"))
     typed = [value, half_width(value)] if isinstance(value, str) else []
     return next(filter(fits, [*typed, *ours]), None)
 
 
 class Meaning(NamedTuple):
-    """The meaning in gpt of another program's name: `fields` (name, value), or a `text`; {} is the user's value."""
+    """What gpt has for a name of another program: pairs `fields` (name, value), or a command or sentence `text`.
+
+    A {} in a value or text stands for the value that the user typed.
+    """
 
     fields: tuple[tuple[str, str], ...] = ()
     text: str = ""  # a command or a sentence
@@ -107,7 +110,7 @@ def command_meant(word: str, commands: Iterable[str] = ()) -> str | None:
 
 
 def function_meant(name: str, functions: Iterable[str]) -> str | None:
-    """Return the function that a wrong name means: `attention` for attn_dump (a command) or atention; else None."""
+    """Return the function that a wrong name means, or None: "attn_dump" (a command) and "atention" mean `attention`."""
     command = (command_meant(name) or f"gpt {name.replace('_', '-')}").removeprefix("gpt ").partition(" -")[0]
     function = FUNCTIONS.get(command, command.replace(" ", "."))
     return function if function.partition(".")[0] in functions else nearest(name, functions)
@@ -122,7 +125,7 @@ class Arguments:
     run: str = "run"  # the field that names a run
 
     def hint(self, typed: str, value: str | None = None) -> str | None:
-        """Return the hint for an unknown argument `typed` with the text `value`; None if no argument is similar."""
+        """Return the hint for an unknown argument `typed`, given with value `value`; None if no argument is similar."""
         name = half_width(typed).lower().lstrip("-").replace("-", "_")
         name = self.run if name == "run" else name
         meanings = [Meaning(((name, "{}"),))] if name in self.fields else self._meanings(typed)
