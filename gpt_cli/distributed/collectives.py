@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 def tree_sum(terms: Sequence[Tensor]) -> Tensor:
     """Return the sum of terms in a fixed tree: in halves while their number is even, else from left to right.
 
-    Eight terms are ((a + b) + (c + d)) + ((e + f) + (g + h)). W ranks, W a power of two that divides the number of
-    terms, hold one branch each, so they agree with a single process to the last bit.
+    Eight terms are ((a + b) + (c + d)) + ((e + f) + (g + h)). If W ranks (a power of two that divides the
+    number of terms) each add one branch, the sum has the same bits as in a single process.
     """
     if len(terms) % 2:
         return reduce(torch.add, terms)

@@ -58,7 +58,7 @@ class LostProcess(EnvironmentFailure):
 class FolderHeartbeats:
     """Heartbeats of the ranks on one machine, as modification times of files in a folder, one file for each rank.
 
-    The files stay open, so that heartbeats go on after a cleaner of TMPDIR has removed the files. Methods never raise:
+    The files stay open, so that heartbeats go on even if the files are removed from TMPDIR. Methods never raise:
     a rank whose file cannot be opened has no heartbeat.
     """
 
@@ -103,7 +103,7 @@ class FolderHeartbeats:
 
 
 class StoreHeartbeats:
-    """Heartbeats as keys of a torch.distributed store, over a separate connection; methods as in FolderHeartbeats."""
+    """Like FolderHeartbeats, but in a torch.distributed store, over its own connection; without it, `beats` is []."""
 
     def __init__(self, store: Store, rank: int, size: int):
         self.store, self.rank, self.size = store, rank, size

@@ -109,7 +109,7 @@ class Workers:
         self.received: list[int] = []
 
     def start(self, command: Sequence[str], variables: Mapping[str, str]) -> None:
-        """Start all processes; only rank 0 gets stdin and stdout, all get stderr and the terminal's process group."""
+        """Start a process per rank, in this process group; all ranks share stderr, only rank 0 has stdin and stdout."""
         for rank in range(self.size):
             nowhere = subprocess.DEVNULL if rank else None
             rank_variables = {**variables, "RANK": str(rank), "LOCAL_RANK": str(rank)}
@@ -119,7 +119,11 @@ class Workers:
             self._send(number)
 
     def wait(self) -> int:
-        """Return the exit code once all processes have ended; if one failed silently, raise EnvironmentFailure."""
+        """Wait until all processes have ended, and return the exit code of the training.
+
+        Once one has failed or rank 0 has ended, the others have GRACE seconds before they are ended. Raises
+        EnvironmentFailure if a process failed without reporting why.
+        """
         failed: list[int] = []  # ranks, in the order of their ends
         last_resorts: list[tuple[float, signal.Signals]] | None = None
         while True:

@@ -143,7 +143,7 @@ def attend(
 ) -> tuple[Tensor, Tensor]:
     """Compute attention of N heads at once; return outputs [N, T, K'] and attention weights [N, T, S].
 
-    Queries are [N, T, K], keys [N, S, K], values [N, S, K']; K' may differ from K. N counts the heads of all sequences.
+    Queries are [N, T, K], keys [N, S, K], values [N, S, K']; K' may differ from K. N is B * H.
     The weights are softmax(queries keysᵀ * scale + bias), before dropout. `bias` is [T, S], [1, T, S] or [N, T, S], or
     None. `dropout` is a rate; dropout keeps weights where `keep` [N, T, S] is True (None: torch draws it).
     """

@@ -97,7 +97,10 @@ def estimate(
 
 
 def gradients_waiting(num_micro_batches: int) -> int:
-    """Return the largest number of gradient sums that wait while micro-batches are added in halves: 4 -> 1, 8 -> 2."""
+    """Return how many partial sums of gradients memory holds at most, besides the one that grows: 4 -> 1, 8 -> 2.
+
+    `tree_sum` adds the gradients of a step's micro-batches in halves, and the sum of one half waits for the other.
+    """
     levels = 0
     while num_micro_batches > 2 and num_micro_batches % 2 == 0:
         num_micro_batches //= 2

@@ -66,7 +66,7 @@ class ToDraw(NamedTuple):
     def draw(self, shape: Sequence[int], num_heads: int, device: torch.device, *, by_kernel: bool = False) -> Keep:
         """Draw the three dropout masks of a block whose input has shape [B, T, D].
 
-        With `by_kernel` and keys on the device, leave the mask of attention weights for the attention kernel to draw.
+        With `by_kernel` and keys on the device, Keep.weights is this ToDraw, from which the attention kernel draws.
         """
         B, T, _ = shape
         deferred = by_kernel and isinstance(self.keys, Tensor)
