@@ -178,7 +178,7 @@ class Section(BaseModel):
         return iter(())
 
     def key_uses(self) -> Iterable[tuple[str, bool, str]]:
-        """Return (key, is used, cause) for keys that a cause (another setting: "tokenizer.kind char") disables."""
+        """Return (key, is used, cause) for keys that another setting (cause: "tokenizer.kind char") can disable."""
         return ()
 
 

@@ -54,7 +54,7 @@ def find_config(name: str, also: Sequence[str] = ()) -> Path:
 
 
 def shipped_config(name: str, also: Sequence[str] = ()) -> Config | None:
-    """Return the shipped config that `name` means, None for another file; `also` and errors are as in `find_config`."""
+    """Return the shipped config that `name` means, None if it means another file; `also`, errors: see `find_config`."""
     path = find_config(name, also)
     return read_config(str(path)) if path in shipped_configs().values() else None
 

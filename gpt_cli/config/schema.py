@@ -261,7 +261,7 @@ class TrainConfig(Section):
 
     @property
     def stored_per_weight(self) -> int:
-        """Maximum of values that a checkpoint adds per trained weight: 2 for AdamW, 1 each for rank, ema_decay."""
+        """Maximum of values that a checkpoint adds per trained weight: AdamW has 2, rank and ema_decay 1 more each."""
         return 2 + (self.rank is not None) + (self.ema_decay is not None)
 
     @property

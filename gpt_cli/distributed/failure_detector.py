@@ -103,7 +103,7 @@ class FolderHeartbeats:
 
 
 class StoreHeartbeats:
-    """Like FolderHeartbeats, but in a torch.distributed store, over its own connection; without it, `beats` is []."""
+    """FolderHeartbeats in a torch.distributed store, over its own connection; `beats` is [] once the store is gone."""
 
     def __init__(self, store: Store, rank: int, size: int):
         self.store, self.rank, self.size = store, rank, size

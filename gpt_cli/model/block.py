@@ -91,7 +91,7 @@ class Block(nn.Module):
         return x, x
 
     def after_feed_forward(self, x: Tensor, fed: Tensor, keep: Tensor | None = None) -> Tensor:
-        """Add the feed-forward output `fed` to x, the residual stream after attention; `keep` is a dropout mask."""
+        """Return x, the stream after attention, plus `fed` after dropout by mask `keep`; with post-norm, normalised."""
         x = x + self.dropout(fed, keep)
         return x if self.pre_norm else self.norm_2(x)
 
