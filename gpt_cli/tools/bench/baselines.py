@@ -56,7 +56,7 @@ def vocab_size_of(config: Config) -> int:
 
 
 def require_batch(config: Config, num_tokens: int) -> None:
-    """Raise EnvironmentFailure if memory has less than `needed_bytes`; the hint suggests a smaller batch or model."""
+    """Raise EnvironmentFailure if free memory is below `needed_bytes`; its hint is a smaller batch size or model."""
     free, settings, needed = available_memory(), config.train, max(needed_bytes(config, num_tokens))
     unit = settings.micro_batch_size or 1
     smaller = (n for n in (2**k for k in range(16, -1, -1)) if n < settings.batch_size and n % unit == 0)
@@ -121,7 +121,7 @@ def _plain_step(config: Config, device: torch.device, *, fused: bool, dropout: f
 
 
 def training_step(config: Config, device: torch.device, dtype: str) -> Callable[[], None]:
-    """Return a function that takes one training step as `gpt train` does, on random tokens."""
+    """Return a function that takes one training step on random tokens as `gpt train` does, without torch.compile."""
     state = endless_state(config.changed(train={"dtype": dtype, "device": str(device), "compile": "off"}))
     choose_kernels(state, ignored)
     record_step(state, ignored)

@@ -172,7 +172,10 @@ def roof_variants(config: Config, device: torch.device) -> list[Variant]:
 def time_in_turns(
     runs: Sequence[Callable[[], object]], rounds: int, count: Callable[[int], object], of: Average = statistics.median
 ) -> list[float]:
-    """Time `runs` in turns, `rounds` times after a warm-up, and count(1) each time; return seconds averaged by `of`."""
+    """Call the functions `runs` in turns, once untimed and `rounds` times timed, and count(1) after each call.
+
+    Returns one number of seconds for each function: `of` its times, by default the median.
+    """
     seconds: list[list[float]] = [[] for _ in runs]
     for number in range(rounds + 1):
         for run, times in zip(runs, seconds, strict=True):

@@ -75,9 +75,10 @@ class Skipped(Exception):  # noqa: N818 - nothing is wrong
 
 @dataclass(frozen=True)
 class Bound:
-    """Bound of a check: two arrays may differ by `most` units, 9 to 20 times as many as measured on a CPU (`reason`).
+    """How far arrays of a check may differ: by at most `most` units, as the sentence `reason` explains.
 
-    A unit, named `unit`, is 2^-bits times the largest magnitude in the expected array; without `bits`, a unit is 1.
+    This is 9 to 20 times what other orders of sums change on a CPU. A unit, named `unit`, is 2^-bits times the largest
+    magnitude in the expected array; without `bits`, a unit is 1.
     """
 
     most: float
@@ -86,7 +87,7 @@ class Bound:
     bits: int | None = None
 
     def difference(self, expected: Figures, computed: Figures) -> float:
-        """Return the largest difference of the arrays, in the bound's unit; infinity if shapes differ, NaN for NaNs."""
+        """Return the largest difference between arrays, by name, in units; infinity if shapes differ, NaN for NaNs."""
         assert expected.keys() == computed.keys()
         if any(expected[name].shape != computed[name].shape for name in expected):
             return np.inf
@@ -114,7 +115,7 @@ FORMS = {
 
 
 class DeviceRuns:
-    """One device, on which checks compute and train runs in `folder`; a setting is a text such as train.seed=1."""
+    """Computations of checks on one device; `folder` has the runs that they train. Settings are texts: train.seed=1."""
 
     def __init__(self, device: str, folder: Path):
         self.device, self.folder = device, folder
