@@ -110,7 +110,7 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str = "The
 
 
 def write_export(out: Path, files: Mapping[str, Iterable[Buffer]], export_names: Collection[str]) -> None:
-    """Write `files` (name -> chunks of bytes) into `out`; remove other files in `export_names`, and leave the rest."""
+    """Write `files` (name -> chunks) into `out`; delete other files there that `export_names` lists, keep the rest."""
     if not out.is_dir() or set(os.listdir(out)) <= set(export_names):
         write_directory(out, files)
     else:
@@ -206,7 +206,7 @@ def computed(recipe: Recipe, ours: Mapping[str, Tensor]) -> Tensor:
 
 
 def dtype_of(recipe: Recipe, ours: Mapping[str, Tensor]) -> torch.dtype:
-    """Return the dtype of an exported tensor: that of copied weights, float32 for products and scaled weights."""
+    """Return the dtype of an exported tensor: float32 for products and scaled weights, else that of the weights."""
     copies = [ours[part.names[0]].dtype if _is_copy(part) else torch.float32 for part in recipe.parts]
     return reduce(torch.promote_types, copies) if copies else next(iter(ours.values())).dtype
 

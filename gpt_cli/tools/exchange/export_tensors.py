@@ -75,7 +75,7 @@ def attention_output(block: int) -> tuple[Part, ...]:
 
 
 def unscaled(model: ModelConfig) -> float:
-    """Factor of queries that undoes transformers' division of scores by √query_size; 1.0 if `model` also divides."""
+    """Factor for queries that cancels transformers' division of scores by √query_size; 1.0 if `model` divides too."""
     return math.sqrt(model.query_size) if model.scale == "none" else 1.0
 
 

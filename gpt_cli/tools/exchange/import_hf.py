@@ -56,10 +56,10 @@ class Foreign(NamedTuple):
 def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
     """Return the model in a directory or GGUF file, checked as far as is possible without reading all weights.
 
-    By default, the context length is the model's, with rope at most 8,192; only with rope may `context_length` be
-    shorter. A `gpt export` becomes the original model again, with its whole context; if that is impossible (the export
-    multiplied matrices, or another program trained the model), the export is read as its transformers class. Raises
-    CheckpointError for a model that gpt cannot represent, UsageError for a `context_length` that the model cannot have.
+    `context_length` may be shorter than the model's only with rope; None means the model's, with rope at most 8,192.
+    What `gpt export` wrote becomes the original model again, with its whole context. If that is impossible (the export
+    multiplied matrices, or another program trained the model), it is read as any other model of its transformers class.
+    Raises CheckpointError for a model that gpt cannot represent, UsageError for a `context_length` that does not fit.
     """
     directory = read_gguf(path) if is_gguf(path) else read_directory(path)
     family, export_info = _family(directory), _export_info(directory.config)

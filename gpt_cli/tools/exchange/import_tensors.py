@@ -21,7 +21,10 @@ _MAX_NAMED = 3
 
 
 class Rows(NamedTuple):
-    """The rows `span` of tensor `source` (or its transpose) with a gpt_cli weight times `factor`, a power of two."""
+    """Where a gpt_cli weight is in a model directory: the rows `span` of tensor `source`, or of its transpose.
+
+    The directory has the weight times `factor`, a power of two.
+    """
 
     source: str
     span: slice

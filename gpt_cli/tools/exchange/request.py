@@ -96,8 +96,8 @@ class ImportRequest(Request):
     def find(self, host: Host) -> tuple[Path, Foreign, dict[int, Weights]]:
         """Return the path of the new run, the model, and with `steps` each step's weights, which are read on request.
 
-        Raises UsageError if the import would replace files without permission, for steps that do not belong together,
-        or for a context that the model does not have, CheckpointError for a model that gpt cannot represent.
+        Raises UsageError if the import would replace files without `overwrite`, for directories that are not steps of
+        one model, or for a context that the model lacks, CheckpointError for a model that gpt cannot represent.
         """
         from gpt_cli.tools.exchange.gguf.reader import is_gguf
         from gpt_cli.tools.exchange.hf_directory import require_model
@@ -120,7 +120,7 @@ class ImportRequest(Request):
         return run.path, read_foreign(first, self.context_length), {}
 
     def require_free(self, run: RunFiles) -> None:
-        """Raise UsageError if `run` exists without `overwrite`, has files of others, or would hide runs inside it."""
+        """Raise UsageError if `run` exists without `overwrite`, has files not of gpt, or would hide runs inside it."""
         if run.exists() and not self.overwrite:
             sentence = "there is a run already; replace it with ‹overwrite=True›, or name another ‹out›"
             raise UsageError(shown(run.path), sentence)
@@ -239,7 +239,7 @@ def require_directory(out: Path, form: str, overwrite: bool = False) -> None:
 def require_file(out: Path, form: str) -> None:
     """Raise UsageError if `out` lacks the ending of the format `form`, is a directory, or names a protected file.
 
-    Protected are files of a run, a checkpoint that is no export, and, for gguf, a Modelfile of others beside `out`.
+    Protected are files of a run, checkpoints except exports, and, for gguf, a Modelfile there that gpt did not write.
     """
     if out.suffix != f".{form}":
         raise UsageError("‹out›", f"{shown(out.name)} does not end in .{form}, but ‹format={form}› requires it")

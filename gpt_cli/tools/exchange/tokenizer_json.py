@@ -32,7 +32,7 @@ _STEPS_HINT = (
 
 
 def padding_id(tokenizer: Tokenizer) -> int:
-    """Return the padding id: of a Hugging Face pad_token, else of byte 0xFF, which no text has, else of end-of-text.
+    """Return the id for padding: of a Hugging Face pad_token, else of byte 0xFF (never in UTF-8), else of end-of-text.
 
     End-of-text is the last choice: data collators exclude padding from the loss, so a model that is padded with
     end-of-text never learns end-of-text.
@@ -68,7 +68,10 @@ def tokenizer_json(tokenizer: Tokenizer, padded: bool = True) -> dict[str, Any]:
 def pipeline(
     model: Any, cut: Any, decoder: Any, added: Iterable[tuple[int, str, bool]], after: Any = None
 ) -> dict[str, Any]:
-    """Return a tokenizer.json with pre-tokenizer `cut`, post-processor `after`, `added` tokens (id, text, special)."""
+    """Return the content of a tokenizer.json from its parts, of which `model` and `decoder` have their usual names.
+
+    `cut` is the pre-tokenizer, `after` the post-processor; `added` yields (id, text, special) for each added token.
+    """
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {
         "version": "1.0",
@@ -86,7 +89,7 @@ def pipeline(
 
 
 def chat_template(config: Config, tokenizer: Tokenizer) -> str | None:
-    """Return the Jinja template of a model trained on chats; None for others, or if the tokenizer already has it."""
+    """Return a model's chat template (Jinja); None if it was not trained on chats or its tokenizer has the template."""
     if config.data.loss is None:
         return None
     template = template_for(config.data.template, tokenizer)

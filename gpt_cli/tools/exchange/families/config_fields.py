@@ -41,7 +41,7 @@ LLAMA3 = {
 class ConfigFields:
     """Reader of a config.json: reading a key marks it as known, and `problems` reports all unknown keys.
 
-    Errors name the file `where` and end with `hint`. `notices` report changes: "dropout is 0.1 everywhere, ...".
+    Errors name the file `where` and end with `hint`. `notices` are sentences on values that gpt changes.
     """
 
     def __init__(self, content: Mapping[str, Any], where: str, hint: str, known_keys: str = _IRRELEVANT):
@@ -69,7 +69,7 @@ class ConfigFields:
         return self.content.get(key, default)
 
     def number(self, key: str, default: float | None = None) -> float | None:
-        """Return the number at `key`, else `default`; record a problem for another type, or if both are missing."""
+        """Return the number at `key`, or `default` if absent or null; other types, or no default then, are problems."""
         value = self.get(key)
         if value is None and default is None:
             self.refuse(f"it has no {key}")
@@ -79,7 +79,10 @@ class ConfigFields:
         return default if value is None else value
 
     def whole(self, key: str, default: int | None = None, *, optional: bool = False) -> int | None:
-        """Return the integer at `key`, or `default` if absent; other types are problems, None too unless `optional`."""
+        """Return the integer at `key`, or `default` if it is absent; record a problem for any other type.
+
+        Returns None for null, and for an absent key without default; both are problems unless `optional`.
+        """
         value = self.get(key, default)
         if value is None and not optional:
             self.refuse(f"it has no {key}")

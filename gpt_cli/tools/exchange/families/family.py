@@ -77,7 +77,7 @@ class Family(ABC):
         """Return the recipes of a block's attention tensors; `theirs` is the name of the block in transformers."""
 
     def tensors(self, model: ModelConfig, vocab_size: int) -> dict[str, Recipe]:
-        """Return transformers name -> recipe, by which our weights make up a tensor; tied output layers have none."""
+        """Map each tensor's name in transformers to its recipe from gpt_cli weights; a tied output layer has none."""
         D, F = model.d_model, model.hidden_size
         tensors = {self.embedding: copy((vocab_size, D), "token_embedding.weight")}
         if self.position_table is not None:
@@ -102,7 +102,10 @@ class Family(ABC):
     def linear(
         self, theirs: str, parts: tuple[Part, ...], num_in: int, num_out: int, has_bias: bool, *, biased: bool = True
     ) -> dict[str, Recipe]:
-        """Return recipes for weight and, if `biased`, bias of layer `theirs`; without `has_bias`, the bias is zeros."""
+        """Return the recipes of the transformers layer `theirs`: its weight, made of `parts`, and its bias.
+
+        The bias is left out unless `biased`; it is zeros unless `has_bias`, which says that gpt's layer has one.
+        """
         shape = (num_in, num_out) if self.transposes else (num_out, num_in)
         recipes = {f"{theirs}.weight": Recipe(shape, parts, self.transposes)}
         if biased:
@@ -116,7 +119,7 @@ class Family(ABC):
         return True, True, True
 
     def absent(self, fields: ConfigFields) -> re.Pattern[str] | None:
-        """Return a pattern for the biases that gpt's settings include and this config.json excludes; None if none."""
+        """Return a pattern of names of biases in gpt's model that a model of this config.json lacks; None: no names."""
         return None
 
     def notes(self, model: ModelConfig) -> Iterator[str]:

@@ -31,15 +31,15 @@ class Llama(Family):
     layers: Mapping[str, str] = {"gate_proj": "gate", "up_proj": "expand", "down_proj": "contract"}
 
     def biased(self, fields: ConfigFields) -> tuple[bool, bool]:
-        """Return whether attention has biases and whether the feed-forward part has biases, by a config.json."""
+        """Return, from a config.json, whether attention has biases and whether the feed-forward part has biases."""
         return fields.switch("attention_bias", False), fields.switch("mlp_bias", False)
 
     def bias_keys(self, model: ModelConfig) -> dict[str, Any]:
-        """Return the config.json keys that only some classes of this module have: mlp_bias, sliding_window, ..."""
+        """Return the config.json keys in which the classes of this module differ, such as mlp_bias, sliding_window."""
         return {"attention_bias": model.bias or model.qkv_bias, "mlp_bias": model.bias}
 
     def window(self, fields: ConfigFields, num_blocks: int | None) -> list[int | None] | None:
-        """Return the windows of the first blocks, which repeat over all blocks; None or [None] is full attention."""
+        """Return the attention windows of the blocks, as a list that repeats; None or [None] means full attention."""
         return None
 
     def settings(self, fields: ConfigFields) -> dict[str, Any]:

@@ -70,7 +70,7 @@ _NEAREST = {
 def metadata_of(tokenizer: Tokenizer) -> tuple[dict[str, Any], list[str]]:
     """Return a tokenizer as GGUF metadata, and sentences on texts that llama.cpp encodes differently from gpt.
 
-    `add_bos_token` is true if texts begin with a token. Raises UsageError if GGUF cannot represent the tokenizer.
+    `add_bos_token` is true if a token begins every text. Raises UsageError if GGUF cannot represent the tokenizer.
     """
     if isinstance(tokenizer, HuggingFaceTokenizer):
         return _of_kept(tokenizer)
