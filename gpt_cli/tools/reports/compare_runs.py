@@ -36,7 +36,7 @@ def of_tokens(records: Sequence[RunRecord]) -> str:
 
 
 def by_token(records: Sequence[RunRecord]) -> bool:
-    """Return whether the runs have equal tokenizers; if not, only losses in bits per byte can be compared."""
+    """Return whether all runs with a loss have equal tokenizers; if not, only bits per byte can be compared."""
     return have_one_tokenizer(record.overview for record in records)
 
 

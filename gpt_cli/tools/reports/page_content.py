@@ -105,9 +105,9 @@ def _run_content(record: RunRecord, num_runs: int) -> dict[str, object]:
 
 
 def curves_content(record: RunRecord, most: int) -> dict[str, str]:
-    """Map each of QUANTITIES to the points of its curve, an array [axes + 1, points] of float64, `packed` as text.
+    """Map each of QUANTITIES to its curve: a float64 array [axes + 1, points], compressed to text by `packed`.
 
-    Row i has coordinates on AXES[i], NaN if missing; the last row has values, all finite. Points number at most `most`.
+    Row i has the points' places on AXES[i], NaN if missing; the last row has finite values. At most `most` points stay.
     """
     content = {}
     for quantity in QUANTITIES:

@@ -44,7 +44,7 @@ MOST_ON_A_PAGE = 32  # as many as its tables hold beside each other
 
 @dataclass(frozen=True)
 class RunReport(Result):
-    """Result of `gpt report`: a record for each run, whose `metrics` map "loss", "step", ... to float64 [lines]."""
+    """Result of `gpt report`: a record per run; its `metrics` map "loss", "step", ... to float64 [logged lines]."""
 
     runs: tuple[RunRecord, ...]
     axis: str = "step"
@@ -75,7 +75,7 @@ class RunReport(Result):
         return "nats/token" if by_token(self.runs) else "bits/byte"
 
     def as_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:
-        """Return a drawing of the curves (if many, the best), and a table of differing settings or means over seeds."""
+        """Return a drawing of the curves (of many, the best), and a table of differing settings or means over seeds."""
         return self._drawn(Style.of(width, encoding, colour=False))
 
     def as_coloured_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:

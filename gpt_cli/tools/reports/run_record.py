@@ -61,7 +61,7 @@ class RunRecord(Figures):
 
     @property
     def result(self) -> RunLoss | None:
-        """The validation loss that ranks runs; without a readable checkpoint, the lowest in the metrics, or None."""
+        """The validation loss that ranks the run: of the closing evaluation, else the lowest; None if there is none."""
         losses = self.metrics["validation_loss"]
         if self.overview.result is not None or not np.isfinite(losses).any():
             return self.overview.result
