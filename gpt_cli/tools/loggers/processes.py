@@ -159,7 +159,7 @@ def follow(name: str, run: RunFiles, seconds: float, ended: Callable[[], bool]) 
 
 
 class LogReader:
-    """Reader of the metrics and samples of a run in training, in the order of steps, beginning after step `step`."""
+    """Reader of the metrics and samples of a run in training; returns each step after `step` once, in order."""
 
     def __init__(self, run: RunFiles, step: int):
         self._run = run

@@ -44,10 +44,11 @@ def train_points(
 ) -> Jobs:
     """Train points in order, as many at once as there are `environments`; return Jobs with all failed points.
 
-    A stopped run continues from its checkpoint. An environment has the variables of one process. Command lines end with
-    `flags`, and trainings write to this process's stderr; if `flags` is None, trainings are quiet, and `host.warn`
-    receives the end of their stderr. In the context `hearing(f)`, a signal calls `f`, which sends it to all trainings;
-    after a signal to stop, no new training begins. Raises EnvironmentFailure if another process trains a point.
+    A stopped run continues from its checkpoint. Each of `environments` has the variables that one process at a time
+    gets. `flags` end each command line; trainings write to this process's stderr. If `flags` is None, trainings are
+    quiet, and `host.warn` receives the end of their stderr. `hearing(f)` is a context in which a signal calls `f`; this
+    function passes an `f` that sends the signal to all trainings. After a signal to stop, no new training begins.
+    Raises EnvironmentFailure if another process trains a point.
     """
     jobs, began = Jobs(environments, keeps_stderr=flags is None), time.monotonic()
     counting = host.counting if flags is None else uncounted
@@ -72,7 +73,7 @@ def train_points(
 
 
 def training_command(sweep: Sweep, point: Point, max_time: str | None, flags: Sequence[str]) -> list[str]:
-    """Return the command line of `gpt train` that begins the training of a point or resumes it."""
+    """Return the command line of `gpt train` that begins or resumes the training of a point; it ends with `flags`."""
     words = ["--config", str(sweep.base), "--out", str(point.path)]
     for key, value in {**sweep.settings, **point.texts}.items():
         words += ["--set", f"{key}={as_yaml(value)}"]
