@@ -88,7 +88,7 @@ class FolderHeartbeats:
             return self.rank == 0
 
     def speaker(self) -> Speaker | None:
-        """Return the rank whose claim came first, with its exit code; None as long as no rank made a claim."""
+        """Return the rank (-1: the launcher) whose claim came first, with its exit code; None before any claim."""
         try:
             return _speaker(os.pread(self._opened["said"], 100, 0).decode().partition("\n")[0])
         except (OSError, KeyError):
