@@ -65,7 +65,7 @@ def rank_environment(environ: Mapping[str, str]) -> RankEnvironment | None:
 
 
 def sweep_of(environ: Mapping[str, str]) -> int | None:
-    """Return the PID of the sweep that started this run of one process, or None; raise UsageError for no number."""
+    """Return the PID of the sweep that started this run of one process, or None. A malformed PID raises UsageError."""
     return _number(environ, LAUNCHER) if environ.get(LAUNCHER) else None
 
 

@@ -120,7 +120,7 @@ class ImportRequest(Request):
         return run.path, read_foreign(first, self.context_length), {}
 
     def require_free(self, run: RunFiles) -> None:
-        """Raise UsageError if `run` exists without `overwrite`, has files not of gpt, or would hide runs inside it."""
+        """Raise UsageError if `run` exists without `overwrite`, has files that gpt did not write, or hides runs."""
         if run.exists() and not self.overwrite:
             sentence = "there is a run already; replace it with ‹overwrite=True›, or name another ‹out›"
             raise UsageError(shown(run.path), sentence)
