@@ -159,7 +159,8 @@ def test_a_name_that_promises_gzip_is_told(here: Path) -> None:
     assert refusal("a.jsonl.gz").endswith("give the file a name that ends in .jsonl")
     (here / "a.tgz").write_bytes(bytes(1024))  # a tar without files
     message = refusal("a.tgz")
-    assert "though its name ends in .tgz\n" in message and message.endswith("give the file a name that ends in .tar")
+    assert "though its name ends in .tgz\n" in message
+    assert message.endswith("give the file a name that ends in .tar")
 
 
 def test_a_file_that_changes_while_it_is_read_is_an_error(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
