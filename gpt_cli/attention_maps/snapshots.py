@@ -91,7 +91,7 @@ def read_snapshot(path: Path) -> Snapshot:
 
 
 def kept_steps(run: RunFiles) -> Steps:
-    """Return the snapshots of a run; `read` skips any whose prompt, tokens or shape differ from those of the newest.
+    """Return the snapshots of a run; `Steps.read` skips any with another prompt, tokens or shape than the newest.
 
     Raises CheckpointError if the run has no snapshot, or if a snapshot file is invalid.
     """

@@ -230,7 +230,7 @@ class Progress:
 
     @property
     def model_step(self) -> int:
-        """The last step of the model that the run trained before the current one; 0 if the current one is its first."""
+        """The step after which the current model began; 0 for a run of one model, or for the first of several."""
         return self.teachers[-1] if self.teachers else 0
 
     @property

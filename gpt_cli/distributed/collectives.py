@@ -57,7 +57,7 @@ class Ranks:
         return contextlib.nullcontext()
 
     def meet(self, record: Mapping[str, str], device: torch.device = CPU) -> None:
-        """Wait for all ranks, check that their records (config, versions, ...) are equal, and connect their devices."""
+        """Wait for all ranks and connect their devices; raise an error if their records (config, ...) differ."""
 
     def all_reduce_max(self, *numbers: int) -> tuple[int, ...]:
         """Return the maximum of each number over all ranks."""

@@ -89,7 +89,7 @@ class Evaluation(Result):
         return {name: [result[key] for result in self.runs] for name, key in (("runs", "run"), ("losses", "loss"))}
 
     def parts(self) -> list[Rows | str]:
-        """Return a table with a row for each run, then lines on answers, differences of losses, and copied text."""
+        """Return a table of runs, then lines on answers to questions, differences of losses, copied training text."""
         differences = [_about_difference(one["run"], one["difference"]) for one in self.runs if "difference" in one]
         copies = [_about_copies(one["run"], one["memorised"]) for one in self.runs if "memorised" in one]
         answers = [about_answers(one["run"], one["answers"]) for one in self.runs if "answers" in one]

@@ -235,7 +235,7 @@ def _deviations(nats: np.ndarray, num_tokens: np.ndarray) -> np.ndarray:
 
 
 def score(nats: Iterable[np.ndarray], ids: Ids, byte_lengths: np.ndarray, where: str = "checkpoint") -> Score:
-    """Compute the Score of ids [N] from the arrays of `surprisals` and the bytes of each vocabulary token, [V].
+    """Compute the Score of ids [N] from `nats`, as `surprisals` yields them, and the length of each token, bytes [V].
 
     Holds one array in memory at a time. Raises CheckpointError, naming `where`, if a surprisal is not finite.
     """

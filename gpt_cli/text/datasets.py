@@ -132,7 +132,7 @@ class Fetched(Result):
 
 
 def fetch_corpora(request: Any, entries: Sequence[Dataset], host: Host) -> Fetched:
-    """Download corpora that are not cached; with `request.out`, write them there. Raises the errors of `fetch`."""
+    """Download corpora that are not cached; with `request.out`, write all there. Raises the errors of `fetch`."""
     paths = list[Path]()
     for entry in entries:
         with host.working(f"fetching {entry.name}"):

@@ -70,7 +70,7 @@ class Replicated:
             parameter.grad = total
 
     def gradient_norms(self) -> Tensor:
-        """Return the L2 norm of each parameter's gradient, [number of parameters]; zero if another rank owns it."""
+        """Return the L2 norm of each parameter's gradient, [number of parameters]; zero if another rank updates it."""
         # all at once, because a kernel for each takes a GPU longer than the products of a small model (note 0004)
         gradients = [gradient(parameter) for parameter in self.owned.values()]
         norms = torch._foreach_norm(gradients) if gradients else []  # type: ignore[attr-defined]

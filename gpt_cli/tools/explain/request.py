@@ -58,7 +58,7 @@ class ExplainRequest(PromptRequest):
     exclusive = (*PromptRequest.exclusive, ("out", "form"), ("example", "study", *_OF_HEAD, *_OF_MODEL))
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield an error (`Misfit`) for flags that exclude each other or have no effect on an example or a study."""
+        """Yield errors for flags that exclude each other, or have no effect with --example or --study."""
         yield from super().misfits()
         useless = _OF_HEAD if self.study == "scaling" else _OF_HEAD + _OF_MODEL
         if not self.example:

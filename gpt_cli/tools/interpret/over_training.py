@@ -124,8 +124,8 @@ def read_frames(
 ) -> Film:
     """Return a film of evenly spaced snapshots with the newest snapshot's prompt, as many as fit in `most_bytes`.
 
-    A film has one snapshot at least. `most_bytes` limits its arrays before compression. Raises UsageError for layers or
-    heads that the model lacks, and CheckpointError.
+    A film has one snapshot at least. `most_bytes` limits its arrays before compression; `name` is what the film calls
+    the run. Raises UsageError for layers or heads that the model lacks, CheckpointError for an invalid snapshot.
     """
     newest = run.newest
     num_layers, num_heads = newest.weights.shape[:2]

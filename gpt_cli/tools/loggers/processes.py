@@ -134,7 +134,7 @@ def main() -> None:
 def follow(name: str, run: RunFiles, seconds: float, ended: Callable[[], bool]) -> None:
     """Pass the metrics of `run`, each step once, to the logger `name` until the training ends.
 
-    `ended` waits, then returns whether the training is over. SIGALRM ends this process if a call takes over `seconds`.
+    `ended` waits, then returns whether the training is over. SIGALRM ends this process if the logger hangs `seconds`.
     """
     allow_time = partial(signal.setitimer, signal.ITIMER_REAL, seconds)
     allow_time()

@@ -98,7 +98,7 @@ class RunReport(Result):
         return [self.runs[index] for index in sorted(order)]
 
     def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes | None:
-        """Return a picture of curves, and of the loss by setting; None if nothing was logged, as in an imported run.
+        """Return a picture of the losses by step and, for a sweep, by setting; None if nothing was logged.
 
         `notice` receives a line about characters that no font has.
         """

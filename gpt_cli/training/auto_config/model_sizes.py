@@ -70,7 +70,7 @@ def shape_of(
 
 
 def fitting_width(width: int, overrides: Mapping[str, Any]) -> int:
-    """Return `width`, rounded down to an even head size (for rope) if `overrides` fix the number of heads."""
+    """Return `width`; if `overrides` fix the number of heads, round it down so that heads have an even size (rope)."""
     multiple = overrides.get("num_heads") or overrides.get("num_key_value_heads")
     if not multiple or overrides.get("head_size"):
         return width

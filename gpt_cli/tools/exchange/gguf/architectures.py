@@ -63,7 +63,7 @@ class Architecture(NamedTuple):
         return f"attention.layer_norm_{'rms_' if rms else ''}epsilon"
 
     def names(self, family: Family, blocks: Iterable[int | str]) -> dict[str, str]:
-        """Map the GGUF name of each tensor that a model with these block numbers can have to its transformers name."""
+        """Return GGUF name -> transformers name of all tensors that a model with these block numbers can have."""
         layers = {**self.attention, **dict(zip(family.norms, ("attn_norm", "ffn_norm"), strict=True))}
         layers |= {f"mlp.{theirs}": _FEED_FORWARD[ours] for theirs, ours in family.layers.items()}
         names = {

@@ -143,7 +143,7 @@ def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Fin
 def passages_of(
     passages: Passages, text: Text, tokenizer: Tokenizer, layers: Sequence[int], heads: Sequence[int]
 ) -> tuple[Figure, list[Row]]:
-    """Return a figure [layer, head] of mean output norms, and a row for each head with its passages."""
+    """Return the mean norm of each head's output, [layer, head], and rows with the passages where it is largest."""
     sizes = Figure("mean_size", {"layer": layers, "head": heads}, passages.mean_sizes())
     return sizes, passages.rows(text.ids, tokenizer)
 

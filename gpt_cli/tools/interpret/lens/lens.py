@@ -192,7 +192,7 @@ def _mean(name: str, layers: Sequence[int], windows: Sequence[np.ndarray]) -> Fi
 def by_position(
     tokenizer: Tokenizer, ids: Sequence[int], layers: Sequence[int], seen: Seen, mapped: Sequence[Seen] = ()
 ) -> list[Row]:
-    """Return a row for each token of a prompt: predictions of `layers`, in `seen`, and of a tuned lens, in `mapped`."""
+    """Return a row for each token: the layers' predictions by the logit lens `seen` and any tuned lens in `mapped`."""
     say = tokenizer.token_text
     rows = []
     for position, token in enumerate(ids):

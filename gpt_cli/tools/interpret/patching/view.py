@@ -43,7 +43,8 @@ _TITLES = {
 class PatchView(View):
     """View of `gpt patch`: the share of the metric that each patch recovers, [part, layer, position].
 
-    Each head is a part, such as H3. The position None means all positions together. An edge has [input, position].
+    A part is residual, attention, feed_forward or a head, such as H3. Position None: all positions are patched at once.
+    If one edge (head to head) is patched, the axes are [input, position]: queries, keys or values of the second head.
     """
 
     tabled: ClassVar = {"rows": PLACES}
@@ -201,7 +202,7 @@ def shares_by_unit(finding: Finding, kind: str) -> Figure:
 def best_place(finding: Finding, kind: str) -> str:
     """Return the layer or head of `kind` with the largest |share|, and the share: "L0 H1 0.85"; "-" if all are NaN.
 
-    For the residual stream, return the first layer that recovers half, or "-" if none does: the last recovers all.
+    For the residual stream, whose last layer recovers all, return the first layer that recovers half; "-" if none does.
     """
     shares = shares_by_unit(finding, kind)
     best = farthest(shares, 1)
