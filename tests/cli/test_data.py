@@ -238,7 +238,7 @@ def test_data_verify_reads_the_text_and_all_tokens_made_from_it(here: Path, run:
     write("other.txt", TEXT.upper())
     nothing = run("data", "verify", "a.txt")
     assert nothing.out.splitlines()[1] == "text  readable  10.0 kB  a.txt"
-    assert nothing.err.startswith("nothing is prepared from this text: ")
+    assert nothing.err.startswith("no tokens of this text are prepared: ")
     prepared(run, "other.txt")
     prepared(run, "a.txt")
     prepared(run, "a.txt", "--set", "data.validation_fraction=0.5")
@@ -290,7 +290,7 @@ def test_data_verify_notices_a_text_that_changed_in_place(
     monkeypatch.setattr(os, "stat", forgetful)
     for _ in range(2):
         outcome = run("data", "verify", "a.txt", exits=3)
-        assert outcome.err.startswith('error: "a.txt": the content is not what gpt read before')
+        assert outcome.err.startswith('error: "a.txt": the content of the files has changed')
     assert prepared(run, "a.txt")["data_digest"] == made["data_digest"]
 
 

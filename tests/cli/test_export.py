@@ -192,7 +192,7 @@ AS_THEY_ARE = "--format hf writes weights as they are"
         ("notes", "", f"{NOTES}, an empty one or an export"),
         ("foreign", "", 'error: --out: "{0}/foreign" has files that gpt export did not write; name a new directory'),
         ("file", "", 'error: --out: "{0}/file" is not a directory, but --format hf writes one'),
-        ("new.safetensors", "", 'error: --out: "{0}/new.safetensors" is the name of a file, and --format hf writes'),
+        ("new.safetensors", "", 'error: --out: "{0}/new.safetensors" is the name of a file, but --format hf writes'),
         ("model.pt", "--format safetensors", 'error: --out: "model.pt" does not end in .safetensors'),
         ("new", "--format ggml", 'error: --format: "ggml" is not one of hf, gguf, html, handout, safetensors'),
         (
@@ -209,7 +209,7 @@ AS_THEY_ARE = "--format hf writes weights as they are"
         ),
         ("notes", "--format handout", NOTES),
         ("site", "--format handout", 'error: --out: "{0}/site" has files that gpt export did not write; name a new'),
-        ("a.html", "--format handout", 'error: --out: "{0}/a.html" is the name of a file, and --format handout'),
+        ("a.html", "--format handout", 'error: --out: "{0}/a.html" is the name of a file, but --format handout'),
         ("new", "--quantize int4", 'error: --quantize: "int4" is not one of float16, int8, q8_0, bf16, f16'),
         ("new", "--run nothere", 'error: "nothere": there is no such run or checkpoint'),
     ],

@@ -40,7 +40,7 @@ def test_frames_that_a_page_cannot_hold_are_left_out_with_a_notice(
     monkeypatch.setattr("gpt_cli.tools.interpret.over_training.MOST_BYTES", 300)
     outcome = run("attn-dump", "--over-training", "--out", "film.html")
     assert outcome.err.splitlines() == [
-        "the film has one of every 2 snapshots, since a page holds no more of 4 heads on 2 tokens; fewer --layers or "
+        "the film has one of every 2 snapshots, since a page has no room for more with 4 heads on 2 tokens; fewer --layers or "
         "--heads allow more",
         "wrote film.html: 2 steps, 2 layers, 2 heads, 2 tokens",
     ]

@@ -41,7 +41,7 @@ def test_python_gets_the_rows_that_json_prints(smoke_run: Path, run: RunCommand)
     assert found.as_dict() == reported(run, "--prompt", PROMPT, "--heads", "1", "--ablate", "zero", "--query", "2")
     assert [(row["layer"], row["head"], len(row["raises"])) for row in found.heads] == [(0, 1, 5), (1, 1, 5)]
     assert [*found._repr_mimebundle_()] == ["text/html", "image/png", "text/plain"]
-    with pytest.raises(UsageError, match="it is for ablate; scores are always in float32"):
+    with pytest.raises(UsageError, match="it applies only to ablate; scores are always in float32"):
         gpt_cli.heads(PROMPT, dtype="float32")
 
 

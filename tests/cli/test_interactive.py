@@ -59,7 +59,7 @@ def test_a_session_answers_warns_and_changes_choices_and_ctrl_c_ends_the_answer_
     run("train", "--config", "smoke", "--data", "abc.txt", *chars, "--max-steps", "2", "--out", "runs/abc", exits=0)
     terminal = Terminal("--max-new-tokens", "20", "--seed", "1", "--without", "0.0")
     terminal.until("heads switched off: 0.0")
-    terminal.until("Ctrl-D or /quit leaves, /help lists")
+    terminal.until("Ctrl-D or /quit exits, /help lists")
     answers = []
     for choice in ("/seed 3", "/temperature 0", "/seed 4"):
         terminal.enter(choice)

@@ -73,7 +73,7 @@ def test_python_has_what_json_prints_and_removes_without_a_question(runs: Path, 
     found = gpt_cli.runs(sort="steps", state="diverged")
     (row,) = json.loads(run("runs", "--sort", "steps", "--state", "diverged", "--json").out)["runs"]
     assert {**found.as_dict()["runs"][0], "age_seconds": 0} == {**row, "age_seconds": 0}
-    assert "best: the lowest evaluation so far" in found.as_text()
+    assert "best: the lowest validation loss so far" in found.as_text()
     assert gpt_cli.remove_runs("wild").as_text() == "removed runs/wild"
     assert gpt_cli.runs(state="diverged").as_text() == 'none of 3 runs in "runs" is diverged'
     with pytest.raises(CheckpointError, match="there is no such run"):
@@ -205,7 +205,7 @@ def test_an_imported_run_has_no_number_of_steps_to_go(copied: Path, run: RunComm
     assert row.endswith("  smoke")  # a batch, of a training that gpt knows nothing of, is no difference
     (of_report,) = json.loads(run("report", "runs/imported", "--json").out)["runs"]
     assert of_report["differs"] == {}
-    assert "nothing says how gpt would train it" in run("info", "runs/imported", "--ranks", "2", exits=2).err
+    assert "gpt has no training settings for it" in run("info", "runs/imported", "--ranks", "2", exits=2).err
 
 
 def on_a_terminal(*words: str, width: int = 100, answer: str = "") -> str:

@@ -385,4 +385,4 @@ def test_two_sweeps_of_one_directory_exclude_each_other(folder: Path, run: RunCo
     with work.sole_trainer(Path("runs/s"), pytest.fail, "sweep"):
         outcome = run("sweep", "s.yaml")
     assert outcome.code == 5
-    assert "is training this sweep, and a sweep has one trainer" in outcome.err
+    assert "is training this sweep, and only one process may train a sweep" in outcome.err

@@ -146,7 +146,7 @@ def test_each_reason_is_said_in_chinese_too(run: RunCommand) -> None:
         (["--config", "auto", "--init-from", "runs/x"], 2, "leave --config out"),
         (["--data", "short.txt"], 3, "the text has 12 characters, but a training needs at least 200"),
         (["--config", "autoo"], 2, "did you mean auto? shipped configs: auto, "),
-        (["--config", "corpus.txt"], 2, "a text to train on goes to gpt train --data corpus.txt"),
+        (["--config", "corpus.txt"], 2, "to train on a text: gpt train --data corpus.txt"),
         (["--set", "train.max_time=null"], 2, "gpt chooses settings for a time or a number of steps"),
         (["--set", "tokenizer.kind=kept"], 2, "kept is the tokenizer of an imported model"),
         (["--processes", "2"], 2, "add --dry-run > my.yaml to this command"),

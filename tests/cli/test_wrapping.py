@@ -91,7 +91,7 @@ def test_notices_and_errors_fit_the_terminal_of_stderr(
         assert shown(reader) == [
             "warning: these runs are measured on",
             "different texts; --data SOURCE measures",
-            "all on one",
+            "all on the same text",
         ]
         assert main(["sample", "--prompt", "The", "value", "of", "a", "command"]) == 2
         assert shown(reader) == [

@@ -223,4 +223,6 @@ def test_warnings_name_keywords(everywhere: Path) -> None:
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         gpt_cli.evaluate(run=[Path("tiny"), Path("other")])
-    assert "these runs are measured on different texts; data=SOURCE measures all on one" in str(warned[-1].message)
+    assert "these runs are measured on different texts; data=SOURCE measures all on the same text" in str(
+        warned[-1].message
+    )

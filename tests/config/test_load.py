@@ -317,7 +317,7 @@ def test_retired_keys_load_with_what_they_meant(tmp_path: Path) -> None:
 
 
 def test_a_run_has_an_end() -> None:
-    with pytest.raises(UsageError, match="a run ends by one of max_steps and max_time"):
+    with pytest.raises(UsageError, match="max_steps or max_time ends a run"):
         read("train: {max_steps: null}")
 
 
@@ -342,7 +342,7 @@ def test_latent_attention_turns_pairs_and_any_head_may_be_odd() -> None:
 
 def test_latent_attention_has_no_biases_of_queries_keys_and_values() -> None:
     (line,) = problems("", "model.attention=latent", "model.qkv_bias=true")
-    assert line.startswith("error: --set: model.qkv_bias: latent attention makes")
+    assert line.startswith("error: --set: model.qkv_bias: latent attention computes")
     assert read("", "model.attention=grouped_query", "model.qkv_bias=true").model.qkv_bias
 
 

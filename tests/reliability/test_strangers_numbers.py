@@ -99,7 +99,7 @@ def test_in_a_checkpoint(what: str, beside: Path, run: RunCommand) -> None:
         require_answer(run(*command), 0, 4)
     continued = run(*CONTINUED)
     require_answer(continued, 0)
-    assert ("trying the one before" in continued.err) == (name == LAST)
+    assert ("trying the checkpoint before it" in continued.err) == (name == LAST)
 
 
 @pytest.mark.parametrize(

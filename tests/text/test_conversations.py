@@ -85,15 +85,15 @@ def test_the_last_examples_validate_and_none_is_cut(here: Path) -> None:
 @pytest.mark.parametrize(
     ("record", "said"),
     [
-        ({"text": "a text"}, "this is no question with an answer"),
-        ({"prompt": "only"}, "this is no question with an answer"),
+        ({"text": "a text"}, "this is not a question with an answer"),
+        ({"prompt": "only"}, "this is not a question with an answer"),
         ({"prompt": "a", "response": None}, "response is not a text"),
         ({"messages": []}, "messages is empty"),
         ({"messages": [{"content": "a"}]}, "a message has no role"),
         ({"messages": [{"role": "user"}]}, "content is missing"),
         ({"messages": CHAT["messages"][:2]}, "there is no answer to learn"),
         ({"messages": [{"role": "robot", "content": ""}]}, "use system, user, assistant"),
-        ({"messages": [*CHAT["messages"][1:3], CHAT["messages"][0]]}, "comes before all others"),
+        ({"messages": [*CHAT["messages"][1:3], CHAT["messages"][0]]}, "must come before all other messages"),
         ({"messages": "a"}, "messages is a list of objects"),
         ({**PAIR, "choices": ["4", "6"]}, "is none of its choices"),
         ({"prompt": "a", "response": "\ud800"}, "half a character"),
@@ -153,7 +153,7 @@ def test_files_of_two_kinds_are_refused(here: Path) -> None:
     pairs, text = lines(here / "a.jsonl", PAIR, PAIR), here / "b.txt"
     text.write_text("a text")
     for other in (str(text), "sums"):
-        refused([pairs, other], "so all must")
+        refused([pairs, other], "so all sources must be")
     with pytest.raises(DataError, match="the other has none"):
         examples(pairs, "data.validation_source=sums")
     refused("b.txt", "needs lines of", loss="answers")
@@ -216,7 +216,7 @@ def test_a_known_template_of_a_tokenizer_is_used_and_another_is_named(tmp_path: 
     assert learned == [*tokenizer.encode("2"), *tokenizer.encode("<|im_end|>")]
     (folder / "chat_template.jinja").write_text(CHATML.replace("im_start", "think"))
     assert template_for(None, read_tokenizer(folder, None, None), notices.append).name == "{prompt}\n"
-    assert notices[0].startswith("gpt does not know the chat template of this tokenizer")
+    assert notices[0].startswith("gpt does not support the chat template of this tokenizer")
     with pytest.raises(UsageError, match="this one lacks them"):
         template_for("llama3", tokenizer)
     with pytest.raises(UsageError, match=r"it contains \{prompt\} once"):

@@ -172,7 +172,7 @@ def test_a_document_includes_nothing_and_has_bounded_time_and_size(here: Path, m
     assert read("d.tex").documents == ("The three ports.\n",)
     write(here / "b.html", "Read by no other test, so that the cache lacks it.\n")
     monkeypatch.setattr(module, "DOCUMENT_BYTES", 10)
-    refused("b.html", "more than a document has")
+    refused("b.html", "too much for a document")
     monkeypatch.undo()
     monkeypatch.chdir(here)
     (here / "sleep").write_text("#!/bin/sh\nexec sleep 60\n")

@@ -128,7 +128,9 @@ def test_a_file_that_is_cut_while_it_is_used_is_an_error(tokens: TokensOnDisk) -
     os.truncate(tokens.directory / PART, HEADER_BYTES + 5)
     assert windows(tokens, np.array([6]), 2).tolist() == [[6000, 7000]]
     for read in (lambda: tokens[5:9], lambda: windows(tokens, np.array([6]), 3), lambda: list(chunks(tokens))):
-        with pytest.raises(DataError, match=r'part-00001.safetensors": this file of prepared text was cut') as raised:
+        with pytest.raises(
+            DataError, match=r'part-00001.safetensors": this file of prepared text was truncated'
+        ) as raised:
             read()
         assert "gpt data verify" in str(raised.value.hint)
 

@@ -113,7 +113,7 @@ def test_unknown_characters_are_counted_by_kinds_and_by_places() -> None:
     error, hint = lacking("abc", "tuvwxyz" * 2000 + "a" * 14_000).lines()
     assert error.count(" at position ") == 5
     assert error.endswith("; of 28,000 characters read at once, it lacks 14,000, of 7 kinds")
-    assert hint.startswith("hint: it reads texts like the one it was trained on")
+    assert hint.startswith("hint: it reads texts like its training text")
 
 
 def test_an_unknown_character_of_windows_line_ends_is_explained() -> None:
@@ -121,7 +121,7 @@ def test_an_unknown_character_of_windows_line_ends_is_explained() -> None:
     assert lacking("\nabc", "a\r\n" * 10).hint == hint
     assert "Windows" not in (lacking("\nabc", "a\r").hint or "")
     hint = lacking("\nabc", "春眠\r\n" * 10).hint or ""  # \r is the smaller trouble
-    assert "reads texts like the one it was trained on" in hint
+    assert "reads texts like its training text" in hint
 
 
 @pytest.mark.parametrize("tokenizer", [ByteTokenizer(), BPE, CharTokenizer("a")], ids=lambda t: t.kind)

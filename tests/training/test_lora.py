@@ -125,7 +125,7 @@ def test_a_run_trains_less_of_another_and_what_does_not_fit_is_refused(
     old, new = (load(path).model.state_dict() for path in (source, "new"))
     assert torch.equal(old["token_embedding.weight"], new["token_embedding.weight"])
     run("train", "--out", "new", "--resume", "--max-steps", "4", "--set", "train.rank=2", exits=0)
-    assert "name one that has with --init-from" in run("train", "--config", "smoke", "--set", "train.rank=2").err
+    assert "name a trained model with --init-from" in run("train", "--config", "smoke", "--set", "train.rank=2").err
     blocks = load(source).config.model.num_blocks
     for settings, sentence in (
         ([f"train.freeze={blocks + 1}"], f"use at most {blocks}"),

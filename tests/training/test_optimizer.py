@@ -62,5 +62,5 @@ def test_moments_that_do_not_fit_are_refused_with_the_name_of_their_file() -> No
     model, optimizer = stepped()
     for config, stored in ((CONFIG, {}), (MUON, optimizer.state_dict())):
         other = Optimizer(Replicated(dict(model.named_parameters())), config.train)
-        with pytest.raises(CheckpointError, match=r"^a file: no run continues from it"):
+        with pytest.raises(CheckpointError, match=r"^a file: no run can continue from it"):
             other.load_state_dict(stored, 1, "a file")

@@ -238,7 +238,7 @@ def test_a_model_that_begins_with_another_has_no_teacher(here: Path) -> None:
     assert read_checkpoint(Path("second/checkpoints/step-00000004.safetensors")).progress.teachers == ()
     settings = {"train.teacher_share": 0.2}
     training = gpt_cli.train(init_from="first", out="third", data="text.txt", settings=settings)
-    with pytest.raises(UsageError, match="begins with random weights, not with those of another model"):
+    with pytest.raises(UsageError, match="must begin with random weights, not with those of another model"):
         training.finish()
 
 

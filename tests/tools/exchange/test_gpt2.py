@@ -71,6 +71,6 @@ def test_an_export_that_was_trained_elsewhere_comes_back_as_what_it_is_now(tmp_p
         foreign = read_foreign(tmp_path / "hf")
         assert foreign.config.model.positions == {"none": "learned", "rope": "rope"}[kept]
         assert foreign.config.model.qkv_bias
-        assert any("cannot come back as it was" in notice for notice in foreign.notices)
+        assert any("cannot restore the form" in notice for notice in foreign.notices)
         expected = (np.arange(12) + 12) / np.float32(100)
         np.testing.assert_allclose(foreign.weights["blocks.0.attention.heads.1.Wq.bias"], expected, rtol=1e-6)

@@ -278,18 +278,18 @@ BAD: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "many added": (lambda c: c.update(added_tokens=[{"id": 1, "content": "a"}] * 16385), "gpt reads at most 16,384"),
     "an added nothing": (lambda c: c["added_tokens"][0].update(content=""), "an added token has no text"),
     "half a character": (lambda c: c["model"]["vocab"].update({"\ud800": 9999}), "cannot read it|half a character"),
-    "a merge of no token": (lambda c: c["model"]["merges"].append(["x", "zzz"]), "a merge is of tokens, or makes"),
+    "a merge of no token": (lambda c: c["model"]["merges"].append(["x", "zzz"]), "a merge takes or makes a token"),
     "a merge that makes no token": (  # at which the library panics
-        lambda c: c["model"]["vocab"].pop("".join(c["model"]["merges"][-1])), "a merge is of tokens, or makes one"
+        lambda c: c["model"]["vocab"].pop("".join(c["model"]["merges"][-1])), "a merge takes or makes a token"
     ),
-    "merges of numbers": (lambda c: c["model"].update(merges=[1]), "of another type"),
+    "merges of numbers": (lambda c: c["model"].update(merges=[1]), "the wrong type"),
     "a decoder without its text": (
         lambda c: c.update(decoder={"type": "Sequence", "decoders": [{"type": "Replace", "content": ""}]}),
         "its decoder Replace has no pattern",
     ),
     "a template of nothing": (
         lambda c: c.update(post_processor={"type": "TemplateProcessing", "single": [7], "special_tokens": {}}),
-        "single of its post_processor TemplateProcessing|of another type",
+        "single of its post_processor TemplateProcessing|the wrong type",
     ),
     "a template without its token": (
         lambda c: c.update(post_processor=_template("<x>", "A") | {"special_tokens": {}}),
@@ -298,9 +298,9 @@ BAD: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "no merges": (lambda c: c["model"].pop("merges"), 'it has no key "merges"'),
     "no model": (lambda c: c.pop("model"), 'this is not a tokenizer: it has no key "model"'),
     "a list of tokens": (lambda c: c["model"].update(vocab=["a"]), "its tokens are not a JSON object"),
-    "a list for a pattern": (lambda c: c.update(pre_tokenizer=_split({"Regex": ["a"]})), "of another type"),
+    "a list for a pattern": (lambda c: c.update(pre_tokenizer=_split({"Regex": ["a"]})), "the wrong type"),
     "a number for a step": (lambda c: c.update(pre_tokenizer=7), "has no type, or is nested"),
-    "a number for added": (lambda c: c.update(added_tokens=[7]), "of another type"),
+    "a number for added": (lambda c: c.update(added_tokens=[7]), "the wrong type"),
 }  # fmt: skip
 
 

@@ -130,7 +130,7 @@ def test_random_points_are_different(here: Path) -> None:
         ("repeats: 3\ngrid: {train.seed: [1]}", ":3: train.seed contradicts repeats"),
         (
             "repeats: 600\ngrid: {model.d_model: [16, 32]}",
-            ":2: 2 points with 600 repeats are 1,200 runs, and a sweep has",
+            ":2: 2 points with 600 repeats are 1,200 runs, but a sweep has",
         ),
         (
             f"repeats: 2\nsettings: {{train.seed: {2**63 - 1}}}\ngrid: {{model.d_model: [16]}}",

@@ -210,11 +210,11 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "text": (b"hello, world", "this is not a GGUF file"),
     "version 1": (built(version=1), "this GGUF file is of version 1, but gpt reads versions 2 and 3"),
     "version 4": (built(version=4), "this GGUF file is of version 4,"),
-    "big endian": (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "is big endian, and gpt reads little endian"),
+    "big endian": (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "is big-endian, but gpt reads only little-endian files"),
     "cut": (small()[:100], "the file is truncated: it ends inside its header, after 100 bytes"),
     "cut data": (small()[:-1], "the file is truncated or damaged: it has"),
     "many keys": (built(counts=(0, 2**16 + 1)), "its metadata has 65,537 keys, but gpt reads at most 65,536"),
-    "many tensors": (built(counts=(2**63, 0)), "tensors, and gpt reads at most 65,536"),
+    "many tensors": (built(counts=(2**63, 0)), "tensors, but gpt reads at most 65,536"),
     "more keys than bytes": (built(counts=(0, 2**16)), "it ends inside its header"),
     "more tensors than bytes": (built(counts=(2**16, 0)), "it ends inside its header"),
     "a long key": (built(counts=(0, 1)) + struct.pack("<Q", 2**62) + bytes(64), "it ends inside its header"),
@@ -245,7 +245,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "beyond the end": (one((16,), "F32", 32), "the file is truncated or damaged: it has 128 of 160 bytes"),
     "far beyond the end": (one((1,), "F32", 2**64 - 32), "the file is truncated or damaged: it has 128 of"),
     "an overflow": (one((2**32, 2**32, 2**32), "F32"), "the file is truncated or damaged: it has"),
-    "an overflow to nothing": (one((2**63, 2), "Q8_0"), "are no whole blocks"),
+    "an overflow to nothing": (one((2**63, 2), "Q8_0"), "are not whole blocks"),
     "an overlap": (
         built([], [tensor("a", (9,)), tensor("b", (1,), "F16", 32)], bytes(64)),
         'the file is damaged: "a" and "b" overlap',
@@ -253,8 +253,8 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "the same place": (built([], [tensor("a", (1,)), tensor("b", (1,))], bytes(64)), "overlap"),
     "parts of blocks": (one((32, 31), "Q8_0"), 'rows of "t" are not whole blocks of 32 numbers'),
     "another type": (one((256,), "Q4_K"), '"t" is Q4_K, but gpt reads F32, F16, BF16, Q8_0'),
-    "an unknown type": (one((1,), 99), '"t" is type 99, and gpt reads'),
-    "one of several": (built([("split.count", value(2, 3))]), "it is one of several files that make a model"),
+    "an unknown type": (one((1,), 99), '"t" is type 99, but gpt reads'),
+    "one of several": (built([("split.count", value(2, 3))]), "it is one of several files of a model"),
 }
 
 

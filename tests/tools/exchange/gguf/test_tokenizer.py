@@ -113,7 +113,7 @@ def test_a_character_grows_from_its_bytes() -> None:
     assert keys["tokenizer.ggml.token_type"] == [1, 1, 1, 3]
     assert keys["tokenizer.ggml.eos_token_id"] == keys["tokenizer.ggml.bos_token_id"] == 3
     assert keys["tokenizer.ggml.add_bos_token"] is False
-    assert "does not know" in notices[0]
+    assert "this tokenizer lacks" in notices[0]
 
 
 def test_the_name_of_the_cut_and_what_is_cut_otherwise() -> None:
@@ -194,9 +194,9 @@ HOSTILE_VALUES: dict[str, tuple[dict[str, Any], str]] = {
     "tokens-empty": ({"tokens": ["a", "", "ab", END_OF_TEXT]}, "an empty token"),
     "tokens-half": ({"tokens": ["a", "b", "ab", "\ud800"]}, "not UTF-8"),
     "tokens-long": ({"tokens": ["a", "b", "ab", "c" * 2000]}, "more than 1,024 characters"),
-    "types-short": ({"token_type": [1, 1, 3]}, "are not each normal"),
-    "types-flags": ({"token_type": [True] * 4}, "are not each normal"),
-    "types-bytes": ({"token_type": [6] * 4}, "are not each normal"),
+    "types-short": ({"token_type": [1, 1, 3]}, "not all of its tokens are normal"),
+    "types-flags": ({"token_type": [True] * 4}, "not all of its tokens are normal"),
+    "types-bytes": ({"token_type": [6] * 4}, "not all of its tokens are normal"),
     "merges-missing": ({"merges": None}, "merges is not a list"),
     "merges-doubled": ({"merges": ["a b", "a b"]}, "twice"),
     "merges-unknown": ({"merges": ["a x"]}, "that it does not have"),
@@ -204,11 +204,11 @@ HOSTILE_VALUES: dict[str, tuple[dict[str, Any], str]] = {
     "merges-one": ({"merges": ["ab"]}, "two tokens with a space"),
     "merges-space": ({"merges": [" a"]}, "two tokens with a space"),
     "eos-missing": ({"eos_token_id": None}, "no end-of-text"),
-    "eos-large": ({"eos_token_id": 4}, "none of its 4 tokens"),
-    "eos-negative": ({"eos_token_id": -1}, "none of its 4 tokens"),
-    "eos-flag": ({"eos_token_id": True}, "none of its 4 tokens"),
-    "bos-text": ({"bos_token_id": "3"}, "none of its 4 tokens"),
-    "bos-missing": ({"bos_token_id": None, "add_bos_token": True}, "does not say which"),
+    "eos-large": ({"eos_token_id": 4}, "not one of its 4 tokens"),
+    "eos-negative": ({"eos_token_id": -1}, "not one of its 4 tokens"),
+    "eos-flag": ({"eos_token_id": True}, "not one of its 4 tokens"),
+    "bos-text": ({"bos_token_id": "3"}, "not one of its 4 tokens"),
+    "bos-missing": ({"bos_token_id": None, "add_bos_token": True}, "but does not name it"),
     "added-many": (
         {"tokens": [*(f"t{i}" for i in range(20_000)), "t1t2"], "token_type": [3] * 20_001, "merges": ["t1 t2"]},
         "added tokens",

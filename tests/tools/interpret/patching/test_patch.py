@@ -279,7 +279,7 @@ def test_mistakes_are_named(run: RunCommand, smoke_run: Path, words: list[str], 
         ('{"clean": "a", "corrupt": 5}\n', "corrupt is not a text"),
         ('{"clean": "a"}\n[]\n\n{"clean": "a", "corrupt": ""}\n', "pairs.jsonl:4: corrupt is not a text, or is empty"),
         ('{"clean": "a", "corrupt": "b", "against": "c"}\n', "against needs answer"),
-        (f'{json.dumps(ONE)}\n\n{{"clean": "a", "corrupt": "b"}}\n', "pairs.jsonl:3: it has other keys"),
+        (f'{json.dumps(ONE)}\n\n{{"clean": "a", "corrupt": "b"}}\n', "pairs.jsonl:3: its keys differ"),
         (f"{json.dumps(ONE)}\n{json.dumps({**ONE, 'answer': 'no way'})}\n", "pairs.jsonl:2: answer"),
     ],
 )
