@@ -95,7 +95,7 @@ def test_the_last_examples_validate_and_none_is_cut(here: Path) -> None:
         ({"messages": [{"role": "robot", "content": ""}]}, "use system, user, assistant"),
         ({"messages": [*CHAT["messages"][1:3], CHAT["messages"][0]]}, "must come before all other messages"),
         ({"messages": "a"}, "messages is a list of objects"),
-        ({**PAIR, "choices": ["4", "6"]}, "is none of its choices"),
+        ({**PAIR, "choices": ["4", "6"]}, "is not one of its choices"),
         ({"prompt": "a", "response": "\ud800"}, "half a character"),
         ({"prompt": "a", "response": [{"type": "text", "text": [{"type": "text", "text": "b"}]}]}, "is not a text"),
     ],
