@@ -117,7 +117,7 @@ def require_hides_none(run: RunFiles) -> None:
     below = runs_below(run.path) if run.path.is_dir() and not run.exists() else []
     if any(path.parent == run.path for path in below):
         hint = f"‹out={visible(run.path / 'NAME')}›"
-        raise UsageError(shown(run.path), "this directory contains runs, which a run would hide", hint=hint)
+        raise UsageError(shown(run.path), "this directory contains runs, which a new run would hide", hint=hint)
 
 
 def _is_open_run(directory: Path) -> bool:

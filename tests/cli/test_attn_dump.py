@@ -219,7 +219,7 @@ def test_a_dump_too_large_for_memory_is_refused_with_flags_that_make_it_fit(
     assert len(gpt_cli.load(smoke_run).tokenizer.encode("0 1 2 3 4 5 6")) == 13
     refused = run(*options, exits=5)
     assert refused.err.splitlines()[0].startswith(
-        "error: attn-dump: 4 heads on 13 tokens take about 27.0 kB of memory, and "
+        "error: attn-dump: 4 heads on 13 tokens take about 27.0 kB of memory, but only "
     )
     assert refused.err.splitlines()[1] == hint
     assert not (tmp_path / "a.npz").exists()

@@ -159,7 +159,7 @@ def test_how_long_a_sweep_takes_is_estimated_by_a_timed_step_and_then_by_its_run
     assert planned.as_dict()["seconds"] == pytest.approx(3 * (4 + 100 * tokens / 2048 * cost))
     Path("s.yaml").write_text(FILE.replace("[1e-3, 1e-2, 100]", "[1e-3, 1e-2]"))
     lines = run("sweep", "s.yaml").err.splitlines()
-    assert lines[0].startswith("2 runs of about ")
+    assert lines[0].startswith("2 runs, each with about ")
     assert any(re.match(r"run 2 of 2, about [\d.]+ s left, runs/s/001-", line) for line in lines)
     assert gpt_cli.sweep("s.yaml", dry_run=True).as_dict()["seconds"] == 0
 
