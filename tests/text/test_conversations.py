@@ -153,7 +153,7 @@ def test_files_of_two_kinds_are_refused(here: Path) -> None:
     pairs, text = lines(here / "a.jsonl", PAIR, PAIR), here / "b.txt"
     text.write_text("a text")
     for other in (str(text), "sums"):
-        refused([pairs, other], "so all sources must be")
+        refused([pairs, other], "so all (files|sources) must")
     with pytest.raises(DataError, match="the other has none"):
         examples(pairs, "data.validation_source=sums")
     refused("b.txt", "needs lines of", loss="answers")
@@ -219,5 +219,5 @@ def test_a_known_template_of_a_tokenizer_is_used_and_another_is_named(tmp_path: 
     assert notices[0].startswith("gpt does not support the chat template of this tokenizer")
     with pytest.raises(UsageError, match="this one lacks them"):
         template_for("llama3", tokenizer)
-    with pytest.raises(UsageError, match=r"it contains \{prompt\} once"):
+    with pytest.raises(UsageError, match=r"it must contain \{prompt\} once"):
         small_config("data.template=no place")
