@@ -94,7 +94,7 @@ def test_a_session_answers_warns_and_changes_choices_and_ctrl_c_ends_the_answer_
         ("/checkpoint 9", "warning: this run has no checkpoint of step 9, only of 1, 2"),
         ("/checkpoint 1", "step-00000001.safetensors, step 1\r\n"),
         ("/seed", "warning: write a value after /seed, as in /seed 4; /help seed lists the allowed values"),
-        ("/top-k", "warning: write a value after /top-k, as in /top-k off; /help top-k says"),
+        ("/top-k", "warning: write a value after /top-k, as in /top-k off; /help top-k lists"),
         ("/stop", "warning: /stop TEXT ends answers before that text; /stop off cancels it"),
         ("ab", "ab\r\n"),
         ("/warmth 3", 'warning: there is no "/warmth"; you can change /seed, /temperature, /top-k, '),

@@ -205,7 +205,7 @@ def test_the_context_of_questions_and_answers_holds_them(run: RunCommand) -> Non
     outcome = run("train", "--data", "qa.jsonl", "--max-steps", "2", "--dry-run", "--json")
     assert json.loads(outcome.out)["config"]["model"]["context_length"] == 1024  # 620 digits
     # the sizes of a text are those of the questions and answers, not of the lines that contain them
-    size, tokens = re.findall(r"([\d.]+) kB, 1.00 bytes a character|about ([\d.]+) k tokens", outcome.err)
+    size, tokens = re.findall(r"([\d.]+) kB, 1.00 bytes per character|about ([\d.]+) k tokens", outcome.err)
     assert float(size[0]) == pytest.approx(200 * 0.62, rel=0.05)
     assert float(tokens[1]) == pytest.approx(0.9 * 200 * 0.62, rel=0.15)
     Path("few.jsonl").write_text('{"prompt": "a", "response": "b"}\n' * 3)

@@ -183,7 +183,7 @@ def test_a_tokenizer_of_its_own_means_new_embeddings_and_the_rest_stays(source: 
 def test_a_shorter_context_takes_the_first_positions(source: Path, run: RunCommand) -> None:
     shorter = ["--set", "model.context_length=32", *STILL[:-1]]
     outcome = run("train", "--init-from", source, *ON_MINE, "--out", "new", *shorter, exits=0)
-    assert "the first 32 of 80 positions are used" in outcome.err
+    assert "gpt uses the first 32 of 80 positions" in outcome.err
     name = "position_embedding.weight"
     found = load("new").model.state_dict()[name]
     torch.testing.assert_close(found, read_checkpoint(source).weights[name][:32], rtol=0, atol=1e-9)

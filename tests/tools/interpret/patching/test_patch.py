@@ -248,7 +248,7 @@ def test_prompts_of_other_lengths_are_shown_below_each_other(run: RunCommand, sm
         ([*WORDS, "--parts", "mlp"], 2, "--parts"),
         ([*WORDS, "--path", "1.0"], 2, "hint: --path 0.0:logits\n"),  # an edge of every model, also of one block
         ([*WORDS, "--path", "0.0:1.5"], 2, "out of range"),
-        ([*WORDS, "--path", "1.0:0.1"], 2, "written later"),
+        ([*WORDS, "--path", "1.0:0.1"], 2, "computed later"),
         ([*WORDS, "--path", "0.0:1.0", "--estimate"], 2, "--estimate"),
         ([*WORDS, "--no-exact"], 2, "error: --no-exact: without exact shares"),
         ([*WORDS, "--pairs", "a.jsonl"], 2, "--pairs"),
