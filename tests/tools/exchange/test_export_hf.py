@@ -142,7 +142,7 @@ def greedy(model: Any, ids: torch.Tensor) -> list[int]:
 def test_what_is_written_otherwise_there_is_noted() -> None:
     found = fit(small_config("model.num_blocks=1", "model.scale=none").model, 257)  # 2 heads of 8
     assert found.notes == [
-        "transformers divides scores by √8, so gpt writes Wq 2.828427 times as large",
+        "GPT2LMHeadModel divides scores by √8, so gpt writes Wq 2.828427 times as large",
         "this model has none of attn.c_attn.bias: gpt writes zeros, which further training may change",
     ]
 

@@ -126,7 +126,7 @@ class Family(ABC):
         """Yield sentences on what the transformers class computes differently from gpt."""
         if model.scale == "none":
             size, factor, what = model.query_size, unscaled(model), "q_norm" if model.qk_norm else "Wq"
-            yield f"transformers divides scores by √{size}, so gpt writes {what} {factor:.7g} times as large"
+            yield f"{self.class_name} divides scores by √{size}, so gpt writes {what} {factor:.7g} times as large"
 
     def misfits(self, model: ModelConfig) -> Iterator[tuple[str, str]]:
         """Yield (setting, sentence) for each setting that the class lacks; the sentence names a value that works."""

@@ -107,7 +107,7 @@ class GPTNeo(GPT2):
     def notes(self, model: ModelConfig) -> Iterator[str]:
         yield from super().notes(model.changed(scale="head"))
         if model.scale == "head":
-            yield f"transformers does not divide scores, so gpt writes Wq {_undivided(model):.7g} times as large"
+            yield f"{self.short} does not divide scores, so gpt writes Wq {_undivided(model):.7g} times as large"
 
 
 def _undivided(model: ModelConfig) -> float:
