@@ -137,7 +137,7 @@ def test_a_directory_with_files_of_others_is_refused(folder: Path, run: RunComma
 
 def test_a_dry_run_shows_the_points_and_writes_nothing(folder: Path, without_torch: WithoutTorch) -> None:
     done = without_torch("sweep", "s.yaml", "--dry-run", "--max-time", "20s", exits=0)
-    assert done.stderr == "3 runs, each with about 20 s of steps and 4 s of start-up: about 1 min 12 s in total\n"
+    assert done.stderr == "3 runs, about 20 s of steps and 4 s of start-up per run: about 1 min 12 s in total\n"
     assert done.stdout.splitlines() == [
         "run                            state  settings",
         "runs/s/000-learning_rate-1e-3  new    train.learning_rate=1e-3",
@@ -159,7 +159,7 @@ def test_how_long_a_sweep_takes_is_estimated_by_a_timed_step_and_then_by_its_run
     assert planned.as_dict()["seconds"] == pytest.approx(3 * (4 + 100 * tokens / 2048 * cost))
     Path("s.yaml").write_text(FILE.replace("[1e-3, 1e-2, 100]", "[1e-3, 1e-2]"))
     lines = run("sweep", "s.yaml").err.splitlines()
-    assert lines[0].startswith("2 runs, each with about ")
+    assert lines[0].startswith("2 runs, about ")
     assert any(re.match(r"run 2 of 2, about [\d.]+ s left, runs/s/001-", line) for line in lines)
     assert gpt_cli.sweep("s.yaml", dry_run=True).as_dict()["seconds"] == 0
 

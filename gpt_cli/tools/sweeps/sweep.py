@@ -147,7 +147,7 @@ def _expected(points: Sequence[Point], jobs: int, host: Host) -> float:
     for seconds in each:
         heapq.heapreplace(ends, ends[0] + _START + seconds)
     one = f"{duration(sum(each) / len(each))} of steps and {_START:.0f} s of start-up"
-    host.notice(f"{counted(len(each), 'run')}, each with about {one}: about {duration(max(ends))} in total")
+    host.notice(f"{counted(len(each), 'run')}, about {one} per run: about {duration(max(ends))} in total")
     return max(ends)
 
 
