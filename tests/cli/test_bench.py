@@ -58,7 +58,7 @@ def test_what_is_measured_is_told_as_it_begins(here: Path, run: RunCommand) -> N
 def test_a_batch_that_memory_cannot_hold_is_refused_with_one_that_fits(run: RunCommand) -> None:
     refused = run("bench", "--config", "small", "--set", "train.batch_size=65536", exits=5)
     assert refused.err.startswith("error: bench: 65,536 sequences of 128 tokens take about ")
-    assert " of memory, and " in refused.err
+    assert " of memory, but only " in refused.err
     assert "hint: --set train.batch_size=" in refused.err
 
 

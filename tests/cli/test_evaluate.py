@@ -373,7 +373,7 @@ def test_a_run_is_measured_as_it_reads_text(here: Path, run: RunCommand) -> None
     again = [*flags[:1], "--set=data.validation_source=-", *small[:-1], "--overwrite"]
     run("train", "--config", "smoke", "--data", "train.jsonl", *again, stdin=b"from a pipe, " * 9, exits=0)
     assert run("eval", stdin=b"never read", exits=3).err.endswith(
-        "trained on text from stdin, which it does not keep\nhint: --data FILE\n"
+        "trained on text from stdin, which gpt did not save\nhint: --data FILE\n"
     )
 
 

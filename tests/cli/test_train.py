@@ -380,7 +380,7 @@ def test_a_single_document_gets_a_notice(corpus: Path, run: RunCommand) -> None:
         ("date,price\n2024-01-01,5\n" * 30, "null", ""),
         ('{\n  "a": 1\n}\n' * 30, "null", ""),
         ("One line that is long, as of a novel without any paragraph.\n" * 30, "null", ""),
-        ("One.<|endoftext|>Two.\n" * 30, "'<|endoftext|>'", "data.separator \"'<|endoftext|>'\" occurs nowhere"),
+        ("One.<|endoftext|>Two.\n" * 30, "'<|endoftext|>'", "data.separator \"'<|endoftext|>'\" separates nothing"),
     ],
 )
 def test_a_separator_is_proposed_that_the_text_has(
