@@ -42,9 +42,8 @@ def draw_text_map(tokens: tuple[str, ...], weights: np.ndarray, width: int, *, c
     if 2 * len(tokens) <= num_cells:
         return _draw_lines(labels, weights, label_width, 0, colour=colour, cell=2), len(tokens)
     if not colour:
-        num_shown = min(len(tokens), num_cells)
-        first = len(tokens) - num_shown
-        return _draw_lines(labels, weights, label_width, first, colour=colour, cell=1), num_shown
+        first = max(0, len(tokens) - num_cells)
+        return _draw_lines(labels, weights, label_width, first, colour=colour, cell=1), len(tokens) - first
     pairs = [a + b for a, b in zip(labels[::2], [*labels[1::2], ""], strict=False)]
     label_width = min(2 * _MAX_LABEL, width // 3, max(map(cell_len, pairs)))
     num_shown = min(len(tokens), max(2, width - label_width - 1))

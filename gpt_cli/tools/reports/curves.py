@@ -66,11 +66,9 @@ def scale_of(quantity: str, curves: Sequence[np.ndarray]) -> Scale:
     low, high = min(values), max(values)
     if quantity in _FROM_ZERO and low >= 0:
         return Scale(0.0, high or 1.0)
-    if is_steep(low, high):
-        return Scale(low, high, log=True)
     if low == high:
         return Scale(low - (abs(low) or 1.0) / 2, high + (abs(high) or 1.0) / 2)
-    return Scale(low, high)
+    return Scale(low, high, log=is_steep(low, high))
 
 
 def is_steep(low: float, high: float) -> bool:

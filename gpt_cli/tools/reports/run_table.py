@@ -82,13 +82,12 @@ class ListedRun(Figures):
         run = self.overview
         settings = None if run.config is None or run.state == "imported" else run.config.train
         of = "" if settings is None or settings.max_steps is None else f"/{settings.max_steps:,}"
-        bits = run.result and run.result.bits_per_byte
         return (
             visible(self.name),
             run.state,
             "" if run.steps is None else f"{run.steps:,}{of}",
             "" if run.result is None else str(run.result),
-            "" if bits is None else f"{bits:.4f}",
+            "" if run.bits_per_byte is None else f"{run.bits_per_byte:.4f}",
             "" if run.num_parameters is None else quantity(run.num_parameters),
             size(run.num_bytes),
             "" if run.changed_at is None else age(self.listed_at - run.changed_at),

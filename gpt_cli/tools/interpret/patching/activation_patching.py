@@ -269,12 +269,10 @@ def along(model: GPT, clean: Recorded, corrupt: Recorded, task: Task, edge: Edge
         )
         reading.attn_out = receiver.attn_out if between else attended
         changed.attn_out, changed.mlp_out = receiver.attn_out, reading.mlp_out
-        inputs = 1
     else:
         changed = _read_by_head(receiver, int(edge.to), x)
-        inputs = len(INPUTS)
     last = finish(model, corrupt, 0, {edge.to_layer: changed.resid_post})
-    return (metric(model, last, task) - base).view(inputs, len(positions))
+    return (metric(model, last, task) - base).view(-1, len(positions))
 
 
 def _read_by_head(usual: Activations, head: int, x: Tensor) -> Activations:
