@@ -44,7 +44,7 @@ def sharp_checkpoint(*settings: str, tokenizer: Tokenizer | None = None) -> Chec
 
 def imported(model: Path, out: Path) -> Checkpoint:
     """The run that `gpt import` writes."""
-    write_run(RunDirectory(out), read_foreign(model), uncounted)
+    write_run(RunDirectory(out), read_foreign(model), uncounted, {})
     return read_checkpoint(out / "checkpoints" / "best.safetensors", everything=True)
 
 

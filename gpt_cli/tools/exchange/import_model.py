@@ -66,9 +66,7 @@ def adopt(request: ImportRequest, source: tuple[Path, Foreign, Mapping[int, Weig
     return Imported(str(out), num_parameters, foreign.tokenizer.vocab_size, *sizes, tuple(steps))
 
 
-def write_run(
-    run: RunDirectory, foreign: Foreign, counting: Counting, steps: Mapping[int, Weights] | None = None
-) -> int:
+def write_run(run: RunDirectory, foreign: Foreign, counting: Counting, steps: Mapping[int, Weights]) -> int:
     """Write the weights of `foreign` as a run's best checkpoint, without optimizer state; return the parameter count.
 
     With `steps`, the run has a checkpoint for each step and no best checkpoint, since losses are unknown. An earlier
@@ -78,7 +76,7 @@ def write_run(
     with torch.device("meta"):
         model = GPT(foreign.config.model, foreign.tokenizer.vocab_size)
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
-    models = {run.step_file(step): (step, weights) for step, weights in (steps or {}).items()}
+    models = {run.step_file(step): (step, weights) for step, weights in steps.items()}
     models = models or {run.best: (0, foreign.weights)}
     num_bytes = max(
         sum(SIZES[weights.kind(name)] * shape.numel() for name, shape in shapes.items())

@@ -96,12 +96,7 @@ def steps_of(target: ToInspect, device: str | None, host: Host) -> Iterator[Step
 
 
 def make_film(
-    run: RunFiles | Steps,
-    layers: str | None = None,
-    heads: str | None = None,
-    *,
-    name: str | None = None,
-    title: str = "",
+    run: RunFiles | Steps, layers: str | None = None, heads: str | None = None, name: str | None = None, title: str = ""
 ) -> Film:
     """Make the film of the chosen layers and heads, such as `0,3-5`, on the prompt of the newest snapshot.
 
@@ -138,9 +133,8 @@ def read_frames(
         triangles = snapshot.weights[np.ix_(*places)][..., *np.tril_indices(T)]
         columns = {name: values[np.ix_(*places)] for name, values in snapshot.scores.columns.items()}
         lens = [each | {"layers": [each["layers"][n] for n in places[0]]} for each in snapshot.lens]
-        frames.append(
-            replace(snapshot, weights=quantise(triangles, _LEVELS), scores=HeadScores(*places, columns), lens=lens)
-        )
+        scores = HeadScores(*places, columns)
+        frames.append(replace(snapshot, weights=quantise(triangles, _LEVELS), scores=scores, lens=lens))
     origin = Origin(name or run.run, newest.step, newest.prompt)
     # differences between successive frames, modulo 256: most are near 0, and compress well
     differences = np.diff(np.stack([each.weights for each in frames]), axis=0, prepend=np.uint8(0))
@@ -158,8 +152,7 @@ def frames_apart(
 
     A snapshot has a map for each of `num_heads` heads (of all layers), and `num_cells` predictions (layers times T).
     """
-    frame = num_heads * (num_tokens * (num_tokens + 1) // 2 + 4 * len(COLUMNS) + 1)
-    frame += CELL_BYTES * num_cells
+    frame = num_heads * (num_tokens * (num_tokens + 1) // 2 + 4 * len(COLUMNS) + 1) + CELL_BYTES * num_cells
     return -(-num_snapshots // max(1, most_bytes // frame))
 
 
@@ -200,8 +193,7 @@ def head_history(request: HeadsRequest, target: ToInspect, host: Host) -> Findin
         finding = history_of(steps.run, steps.read(1), steps.losses, layers, heads, request.sort)
     _tell_others(steps.number - len(finding.stacked), host.notice)
     noun = "checkpoint" if steps.losses is None else "snapshot"
-    numbers = (len(finding.stacked), noun), (len(layers), "layer"), (len(heads), "head")
-    return finding.saved(host, request.out, *numbers)
+    return finding.saved(host, request.out, (len(finding.stacked), noun), (len(layers), "layer"), (len(heads), "head"))
 
 
 def history_of(

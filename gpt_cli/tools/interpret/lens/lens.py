@@ -66,37 +66,31 @@ def lens(request: LensRequest, target: ToInspect, host: Host) -> Finding:
         paths, steps = step_files(target.header.run), list[Finding]()
         with host.counting("reading checkpoints", len(paths) * text.num_tokens, "tokens") as count:
             for each in each_checkpoint(paths, loaded, device, host):  # one is in memory at a time
-                seen = read_layers(each, text, target.layers, device, count)
+                seen = read_layers(each, text, target.layers, count)
                 steps.append(Finding(LENS, {"step": each.step}, lens_figures(target.layers, seen, of_prompt=of_prompt)))
         finding = stack(steps, {"run": str(target.header.run.path), **about})
         return finding.saved(host, request.out, (len(steps), "checkpoint"), (len(target.layers), "layer"))
     lenses = [None, tuned.maps] if tuned else [None]
     with host.counting("reading layers", text.num_tokens * len(lenses), "tokens") as count:
-        seen, *mapped = (read_layers(loaded, text, target.layers, device, count, maps) for maps in lenses)
+        seen, *mapped = (read_layers(loaded, text, target.layers, count, maps) for maps in lenses)
     about = {"checkpoint": str(loaded.path), "step": loaded.step, **about}
     about |= {} if text.training_share is None else {"training_share": text.training_share}
     about |= {"tuned": {"text": tuned.text, "steps": tuned.steps, "kept": tuned.path}} if tuned else {}
     lists = {}
     if of_prompt:
-        both = seen[0], *mapped[:1]
-        lists["positions"] = by_position(loaded.tokenizer, text.ids[:].tolist(), target.layers, *both)
+        lists["positions"] = by_position(loaded.tokenizer, text.ids[:].tolist(), target.layers, seen[0], *mapped[:1])
     finding = Finding(LENS, about, lens_figures(target.layers, seen, *mapped, of_prompt=of_prompt), lists)
     return finding.saved(host, request.out, (len(target.layers), "layer"))
 
 
 def read_layers(
-    loaded: Loaded,
-    text: Text,
-    layers: Sequence[int],
-    device: torch.device,
-    count: Callable[[int], object],
-    maps: Maps | None = None,
+    loaded: Loaded, text: Text, layers: Sequence[int], count: Callable[[int], object], maps: Maps | None = None
 ) -> list[Seen]:
     """Return predictions of `layers` on each window of a text, by the logit lens or, with `maps`, by a tuned lens.
 
     After each window, `count` receives the window's number of tokens.
     """
-    seen = []
+    seen, device = [], loaded.model.output_weight.device
     for (start, end), (first, last) in zip(text.windows, text.targets, strict=True):
         ids, following = (
             torch.from_numpy(np.asarray(text.ids[a:b]).astype(np.int64)).to(device)
@@ -213,9 +207,7 @@ def by_position(
     return rows
 
 
-def lens_of_ids(
-    model: GPT, tokenizer: Tokenizer, ids: Sequence[int], layers: Sequence[int], where: str = "checkpoint"
-) -> list[Row]:
+def lens_of_ids(model: GPT, tokenizer: Tokenizer, ids: Sequence[int], layers: Sequence[int], where: str) -> list[Row]:
     """Return a row of layer predictions for each id, as `gpt lens --json` does; CheckpointError for NaN or inf."""
     token_ids = torch.tensor([*ids], device=model.token_embedding.weight.device)
     return by_position(tokenizer, ids, layers, look(model, token_ids, token_ids[1:], layers, where))
