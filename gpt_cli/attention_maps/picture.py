@@ -59,9 +59,8 @@ def draw(dump: AttentionDump, notice: Notify = ignored, *, kind: str = "png") ->
     dpi = min(max(110, min(num_tokens / inches, DOTS_PER_INCH)), MOST_DOTS / max(width, height))
     figure = Figure(figsize=(width, height), dpi=dpi)
     axes = figure.add_axes((margin / width, foot / height, 1 - (margin + 0.9) / width, 1 - (foot + 0.5) / height))
-    image = axes.imshow(
-        grid, norm=PowerNorm(0.5, 0, 1), cmap="viridis", interpolation="none" if kind == "svg" else "nearest"
-    )
+    interpolation = "none" if kind == "svg" else "nearest"
+    image = axes.imshow(grid, norm=PowerNorm(0.5, 0, 1), cmap="viridis", interpolation=interpolation)
     _label_axes(axes, labels, fonts, (num_rows, num_columns), cell, inches, each)
     names = [f"L{layer} H{head}" for layer in dump.layers for head in dump.heads]
     for (top, left), name in zip(corners, names, strict=True):

@@ -253,9 +253,8 @@ class DeviceCheck(Result):
     def as_text(self, width: int = WIDTH) -> str:
         """Return the report, 80 columns wide to paste into an issue: machine, checks by bound, counts of verdicts."""
         memory = "" if self.memory is None else f", {size(self.memory)} of memory free"
-        can, cannot = (
-            ", ".join(what for what, has in self.supports.items() if has == wanted) for wanted in (True, False)
-        )
+        can = ", ".join(what for what, has in self.supports.items() if has)
+        cannot = ", ".join(what for what, has in self.supports.items() if not has)
         lines = [
             f"gpt {self.gpt}, torch {self.torch}, Python {self.python}, {self.system}",
             f"{self.device}: {self.name}{memory}",

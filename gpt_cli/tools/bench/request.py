@@ -58,9 +58,8 @@ class InfoRequest(Request):
         is_config = path in shipped_configs() and not holds_run(Path(path))
         target = Path(path) if is_config else named_run(path)
         # a path with a folder that does not end like a config names a run
-        names_a_run = target.suffix in (".safetensors", ".gguf") or (
-            "/" in path and target.suffix not in (".yaml", ".yml")
-        )
+        ending = target.suffix
+        names_a_run = ending in (".safetensors", ".gguf") or ("/" in path and ending not in (".yaml", ".yml"))
         if (target.is_dir() and not is_config) or names_a_run:
             if self.settings:
                 raise UsageError("‹settings›", f"{path} is not a config, and the settings of a run cannot change")
@@ -97,9 +96,8 @@ class BenchRequest(Request):
         "what differs, ready to paste into an issue.",
     )
 
-    exclusive = (
-        ("check_device", "config", "settings", "rounds", "tokens", "device"),  # only timings use the others
-    )
+    # only timings use the others
+    exclusive = (("check_device", "config", "settings", "rounds", "tokens", "device"),)
 
     def find(self, host: Host) -> Config:
         """Return the config with the request's settings; raise UsageError if the config or a setting is wrong."""

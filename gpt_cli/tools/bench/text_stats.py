@@ -60,9 +60,7 @@ class Stats(Result):
     def parts(self) -> list[Rows]:
         """Return a table of the counts (documents, bytes, ...), the most common characters, and the token estimate."""
         counts = {name: count for name, count in vars(self).items() if isinstance(count, int)}
-        rows = [
-            (name.replace("_", " "), f"{count:,}") for name, count in counts.items() if count or name != "bad_files"
-        ]
+        rows = [(key.replace("_", " "), f"{count:,}") for key, count in counts.items() if count or key != "bad_files"]
         rows.append(("most common", " ".join("␣" if each == " " else visible(each) for each in self.most_common)))
         return [[("", ""), *rows, *map(_estimated, vars(self.estimate).items() if self.estimate else ())]]
 

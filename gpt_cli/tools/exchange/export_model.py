@@ -73,13 +73,11 @@ def export(request: ExportRequest, checkpoint: tuple[Header, str | None], host: 
     run = RunFiles(header.path.resolve().parent.parent)
     name = run.path.name if run.exists() else header.path.stem
     as_stored = request.format in ("hf", "gguf", "safetensors")
-    stored = first_usable(
-        request.run,
-        request.checkpoint,
-        lambda path: parse_checkpoint(read_verified(path), header, as_stored=as_stored),
-        host.warn,
-        header,
-    )
+
+    def parse(path: Path) -> Checkpoint:
+        return parse_checkpoint(read_verified(path), header, as_stored=as_stored)
+
+    stored = first_usable(request.run, request.checkpoint, parse, host.warn, header)
     writing, notes, page = f"writing {visible(out)}", list[str](), None
     with host.working(writing):
         if request.format == "hf":

@@ -151,10 +151,9 @@ def _context_length(settings: Mapping[str, Any], requested: int | None) -> int:
     if requested > there:
         raise UsageError("‹context_length›", f"the model has a context of {there:,} tokens, fewer than {requested:,}")
     if not turned and requested != there:
+        sentence = f"the model has {there:,} learned positions, so this length is fixed"
         hint = "train with ‹init_from› and ‹model.context_length›, which takes the first positions"
-        raise UsageError(
-            "‹context_length›", f"the model has {there:,} learned positions, so this length is fixed", hint=hint
-        )
+        raise UsageError("‹context_length›", sentence, hint=hint)
     return requested
 
 

@@ -93,8 +93,7 @@ def to_html(explanation: Explanation, language: str) -> str:
         *([f"<p>{html.escape(explanation.source)}</p>"] if explanation.source else []),
     ]
     for table in _tables(explanation, language):
-        if table.part:
-            lines.append(f"<h2>{html.escape(table.part)}</h2>")
+        lines += [f"<h2>{html.escape(table.part)}</h2>"] if table.part else []
         for name, formula in table.headings:
             lines.append(f"<h3>{html.escape(name)}</h3><code>{html.escape(formula)}</code>")
         header, *rows = _cut(table)

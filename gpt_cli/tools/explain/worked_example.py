@@ -157,8 +157,7 @@ def _of_heads(x: Tensor, heads: list[Attention]) -> tuple[list[Step], Tensor]:
             ("weights", "w = softmax(s / √K; j > i: -∞)", stages.weights),
             ("head_output", f"h{number} = w v{number}", stages.heads),
         ):
-            title = f"head {number}: {title_of(name)}"
-            steps.append(step_of(f"{name}_{number}", formula, numbers, title=title))
+            steps.append(step_of(f"{name}_{number}", formula, numbers, title=f"head {number}: {title_of(name)}"))
     joined = torch.cat(outputs, dim=-1)
     return [*steps, step_of("concatenated", "c = (h0, h1)", joined)], joined
 

@@ -175,12 +175,10 @@ def attention(request: AttentionRequest, target: ToInspect, host: Host) -> Atten
 
 def _dumped(request: AttentionRequest, target: ToInspect, loaded: Loaded, host: Host) -> AttentionDump:
     """Generate the requested tokens, and return the attention on the prompt and these tokens."""
-    assert target.prompt is not None
+    prompt, longest = target.prompt, loaded.config.model.context_length
+    assert prompt is not None
     model, tokenizer, num_generated = loaded.model, loaded.tokenizer, request.generate or 0
-    longest = loaded.config.model.context_length
-    ids = encode_prompt(
-        tokenizer, target.prompt, longest, num_generated, source=target.source, truncate=request.truncate
-    )
+    ids = encode_prompt(tokenizer, prompt, longest, num_generated, source=target.source, truncate=request.truncate)
     chosen: dict[str, Any] = {"layers": target.layers, "heads": target.heads, "stages": request.stages}
     out = None if request.out == STDOUT else request.out
     shorter = "use a shorter prompt or a smaller ‹generate›" if num_generated else "use a shorter prompt"
@@ -200,7 +198,7 @@ def _dumped(request: AttentionRequest, target: ToInspect, loaded: Loaded, host: 
                 where=shown(loaded.path),
             )
     with host.working("computing attention"):
-        origin = Origin(str(loaded.path), loaded.step, target.prompt)
+        origin = Origin(str(loaded.path), loaded.step, prompt)
         about = {"file_dtype": request.file_dtype, "num_generated": len(added), "origin": origin}
         dump = dump_attention(model, tokenizer, ids + added, **chosen, **about)
     if request.ending != ".html":

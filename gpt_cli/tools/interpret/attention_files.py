@@ -84,11 +84,9 @@ def _csv(dump: AttentionDump, count: Callable[[int], object]) -> Iterator[str]:
     for layer, of_layer in zip(dump.layers, dump.weights, strict=True):
         for head, of_head in zip(dump.heads, of_layer, strict=True):
             for query, row in enumerate(of_head):
-                first, second, weights = f"{layer},{head},{query}", tokens[query], row[: query + 1].astype(str)
-                lines = [
-                    f"{first},{key},{second},{tokens[key]},{weight}\n" for key, weight in enumerate(weights.tolist())
-                ]
-                yield "".join(lines)
+                first, second = f"{layer},{head},{query}", tokens[query]
+                weights = enumerate(row[: query + 1].astype(str).tolist())
+                yield "".join(f"{first},{key},{second},{tokens[key]},{weight}\n" for key, weight in weights)
                 count(1)
 
 

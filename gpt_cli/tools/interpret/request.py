@@ -215,8 +215,7 @@ class AttentionRequest(PromptRequest):
         if self.generate is None:
             for key in ("temperature", "seed"):
                 if getattr(self, key) is not None:
-                    wrong = "it changes what ‹generate› adds, so it needs ‹generate›"
-                    yield Misfit((key,), wrong, "‹generate=20›")
+                    yield Misfit((key,), "it changes what ‹generate› adds, so it needs ‹generate›", "‹generate=20›")
 
     def require_shown(self, *, json: bool) -> None:
         """Raise UsageError for `over_training`, `stage` or `file_dtype` without `out`, and for --json with `out=-`."""

@@ -140,10 +140,8 @@ class SwanLab:
         if mode == "offline":
             _prefer({"SWANLAB_ROOT": destination.folder / "root"})
         self._package = importlib.import_module("swanlab")
-        kinds = ("hardware", "runtime", "requirements", "conda", "git", "swanlab", "monitor")
-        quiet = self._package.Settings(
-            interactive=False, probe=dict.fromkeys(kinds, False), terminal={"proxy_type": "none"}
-        )
+        probes = dict.fromkeys(("hardware", "runtime", "requirements", "conda", "git", "swanlab", "monitor"), False)
+        quiet = self._package.Settings(interactive=False, probe=probes, terminal={"proxy_type": "none"})
         self._package.init(mode=mode, id=destination.id, resume="allow", config=config, settings=quiet)
 
     def log(self, step: int, figures: Mapping[str, float], sample: str | None) -> None:

@@ -162,8 +162,7 @@ class LogReader:
     """Reader of the metrics and samples of a run in training; returns each step after `step` once, in order."""
 
     def __init__(self, run: RunFiles, step: int):
-        self._run = run
-        self._returned = step
+        self._run, self._returned = run, step
         self._figures: dict[int, dict[str, int | float]] = {}  # of steps that wait
         self._samples: dict[int, str] = {}
         self._read = 0  # bytes of metrics

@@ -126,9 +126,8 @@ def _draw_line(axes: Axes, group: RunGroup, axis: str, quantity: str, **style: A
     stroke = _stroke(group)
     axes.plot(x[points], y[points], **stroke, **style)
     if error.any() and group.rank < MOST_DRAWN:
-        axes.fill_between(
-            x[points], (y - error)[points], (y + error)[points], color=stroke["color"], alpha=0.15, linewidth=0
-        )
+        low, high = (y - error)[points], (y + error)[points]
+        axes.fill_between(x[points], low, high, color=stroke["color"], alpha=0.15, linewidth=0)
 
 
 def _draw_setting(axes: Axes, groups: Sequence[RunGroup], name: str, missing: set[str]) -> None:
@@ -144,11 +143,10 @@ def _draw_setting(axes: Axes, groups: Sequence[RunGroup], name: str, missing: se
     for line in lines.values():
         axes.plot(*zip(*line, strict=True), color=_GREY, linewidth=0.8, zorder=1)
     for tick, group in points:
-        axes.errorbar(
-            tick, group.mean.mean or 0.0, group.mean.error, color=_stroke(group)["color"], marker="o", capsize=3
-        )
+        colour = _stroke(group)["color"]
+        axes.errorbar(tick, group.mean.mean or 0.0, group.mean.error, color=colour, marker="o", capsize=3)
         if group.mean.num_runs > 1:
-            axes.plot([tick] * group.mean.num_runs, group.mean.losses, ".", color=_stroke(group)["color"], alpha=0.5)
+            axes.plot([tick] * group.mean.num_runs, group.mean.losses, ".", color=colour, alpha=0.5)
     losses = [loss for _, group in points for loss in group.mean.losses]
     if losses and is_steep(min(losses), max(losses)):
         axes.set_yscale("log")

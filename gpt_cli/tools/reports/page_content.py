@@ -119,11 +119,7 @@ def curves_content(record: RunRecord, most: int) -> dict[str, str]:
 
 def _rows_content(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return [
-        {
-            "name": visible(row.name),
-            "values": [value and visible(value) for value in row.values],
-            "differs": row.differs,
-        }
+        {"name": visible(row.name), "values": [cell and visible(cell) for cell in row.values], "differs": row.differs}
         for row in rows
     ]
 

@@ -187,10 +187,8 @@ def _attention(records: Sequence[RunRecord], prompt: str, host: Host) -> dict[st
                 sentence = f"it has {counted(len(ids), 'token')}, but the model of {shown(record.path)} sees {most}"
                 raise DataError("‹prompt›", sentence)
             origin = Origin(str(loaded.path), loaded.step, prompt)
-            layers, heads = range(sizes.num_blocks), range(sizes.num_heads)
-            dumps[str(record.path)] = dump_attention(
-                loaded.model, loaded.tokenizer, ids, layers=layers, heads=heads, origin=origin
-            )
+            all_heads: dict[str, Any] = {"layers": range(sizes.num_blocks), "heads": range(sizes.num_heads)}
+            dumps[str(record.path)] = dump_attention(loaded.model, loaded.tokenizer, ids, **all_heads, origin=origin)
     if missing and not dumps:
         raise missing[0]
     for error in missing:

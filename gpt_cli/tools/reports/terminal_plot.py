@@ -202,10 +202,8 @@ class _Panel:
 
     def _row(self, dots: np.ndarray, signs: np.ndarray, owners: np.ndarray) -> Text:
         """Return a line of the plot: for each cell its braille dots, or its sign if set, in the colour of its curve."""
-        characters = [
-            chr(_BRAILLE + dot) if dot and sign == " " else sign
-            for dot, sign in zip(dots.tolist(), signs.tolist(), strict=True)
-        ]
+        both = zip(dots.tolist(), signs.tolist(), strict=True)
+        characters = [chr(_BRAILLE + dot) if dot and sign == " " else sign for dot, sign in both]
         line = Text(no_wrap=True)
         for owner, cells in groupby(zip(owners.tolist(), characters, strict=True), key=itemgetter(0)):
             line.append("".join(character for _, character in cells), style=_colour(owner, self.style))

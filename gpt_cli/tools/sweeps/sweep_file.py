@@ -227,10 +227,8 @@ class _File:
 
     def _of(self, point: Settings) -> tuple[dict[str, Any], dict[KeyPath, str]]:
         """Merge a point's settings into the base config; return the result, and the file and line of each setting."""
-        content = {
-            section: dict(value) if isinstance(value, dict) else value or {}
-            for section, value in self.below.content.items()
-        }
+        base = self.below.content
+        content = {section: dict(value) if isinstance(value, dict) else value or {} for section, value in base.items()}
         sources: dict[KeyPath, str] = {key: f"{self.base}:{line}" for key, line in self.below.lines.items()}
         varied = "grid" if "grid" in self.content else "random"
         placed = [(key, value, self.at("settings", key)) for key, value in self.sound["settings"].items()]
@@ -243,8 +241,8 @@ class _File:
             sources[section, name] = source
         train, keys = content.get("train"), [key for key, _, _ in placed]
         if isinstance(train, dict) and "train.max_time" in keys and train["max_time"] is not None:
-            base = self.below.content.get("train")
-            if "train.max_steps" not in keys and not (isinstance(base, dict) and base.get("max_time")):
+            before = base.get("train")
+            if "train.max_steps" not in keys and not (isinstance(before, dict) and before.get("max_time")):
                 train["max_steps"] = None  # a time replaces the steps of a base that names no time
         return content, sources
 

@@ -59,9 +59,8 @@ def heads(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
     whole = request.ablate is not None or query is not None
     longest = max(end - start for start, end in text.windows)
     repeated = repeated_length(loaded.model)
-    require_room_for_heads(
-        max(longest, repeated), range(sizes.num_heads) if whole else target.heads, may_choose=not whole
-    )
+    computed = range(sizes.num_heads) if whole else target.heads
+    require_room_for_heads(max(longest, repeated), computed, may_choose=not whole)
     loaded.model.to(device)
     chosen: dict[str, Any] = {"layers": target.layers, "heads": target.heads}
     passages = None

@@ -236,8 +236,7 @@ class HeadsView(View):
         of_steps = [*zip(steps, finding["loss"].values.tolist(), strict=True)]
         lines = [("this prompt", of_steps, style)]
         if self.losses is not None:
-            training = self.losses["loss"] or of_steps
-            lines = [("training", training, style | {"marker": ""})]
+            lines = [("training", self.losses["loss"] or of_steps, style | {"marker": ""})]
             lines.append(("validation", self.losses["validation_loss"], style | {"color": "black"}))
         for label, points, how in lines:
             if shown := [(step, loss) for step, loss in points if step <= steps[-1]]:

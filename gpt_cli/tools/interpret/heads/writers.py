@@ -137,11 +137,7 @@ def _shown(text: str) -> str:
 
 
 def _pair(value: float | None, first: Iterable[str], second: Iterable[str]) -> Row:
-    return {
-        "value": value,
-        "first": [label_of(token) for token in first],
-        "second": [label_of(token) for token in second],
-    }
+    return {"value": value, "first": [*map(label_of, first)], "second": [*map(label_of, second)]}
 
 
 def _partners(composition: Iterable[Row]) -> dict[tuple[int, int], Row]:

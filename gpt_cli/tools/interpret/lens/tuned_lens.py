@@ -123,10 +123,9 @@ def _training_text(
     request: ReadingRequest, target: ToInspect, loaded: Loaded, host: Host
 ) -> tuple[Corpus, str | list[str], bool]:
     """Return the run's training text, or --data if that cannot be read; also its sources, and whether it is --data."""
-    name = str(loaded.header.run.path)
     try:
         data = config_with_text(target.header, _ADVICE).data
-        training, _ = read_run_text(name, data, host)
+        training, _ = read_run_text(str(loaded.header.run.path), data, host)
     except GptError:
         if not request.data:
             raise
@@ -234,9 +233,8 @@ def read_maps(path: Path, identity: str, loaded: Loaded) -> Tuned | None:
             return None
     except MALFORMED:
         raise _FILE.refusal(path) from None
-    fit = {name: (part.dtype, part.shape) for name, part in arrays.items()} == {
-        name: (np.dtype(np.float32), tuple(part.shape)) for name, part in like.items()
-    }
+    shapes = {name: (np.dtype(np.float32), tuple(part.shape)) for name, part in like.items()}
+    fit = {name: (part.dtype, part.shape) for name, part in arrays.items()} == shapes
     if not fit or not all(np.isfinite(part).all() for part in arrays.values()):
         raise _FILE.refusal(path)
     maps = Maps(*(torch.from_numpy(arrays[name]).to(part.device) for name, part in like.items()))

@@ -75,9 +75,8 @@ def patch(request: PatchRequest, target: ToPatch, host: Host) -> Finding:
     _require_gap(seen[0][1], target, host)
     about = {"checkpoint": str(loaded.path), "step": loaded.step, **about}
     about |= {} if request.path is None else {"path": request.path}
-    finding = replace(steps[0], about=about)
-    rows = PATCH.rows(finding, *PLACES)
-    finding = replace(finding, about={**about, "correlation": _correlation(rows)})
+    rows = PATCH.rows(replace(steps[0], about=about), *PLACES)
+    finding = replace(steps[0], about={**about, "correlation": _correlation(rows)})
     return finding.saved(host, request.out, (len(rows), "row"))
 
 
@@ -283,22 +282,19 @@ def shares(changes: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarra
 def _require_gap(measured: PatchMeasurement, target: ToPatch, host: Host) -> None:
     """Raise DataError if the metric is equal on clean and corrupt prompts; notify of a small or negative difference."""
     gaps, where = measured.gaps, target.pairs[0].named("corrupt") if len(target.pairs) == 1 else "‹pairs›"
-    if abs(gaps.mean()) < LEAST:
-        wrong = (
-            f"the metric is {measured.clean.mean():.4f} on clean and on corrupt prompts, so there is nothing to recover"
-        )
+    clean, gap = measured.clean.mean(), gaps.mean()
+    if abs(gap) < LEAST:
+        wrong = f"the metric is {clean:.4f} on clean and on corrupt prompts, so there is nothing to recover"
         raise DataError(where, wrong, hint="name another answer, or prompts on which the model answers differently")
-    if len(gaps) == 1 and abs(gaps[0]) < _SMALL:
-        host.notice(
-            f"the metric differs by {gaps[0]:.4f} nats between the two prompts, too little for meaningful shares"
-        )
-    if gaps.mean() < 0:
+    if len(gaps) == 1 and abs(gap) < _SMALL:
+        host.notice(f"the metric differs by {gap:.4f} nats between the two prompts, too little for meaningful shares")
+    if gap < 0:
         host.notice(
             "the metric is lower on clean than on corrupt prompts, which is unusual; swap them if you mixed them up"
         )
-    if len(gaps) > 1 and abs(gaps.mean()) < 2 * (error := float(gaps.std(ddof=1) / len(gaps) ** 0.5)):
+    if len(gaps) > 1 and abs(gap) < 2 * (error := float(gaps.std(ddof=1) / len(gaps) ** 0.5)):
         host.notice(
-            f"the clean and the corrupt metric differ by {gaps.mean():.4f} ± {error:.4f} on average, too little for "
+            f"the clean and the corrupt metric differ by {gap:.4f} ± {error:.4f} on average, too little for "
             "reliable shares; choose pairs that the model tells apart"
         )
 

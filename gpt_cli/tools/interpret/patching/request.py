@@ -155,9 +155,8 @@ class PatchRequest(Request):
             if getattr(self, one) is not None and getattr(self, other) is None and not self.pairs:
                 yield Misfit((one,), f"‹{one}› needs ‹{other}›", f"‹{other}=...›")
         if not self.exact and not self.estimate:
-            yield Misfit(
-                ("exact",), "without exact shares, only ‹estimate› gives shares", "‹estimate=True› ‹exact=False›"
-            )
+            wrong = "without exact shares, only ‹estimate› gives shares"
+            yield Misfit(("exact",), wrong, "‹estimate=True› ‹exact=False›")
 
     def find(self, host: Host) -> ToPatch:
         """Return pairs, and heads or edge to patch; raises UsageError, or DataError for a bad file of pairs."""
@@ -171,9 +170,8 @@ class PatchRequest(Request):
         else:
             pairs = [Pair(self.clean or "", self.corrupt or "", self.answer, self.against)]
         header = find_header(self.run, self.checkpoint, host)
-        chosen = chosen_heads(header, self.layers, self.heads)
         edge = None if self.path is None else parse_edge(self.path, header.config.model)
-        return ToPatch(pairs, *chosen, edge, header)
+        return ToPatch(pairs, *chosen_heads(header, self.layers, self.heads), edge, header)
 
 
 def parse_edge(text: str, sizes: ModelConfig) -> Edge:
