@@ -44,10 +44,8 @@ def announce(prepared: Prepared, console: Console, *, of_sweep: bool = False) ->
     amount = f"{counted(prepared.num_documents, 'document')}, {prepared.num_characters:,} characters"
     if prepared.config.data.loss is not None:  # their characters are those of lines of JSON
         amount = f"{counted(prepared.num_documents, 'example')} of questions and answers"
-    console.notice(
-        f"corpus      {amount}; "
-        f"{prepared.num_training_tokens:,} training tokens, {prepared.num_validation_tokens:,} validation tokens"
-    )
+    training = f"{prepared.num_training_tokens:,} training tokens"
+    console.notice(f"corpus      {amount}; {training}, {prepared.num_validation_tokens:,} validation tokens")
     console.notice(f"tokenizer   {prepared.config.tokenizer.kind}, vocabulary of {prepared.vocab_size:,}")
     if prepared.steps_left > 0:
         epochs, num_processes = prepared.epochs_left, prepared.num_processes

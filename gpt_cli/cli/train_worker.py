@@ -75,11 +75,9 @@ def _choose_gpu(plan: Plan, rank_env: RankEnvironment) -> None:
     """Select the GPU of this rank, unless it trains on a CPU; raise EnvironmentFailure if there are too few GPUs."""
     if plan.config.train.device == "cpu" or accelerator() is None:
         return  # a missing device is refused with the rest
-    count = num_accelerators()
-    if count < rank_env.local_size and (count > 1 or rank_env.launcher == "gpt"):
-        sentence = (
-            f"{rank_env.local_size} processes of this machine need a GPU each, but torch finds {counted(count, 'GPU')}"
-        )
+    count, needed = num_accelerators(), rank_env.local_size
+    if count < needed and (count > 1 or rank_env.launcher == "gpt"):
+        sentence = f"{needed} processes of this machine need a GPU each, but torch finds {counted(count, 'GPU')}"
         raise EnvironmentFailure("device", sentence, hint=f"--processes {count}, or --device cpu")
     # a launcher may show each process only its own GPU; whether they are different is found when all meet
     torch.accelerator.set_device_index(rank_env.local_rank if count > 1 else 0)

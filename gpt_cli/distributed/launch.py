@@ -42,12 +42,9 @@ def require_fitting(num_processes: int, config: Config, where: str = "‹process
     numbers = f"{', '.join(others)} or {most} processes" if others else "1 process"
     divisors = (size for size in range(settings.sequences_at_once, 0, -1) if settings.batch_size % size == 0)
     smaller = [size for size in divisors if num_processes in fitting_sizes(settings.batch_size // size)]
-    raise UsageError(
-        where,
-        f"{num_processes} processes cannot share a batch of {counted(settings.batch_size, 'sequence')} evenly, "
-        f"{settings.sequences_at_once} at once; {numbers} can",
-        hint=f"‹train.micro_batch_size={smaller[0]}›" if smaller and not fixed else None,
-    )
+    batch = f"a batch of {counted(settings.batch_size, 'sequence')} evenly, {settings.sequences_at_once} at once"
+    hint = f"‹train.micro_batch_size={smaller[0]}›" if smaller and not fixed else None
+    raise UsageError(where, f"{num_processes} processes cannot share {batch}; {numbers} can", hint=hint)
 
 
 def fitting_sizes(micro_batches: int) -> list[int]:

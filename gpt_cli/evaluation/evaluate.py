@@ -242,13 +242,9 @@ def _require_room(loaded: Loaded, num_ids: int, stride: int, dtype: str, request
         require_available("eval", "the weights to be rounded", rounding_bytes(model), free, hint="leave out ‹quantize›")
     length = min(model.config.evaluation_window, num_ids - 1)
     halves = dtype != "bfloat16" and scoring_bytes(model, 1, length, "bfloat16") <= (free or 0)
-    require_available(
-        "eval",
-        f"the activations of one window of {counted(length, 'token')}",
-        scoring_bytes(model, 1, length, dtype),
-        free,
-        hint="‹dtype=bfloat16›" if halves else "use a shorter text",
-    )
+    about = f"the activations of one window of {counted(length, 'token')}"
+    hint = "‹dtype=bfloat16›" if halves else "use a shorter text"
+    require_available("eval", about, scoring_bytes(model, 1, length, dtype), free, hint=hint)
     if request.memorised:
         _require_room_for_samples(loaded, request, free)
     return windows_at_once(model, count_windows(model, num_ids, stride), dtype, free)
@@ -259,13 +255,9 @@ def _require_room_for_samples(loaded: Loaded, request: EvaluateRequest, free: in
     each = row_bytes(loaded.config.model, loaded.model.vocab_size, 1, 1 + request.max_new_tokens)
     weights = sum(parameter.nbytes for parameter in loaded.model.parameters())  # of the decoder, which has its own
     fitting = max(0, (free or 0) - weights) // each
-    require_available(
-        "eval",
-        f"{counted(request.num_samples, 'sample')} of {counted(request.max_new_tokens, 'token')}",
-        weights + request.num_samples * each,
-        free,
-        hint=f"‹num_samples={fitting}›" if fitting else "‹max_new_tokens=1›",
-    )
+    about = f"{counted(request.num_samples, 'sample')} of {counted(request.max_new_tokens, 'token')}"
+    hint = f"‹num_samples={fitting}›" if fitting else "‹max_new_tokens=1›"
+    require_available("eval", about, weights + request.num_samples * each, free, hint=hint)
 
 
 def _memorised(loaded: Loaded, training: Corpus, request: EvaluateRequest) -> dict[str, Any]:

@@ -276,8 +276,6 @@ def require_finite(numbers: Tensor, what: str, where: str = "checkpoint") -> Non
     """
     lowest, highest = numbers.aminmax()  # one pass, and NaN passes through
     if not (math.isfinite(lowest) and math.isfinite(highest)):
-        raise CheckpointError(
-            where,
-            f"its weights give {what} that are not finite, so it cannot be used",
-            hint="use another ‹checkpoint›, or train again with a smaller learning rate",
-        )
+        sentence = f"its weights give {what} that are not finite, so it cannot be used"
+        hint = "use another ‹checkpoint›, or train again with a smaller learning rate"
+        raise CheckpointError(where, sentence, hint=hint)

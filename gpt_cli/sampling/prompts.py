@@ -73,18 +73,13 @@ def encode_prompt(
     ids = tokenizer.begin(encode_text(tokenizer, text, source))
     max_length = context_length - num_generated
     if max_length < 1:
-        raise UsageError(
-            "‹generate›",
-            f"this model sees {context_length} tokens, so there is no room for a prompt before {num_generated} new "
-            f"tokens; use at most {context_length - 1}",
-        )
+        room = f"no room for a prompt before {num_generated} new tokens; use at most {context_length - 1}"
+        raise UsageError("‹generate›", f"this model sees {context_length} tokens, so there is {room}")
     if len(ids) > max_length and not truncate:
         of = f" and {num_generated} to generate" if num_generated else ""
-        raise DataError(
-            "prompt",
-            f"it has {counted(len(ids), 'token')}{of}, but this model sees {context_length}",
-            hint=None if truncate is None else "‹truncate=True› keeps the last tokens",
-        )
+        sentence = f"it has {counted(len(ids), 'token')}{of}, but this model sees {context_length}"
+        hint = None if truncate is None else "‹truncate=True› keeps the last tokens"
+        raise DataError("prompt", sentence, hint=hint)
     return ids[-max_length:]
 
 

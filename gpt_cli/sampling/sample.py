@@ -148,17 +148,13 @@ class Sampler:
         if seed is not None:
             notice(f"{loaded.path}, step {loaded.step:,}, ‹seed={seed}›")
         if tokenizer.kind not in ("byte", "char") and any(re.search(r"\S +\Z", text) for text in prompts):
-            notice(
-                "the prompt ends with a space, which this model learned as the beginning of the next word; "
-                "it continues better without the space"
-            )
+            learned = "which this model learned as the beginning of the next word"
+            notice(f"the prompt ends with a space, {learned}; it continues better without the space")
         if too_long := [len(ids) for ids in encoded if len(ids) > length]:
             longest = max(too_long)
             one = f"the prompt has {longest:,} tokens; the model sees the last {length}"
-            some = (
-                f"the model sees the last {length} tokens of a prompt, which shortens {len(too_long):,} of these "
-                f"{len(encoded):,}; the longest has {longest:,} tokens"
-            )
+            number = f"{len(too_long):,} of these {len(encoded):,}; the longest has {longest:,} tokens"
+            some = f"the model sees the last {length} tokens of a prompt, which shortens {number}"
             notice(one if len(encoded) == 1 else some)
         return [Prompt(text, ids[-length:]) for text, ids in zip(prompts, encoded, strict=True)]
 

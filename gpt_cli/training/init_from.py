@@ -137,10 +137,8 @@ def _misfits(initial: Initial, requested: Config) -> Iterator[tuple[str, str]]:
             sentence = f"{key} is {old} in {initial.where} and {new} here; only ‹{key}={new}› asks for new embeddings"
             yield key, sentence
     if there.positions == "learned" and requested.model.context_length > there.context_length:
-        sentence = (
-            f"model.context_length is {requested.model.context_length}, but {initial.where} has learned "
-            f"{there.context_length} positions; use at most {there.context_length}"
-        )
+        learned = f"{initial.where} has learned {there.context_length} positions; use at most {there.context_length}"
+        sentence = f"model.context_length is {requested.model.context_length}, but {learned}"
         yield "model.context_length", sentence
 
 

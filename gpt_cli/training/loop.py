@@ -173,10 +173,8 @@ def diverged_error(diverged: Diverged, hint: str, intact: str = "") -> DivergedE
     elif diverged.gradient_norm is None:
         sentence = f"the validation loss is {diverged.loss:g}"
     else:
-        sentence = (
-            f"the loss is {diverged.loss:g} and the gradient norm is {diverged.gradient_norm:g} "
-            f"at learning rate {diverged.learning_rate:g}"
-        )
+        norm = f"the gradient norm is {diverged.gradient_norm:g} at learning rate {diverged.learning_rate:g}"
+        sentence = f"the loss is {diverged.loss:g} and {norm}"
     sentence += f"; {intact}" if intact else ""
     return DivergedError(f"step {diverged.step:,}", sentence, hint=hint)
 

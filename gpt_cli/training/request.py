@@ -250,9 +250,8 @@ class TrainRequest(Request):
         document, where = _document(config, source)
         merged = build_config(with_source_settings(document, source), where, settings, flags)
         if initial is not None:
-            initial = replace(
-                initial, new_tokenizer=asks_for(settings, "tokenizer."), names_text=config is None and not names_text
-            )
+            new_tokenizer = asks_for(settings, "tokenizer.")
+            initial = replace(initial, new_tokenizer=new_tokenizer, names_text=config is None and not names_text)
             require_fit(initial, merged, settings, config if isinstance(config, str) else None)
             section = document.content.get("tokenizer") if config is not None else None
             asks = asks_for(settings, "tokenizer.kind=") or "kind" in (section or {})

@@ -120,10 +120,8 @@ def _knowing_its_best(directory: RunDirectory, continued: Checkpoint, warn: Noti
         warn(f"{error.where}: {error.sentence}; gpt train continues without it")
         return forgetful
     if not is_best_of_run(best_checkpoint, continued.config, continued.progress):
-        warn(
-            f"{shown(best)}: this is not the best checkpoint of this run; gpt train keeps it as "
-            f"{directory.foreign_best.name} and continues without it"
-        )
+        renamed = f"gpt train keeps it as {directory.foreign_best.name} and continues without it"
+        warn(f"{shown(best)}: this is not the best checkpoint of this run; {renamed}")
         return forgetful
     # a best checkpoint of a later step is removed, and the resumed steps write it again
     return continued if best_checkpoint.progress.step <= continued.progress.step else forgetful

@@ -43,11 +43,9 @@ def require_address_space(num_bytes: int, who: str) -> None:
     """Raise EnvironmentFailure if `ulimit -v` allows fewer than the `num_bytes` that `who`, such as PyTorch, needs."""
     allowed = resource.getrlimit(resource.RLIMIT_AS)[0]
     if allowed != resource.RLIM_INFINITY and allowed < num_bytes:
-        raise EnvironmentFailure(
-            "memory",
-            f"{who} needs {num_bytes / 1e6:.0f} MB of address space, but this process may have {allowed / 1e6:.0f} MB",
-            hint=f"raise the limit, which ulimit -v shows, to {num_bytes // 1024} or more",
-        )
+        needs = f"{who} needs {num_bytes / 1e6:.0f} MB of address space"
+        hint = f"raise the limit, which ulimit -v shows, to {num_bytes // 1024} or more"
+        raise EnvironmentFailure("memory", f"{needs}, but this process may have {allowed / 1e6:.0f} MB", hint=hint)
 
 
 @contextlib.contextmanager

@@ -174,10 +174,8 @@ class Curve:
             flags += ", or mix the parts of the text"
         if start.began_from is not None:
             differs += f", or {visible(start.began_from)} had already learned the training text"
-        sentence = (
-            f"training loss {last.training_loss:.2f}, validation loss {last.validation_loss:.2f} after {passes:.1f} "
-            f"passes over the text, too few to memorise it: {differs}"
-        )
+        losses = f"training loss {last.training_loss:.2f}, validation loss {last.validation_loss:.2f}"
+        sentence = f"{losses} after {passes:.1f} passes over the text, too few to memorise it: {differs}"
         yield Advice("other", sentence, flags)
 
     def _of_evaluations(self) -> Iterator[Advice]:
@@ -187,10 +185,8 @@ class Curve:
             yield from self._plateau()
             return
         above = last.validation_loss - best.validation_loss
-        sentence = (
-            f"the validation loss rises: it was {best.validation_loss:.3f} at step {best.step:,} and is {above:.3f} "
-            "higher now, while the training loss falls; Ctrl-C keeps the best weights"
-        )
+        rise = f"it was {best.validation_loss:.3f} at step {best.step:,} and is {above:.3f} higher now"
+        sentence = f"the validation loss rises: {rise}, while the training loss falls; Ctrl-C keeps the best weights"
         settings = self._config.train
         flags = [] if settings.patience or settings.num_teachers else ["‹train.patience=3›"]
         yield Advice("turned", sentence, " or ".join([*flags, *self._against_memory()]) or MORE_TEXT, degree=above)
@@ -216,10 +212,8 @@ class Curve:
         now = last.training_loss
         if closing_loss > guessing and now < _STUCK * guessing:
             knows = "has memorised its text" if now < _BY_HEART * guessing else "has learned its text"
-            sentence = (
-                f"the model {knows} (loss {now:.2f}), and predicts other text worse than guessing: "
-                f"{closing_loss:.2f}, while guessing gives {guessing:.2f}"
-            )
+            losses = f"{closing_loss:.2f}, while guessing gives {guessing:.2f}"
+            sentence = f"the model {knows} (loss {now:.2f}), and predicts other text worse than guessing: {losses}"
             yield Advice("worse", sentence, MORE_TEXT)
         elif closing_loss > 1.05 * guessing:
             sentence = (

@@ -88,10 +88,9 @@ def _vocabulary(start: Prepared) -> Iterator[Advice]:
     most = (start.costs.parameters - of_tokens) * _ENOUGH_OF_MODEL / (1 - _ENOUGH_OF_MODEL)
     fitting = int(most / (of_tokens / start.vocab_size))
     fitting = 1 << max(_SMALLEST_VOCABULARY, fitting).bit_length() - 1  # a power of two
-    sentence = (
-        f"the vocabulary of {start.vocab_size:,} tokens takes {share:.0%} of the parameters, and an entry occurs "
-        f"{counted(round(start.num_training_tokens / start.vocab_size), 'time')} in the text on average"
-    )
+    often = f"{counted(round(start.num_training_tokens / start.vocab_size), 'time')} in the text on average"
+    takes = f"the vocabulary of {start.vocab_size:,} tokens takes {share:.0%} of the parameters"
+    sentence = f"{takes}, and an entry occurs {often}"
     if tokenizer.kind in ("bpe", "tiktoken") and fitting < start.vocab_size:
         kind = "" if tokenizer.kind == "bpe" else "‹tokenizer.kind=bpe› "
         yield Advice("vocabulary", sentence, f"{kind}‹tokenizer.vocab_size={fitting}›")
@@ -110,10 +109,8 @@ def _context(start: Prepared) -> Iterator[Advice]:
     flags = f"‹model.context_length={enough}›"
     # as many tokens a step as before
     flags += f" ‹train.batch_size={settings.batch_size * (model.context_length // enough)}›"
-    sentence = (
-        f"the model reads {model.context_length:,} tokens at once, but a document has {mean:.0f} on average, "
-        "so most of what it reads belongs to other documents"
-    )
+    reads = f"the model reads {model.context_length:,} tokens at once, but a document has {mean:.0f} on average"
+    sentence = f"{reads}, so most of what it reads belongs to other documents"
     yield Advice("context", sentence, flags)
 
 
