@@ -219,10 +219,8 @@ def _add_values(steps: HeadSteps, stages: Stages) -> None:
     if len(weights) == 1:
         steps.of_all("weighted_values", "wⱼ vⱼ", weights[..., None] * values)
     lengths = weights * values.norm(dim=1)  # of each part of the sum, since no weight is negative
-    notes = [
-        _largest("largest_parts", f"longest terms for {name}", name, row, steps.names)
-        for name, row in zip(steps.query_names, lengths, strict=True)
-    ]
+    named = zip(steps.query_names, lengths, strict=True)
+    notes = [_largest("largest_parts", f"longest terms for {name}", name, row, steps.names) for name, row in named]
     steps.of_queries("head_output", "h = Σ wⱼ vⱼ", stages.heads, *notes)
 
 

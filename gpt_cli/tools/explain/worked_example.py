@@ -133,10 +133,8 @@ def _split(x: Tensor) -> StepsAndMatrices:
     for number, head in enumerate(heads):
         for name, shared in layers.items():
             getattr(head, name).weight.copy_(shared.weight[number : number + 1])
-    whole = [
-        step_of(name, f"{name[0]} = W{name[0]} x = ({name[0]}0, {name[0]}1)", layer(x))
-        for name, layer in zip(("queries", "keys", "values"), layers.values(), strict=True)
-    ]
+    named = zip(("queries", "keys", "values"), layers.values(), strict=True)
+    whole = [step_of(name, f"{name[0]} = W{name[0]} x = ({name[0]}0, {name[0]}1)", layer(x)) for name, layer in named]
     steps, joined = _of_heads(x, heads)
     used = {name: layer.weight for name, layer in layers.items()} | {"W": output.weight, "b": output.bias}
     return [*whole, *steps, step_of("projected", "o = W c + b", output(joined))], used

@@ -100,21 +100,14 @@ _SCATTER = ("attention_views/scatter.js",)
 _FILM = _scripts("film", "words film")
 _GRID_OF_LENS, _GRID_OF_PATCHES = _scripts("grids", "words grid lens"), _scripts("grids", "words grid patch")
 
-ATTENTION = PageParts(
-    "attention", (*_VIEWS, *_SCATTER, *_GRID_OF_LENS, *_FILM, *_scripts("attention", "words packed packed_writes page"))
-)
+_OF_ATTENTION = _scripts("attention", "words packed packed_writes page")
+ATTENTION = PageParts("attention", (*_VIEWS, *_SCATTER, *_GRID_OF_LENS, *_FILM, *_OF_ATTENTION))
 HANDOUT = PageParts("handout", _scripts("handout", "words page"))
 HEADS = PageParts("heads", ("attention_views/words.js", *_SCATTER, *_FILM, *_scripts("heads", "words page")))
 LENS = PageParts("lens", (*_GRID_OF_LENS, *_scripts("lens", "words curves page")))
 PATCH = PageParts("patch", (*_GRID_OF_PATCHES, *_FILM, *_scripts("patch", "words page")))
-REPORT = PageParts(
-    "report",
-    (
-        *_scripts("attention_views", "weights maps"),
-        "attention/packed.js",
-        *_scripts("report", "words numbers runs curves panel samples attention page"),
-    ),
-)
+_OF_REPORT = _scripts("report", "words numbers runs curves panel samples attention page")
+REPORT = PageParts("report", (*_scripts("attention_views", "weights maps"), "attention/packed.js", *_OF_REPORT))
 # a trained model runs in this page: its engine computes in a worker
 ENGINE = _scripts(
     "model/engine",

@@ -83,14 +83,11 @@ class RunRecord(Figures):
         """The models that the run trains in turn, teacher first: first and last step, lowest validation loss (nats)."""
         steps, losses = self.curve("validation_loss")
         ends = [*self.teachers, max((*self.teachers, self.overview.steps or 0))]
-        return [
-            {
-                "first_step": first + 1,
-                "last_step": last,
-                "validation_loss": min(losses[(steps > first) & (steps <= last)].tolist(), default=None),
-            }
-            for first, last in pairwise([0, *ends])
-        ]
+        models = list[dict[str, int | float | None]]()
+        for first, last in pairwise([0, *ends]):
+            lowest = min(losses[(steps > first) & (steps <= last)].tolist(), default=None)
+            models.append({"first_step": first + 1, "last_step": last, "validation_loss": lowest})
+        return models
 
     def final_figures(self) -> dict[str, float | int | None]:
         """Return the run's final figures by name, None for unknown ones. Losses are in nats per token.

@@ -221,15 +221,10 @@ def estimated(
         kinds = _by_part(corrupt)
         wanted = [tensor for kind in kinds.values() for tensor in kind]
         gradients = iter(torch.autograd.grad(metric(model, corrupt[-1].resid_post[:, -1], task).sum(), wanted))
-    products = {
-        part: torch.stack(
-            [
-                ((clean_site - corrupt_site.detach()) * next(gradients)).double().sum(-1)[0]
-                for clean_site, corrupt_site in zip(clean_sites, kinds[part], strict=True)
-            ]
-        )
-        for part, clean_sites in _by_part(clean).items()
-    }  # [L, T], of heads [L, H, T]
+    products = dict[str, Tensor]()  # [L, T], of heads [L, H, T]
+    for part, clean_sites in _by_part(clean).items():
+        changes = (new - old.detach() for new, old in zip(clean_sites, kinds[part], strict=True))
+        products[part] = torch.stack([(change * next(gradients)).double().sum(-1)[0] for change in changes])
     of_units = [products[part] if head is None else products[part][:, head] for part, head in chosen]
     by_position = torch.stack(of_units, dim=1)[list(layers)]
     at = [by_position.sum(-1) if position is None else by_position[:, :, position] for position in positions]

@@ -259,8 +259,9 @@ def patch_page(report: dict[str, Any]) -> bytes:
     """
     steps = report.get("steps") or [report]
     rows = ([PARTS.index(row["part"]), row["layer"], row["head"], row["position"]] for row in steps[0]["rows"])
-    places = [[-1 if number is None else number for number in row] for row in rows]
-    numbers = [[[row.get(name) for name in _OF_PAGE] for row in at["rows"]] for at in steps]  # None is NaN
+    places = np.array([[-1 if number is None else number for number in row] for row in rows], "<i4")
+    # None is NaN
+    numbers = np.array([[[row.get(name) for name in _OF_PAGE] for row in at["rows"]] for at in steps], "<f4")
     content = {
         "checkpoint": report["checkpoint"],
         "steps": [at["step"] for at in steps],
@@ -271,11 +272,7 @@ def patch_page(report: dict[str, Any]) -> bytes:
         "against": _labelled(report.get("against")),
         "metrics": [{kind: at[f"{kind}_metric"] for kind in _SIDES} for at in steps],
         "tokens": [{kind: _labelled(row[kind]) for kind in _SIDES} for row in report.get("tokens") or []],
-        "patch": {
-            "parts": PARTS,
-            "places": packed(np.array(places, "<i4").tobytes()),
-            "numbers": packed(np.array(numbers, "<f4").tobytes()),
-        },
+        "patch": {"parts": PARTS, "places": packed(places.tobytes()), "numbers": packed(numbers.tobytes())},
     }
     return build_page(PATCH_PAGE, content)
 
