@@ -44,17 +44,8 @@ from gpt_cli.errors import GptError, UsageError, counted, shown
 from gpt_cli.training.init_from import Initial, asks_for, read_initial, require_fit, with_source_settings
 
 # the settings that have a flag of their own
-_KEYS = {
-    "data": "data.source",
-    "device": "train.device",
-    "dtype": "train.dtype",
-    "compile": "train.compile",
-    "threads": "train.threads",
-    "seed": "train.seed",
-    "max_steps": "train.max_steps",
-    "max_time": "train.max_time",
-    "watch": "inspect.prompt",
-}
+_OF_TRAIN = ("device", "dtype", "compile", "threads", "seed", "max_steps", "max_time")
+_KEYS = {"data": "data.source", **{name: f"train.{name}" for name in _OF_TRAIN}, "watch": "inspect.prompt"}
 AUTO = "auto"  # the name of the config that is chosen
 _INIT_FROM = "gpt train --init-from runs/tiny --data my.txt --out runs/mine"
 _Hears = Annotated[Callable[[str], object] | None, WithJsonSchema({"enum": ["a function"]})]

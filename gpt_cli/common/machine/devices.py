@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import platform
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.util import find_spec
@@ -182,12 +182,7 @@ def _try_graphs(device: torch.device) -> bool:
 
 
 Ability = Literal["float64", "bfloat16", "pinned", "graphs"]
-_TRIALS: dict[Ability, Callable[[torch.device], bool]] = {
-    "float64": _try_float64,
-    "bfloat16": _try_bfloat16,
-    "pinned": _try_pinned,
-    "graphs": _try_graphs,
-}
+_TRIALS = {"float64": _try_float64, "bfloat16": _try_bfloat16, "pinned": _try_pinned, "graphs": _try_graphs}
 
 
 def float64_device(device: torch.device) -> torch.device:
