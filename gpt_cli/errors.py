@@ -161,9 +161,7 @@ def visible(text: object, limit: int = 200) -> str:
     """Return a value as text, its non-printable characters escaped, cut after `limit` characters."""
     escaped = str(text)[: limit + 1]  # a text of strangers may be long
     if not escaped.isprintable():
-        escaped = "".join(
-            c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in escaped
-        )
+        escaped = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in escaped)
     return escaped if len(escaped) <= limit else escaped[:limit] + "…"
 
 

@@ -139,13 +139,9 @@ def resolve(config: Config, notice: Notify, *sources: Config | None) -> Config:
     requested, seconds = config.train.compile, config.train.max_time
     compiled = choose_compile(requested, device, long=seconds is None or seconds >= COMPILE_FROM_SECONDS)
     undecided = requested == "auto" and compiled == "on" and config.train.max_steps is not None
-    return config.changed(
-        train={
-            "device": str(device),
-            "dtype": choose_dtype(config.train.dtype, device, config.model.d_model, notice),
-            "compile": "auto" if undecided else compiled,
-        }
-    )
+    compiled = "auto" if undecided else compiled
+    dtype = choose_dtype(config.train.dtype, device, config.model.d_model, notice)
+    return config.changed(train={"device": str(device), "dtype": dtype, "compile": compiled})
 
 
 def _state(
@@ -156,16 +152,10 @@ def _state(
         config = config.changed(data={"loss": config.data.loss or "answers", "template": text.ids.template.name})
     watched_ids(config, text.tokenizer)  # refuses a text that cannot be watched
     sample_prompt(config, text.tokenizer, text.validation_ids)  # refuses one that cannot be continued
-    ranks.meet(
-        {
-            "config": config.model_dump_json(),
-            "step": str(start.checkpoint.progress.step if start.checkpoint else 0),
-            "text": text.digest,
-            "tokenizer": text.tokenizer.digest,
-        },
-        choose_device(config.train.device),
-    )
-
+    step = start.checkpoint.progress.step if start.checkpoint else 0
+    digests = {"text": text.digest, "tokenizer": text.tokenizer.digest}
+    record = {"config": config.model_dump_json(), "step": str(step), **digests}
+    ranks.meet(record, choose_device(config.train.device))
     with host.working("building the model"), fitting_device(config, ranks.size):
         if start.checkpoint is not None:
             return TrainingState.continued(config, text.ids, start.checkpoint, ranks)

@@ -38,9 +38,7 @@ def language(environment: Mapping[str, str] = os.environ) -> str:
         return chosen
     locale = next(filter(None, map(environment.get, ("LC_ALL", "LC_MESSAGES", "LANG"))), "")
     preferred = [] if locale in ("C", "POSIX") else environment.get("LANGUAGE", "").split(":")
-    return next(
-        (code for code in map(code_of, preferred) if code in LANGUAGES), "zh" if code_of(locale) == "zh" else "en"
-    )
+    return next((code for code in map(code_of, [*preferred, locale]) if code in LANGUAGES), "en")
 
 
 def code_of(locale: str) -> str:
