@@ -17,7 +17,7 @@ def test_heads_are_layer_and_number_in_order_and_once() -> None:
 
 @pytest.mark.parametrize("text", ["", "2", "2.", ".1", "2.1,", "2-1", "-1.0", "1.0.1", "1.x", "0" * 30 + "1.0"])
 def test_what_is_no_head_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="is no head"):
+    with pytest.raises(UsageError, match="is not a head"):
         parse_heads(text, SIZES)
 
 

@@ -81,7 +81,7 @@ def test_a_damaged_run_is_read_as_far_as_it_goes(copied: Path) -> None:
 def test_files_beyond_what_a_run_can_have_are_refused(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with (copied / "metrics.jsonl").open("a") as file:
         file.write("x" * 2**16 + "\n")
-    with pytest.raises(CheckpointError, match=r"metrics.jsonl.*less than 65,536 bytes"):
+    with pytest.raises(CheckpointError, match=r"metrics.jsonl.*fewer than 65,536 bytes"):
         read_record(copied)
     monkeypatch.setattr(metrics_files, "_MOST", ("a log of a run", 10))
     with pytest.raises(CheckpointError, match="a log of a run has at most 10 bytes"):
