@@ -65,7 +65,7 @@ class Header:
 
     @property
     def run(self) -> RunFiles:
-        """The paths of the run two directories above the file; `RunFiles.exists` tells whether there is a run."""
+        """The paths of the run two directories above the file; `RunFiles.exists` is true if a run is there."""
         return RunFiles(self.path.parent.parent)
 
     @cached_property

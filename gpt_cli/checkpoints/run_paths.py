@@ -60,7 +60,7 @@ class RunFiles:
         return f"gpt train --out {shlex.quote(str(self.path))} --resume"
 
     def intact(self) -> tuple[str, str | None]:
-        """Return a clause, as "the newest checkpoint is of step 5", and a hint to resume (None if this is no run)."""
+        """Return a clause that names the newest checkpoint, and the hint to resume (None if there is no run)."""
         steps = list(self.steps())
         clause = f"the newest checkpoint is of step {steps[-1]:,}" if steps else "nothing was saved yet"
         return clause, f"continue with {self.resume_command}" if self.exists() else None

@@ -105,7 +105,7 @@ def is_damaged_utf8(sample: bytes) -> bool:
 
 
 def is_binary(sample: bytes) -> bool:
-    """Guess whether bytes are no text: they have NULs, are not UTF-16, and are half NULs or over 2 % other controls."""
+    """Guess whether bytes are binary: they have NULs, are not UTF-16, and are half NULs or over 2 % other controls."""
     is_text = len(sample.translate(None, _NO_TEXT)) >= 0.98 * len(sample) and sample.count(0) < len(sample) / 2
     return b"\0" in sample and not is_text and utf16_of(sample) is None
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch.distributed import Store  # pyright: ignore[reportPrivateImportUsage]
 
 STORE = "store"  # the file of the store in a folder
-LAUNCHER_RANK = -1  # the number of the launcher, which is no rank, but may report why all end
+LAUNCHER_RANK = -1  # means the launcher, which may report why all ranks end
 # seconds
 LOOK_EVERY = 1.0
 BEAT_EVERY = 2.0

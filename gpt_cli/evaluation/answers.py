@@ -81,7 +81,7 @@ def measure_answers(
     with host.counting("evaluating", int(examples.lengths.sum()), "tokens") as count:
         nats, exact = answer_costs(model, examples, dtype=dtype, count=count, where=str(loaded.path))
     of_tokens = byte_lengths(tokenizer)
-    of_tokens[template.end_id(tokenizer)] = 0  # the end of an answer is no text
+    of_tokens[template.end_id(tokenizer)] = 0  # the token that ends an answer has no bytes of text
     num_bytes = np.add.reduceat(of_tokens[examples.ids] * examples.learned, examples.bounds[:-1])
     in_tokens, in_bytes = (Observations(nats, part) for part in (examples.num_learned, num_bytes))
     score = score_of(float(nats.sum()), int(examples.num_learned.sum()), int(num_bytes.sum()))

@@ -114,7 +114,7 @@ class Run:
     def save(self, *, requested: bool | None = None) -> None:
         """Save a checkpoint to resume from; raise Diverged if a loss or gradient is not finite.
 
-        Once the file is complete, `new_events` returns a Saved event, whose `requested` tells whether a user asked for
+        Once the file is complete, `new_events` returns a Saved event, whose `requested` is true if a user asked for
         the checkpoint. If `requested` is None, there is no event.
         """
         read_outcomes(self.state)

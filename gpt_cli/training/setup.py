@@ -106,8 +106,8 @@ def dry_run(plan: Plan, host: Host, *, several: bool = False) -> Chosen:
     """Prepare a training but take no step; return its config and costs. Raises the errors of `setup`.
 
     `device`, `dtype` and `compile` stay as requested, because the training may run on another machine. With `several`
-    processes, only the config is chosen, because one process cannot know the memory of each. For a plan of a new run,
-    an old run in the directory is no error.
+    processes, only the config is chosen, because one process cannot know the memory of each. A plan of a new run
+    does not raise an error for an old run in the directory.
     """
     reuse_memory()
     with restored_threads(), sharing():

@@ -71,7 +71,7 @@ class CurvePoint:
 def read_lines(metrics: Path, before: int) -> Iterator[Line]:
     """Yield the lines of the file `metrics` (metrics.jsonl) for steps below `before`.
 
-    Incomplete lines, lines without a loss and unreadable files are skipped, because missing advice is no error.
+    Incomplete lines, lines without a loss and unreadable files are skipped, because a training needs no advice.
     """
     with contextlib.suppress(OSError, GptError):
         for entry in metrics_of(metrics, CheckpointError):

@@ -111,7 +111,7 @@ class Mistral(Llama):
         return {"sliding_window": model.windows[0]}
 
     def window(self, fields: ConfigFields, num_blocks: int | None) -> list[int | None] | None:
-        # [null] is no window either, and marks a model that was no Llama
+        # [null] means no window either, and marks a model that was not exported as Llama
         return [fields.whole("sliding_window", self.sliding_window, optional=True)]
 
 

@@ -36,7 +36,7 @@ from gpt_cli.tools.interpret.request import Heads, Layers, chosen_heads, require
 
 Part = Literal["residual", "attention", "feed_forward", "head"]
 PARTS: tuple[str, ...] = get_args(Part)
-FEED_FORWARD, LOGITS = "feed_forward", "logits"  # receivers of an edge that are no heads
+FEED_FORWARD, LOGITS = "feed_forward", "logits"  # receivers of an edge besides heads
 _KEYS = ("clean", "corrupt", "answer", "against")
 _MAX_WRONG = 5  # lines of a file that are named
 _PAIR = '{"clean": "...", "corrupt": "...", "answer": " a", "against": " b"}'
