@@ -82,12 +82,15 @@ class Decoder:
         self.end = 0  # the next slot of all rows
 
     @torch.inference_mode()
-    def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
-        """Start new sequences with prompts of 1 to context_length ids; return logits [B, V] of their next tokens."""
+    def prefill(self, prompts: Sequence[Sequence[int]], num_new_tokens: int = 256) -> Tensor:
+        """Start new sequences with prompts of 1 to context_length ids; return logits [B, V] of their next tokens.
+
+        The caches have room for `num_new_tokens` tokens after each prompt.
+        """
         assert all(0 < len(prompt) <= self.config.context_length for prompt in prompts)
         B, length = len(prompts), max(len(prompt) for prompt in prompts)
         for layer in self.layers:
-            layer.cache.begin(B, length, self._plain)
+            layer.cache.begin(B, length, num_new_tokens, self._plain)
         self.tokens = [list(prompt) for prompt in prompts]
         self.starts = [length - len(prompt) for prompt in prompts]
         self.end = length
@@ -131,10 +134,9 @@ class Decoder:
             logits[to_device(torch.tensor(others), self.device)] = self._run(1, others)
         return logits
 
-    @property
-    def is_full(self) -> bool:
-        """Whether a sequence has context_length tokens at absolute positions, so that `decode` must rerun some."""
-        return self.positions is not None and max(map(len, self.tokens)) >= self.config.context_length
+    def is_full(self, num_more: int = 0) -> bool:
+        """Return whether, after `num_more` tokens, `decode` must rerun tokens of a sequence at absolute positions."""
+        return self.positions is not None and max(map(len, self.tokens)) + num_more >= self.config.context_length
 
     def recent_ids(self, T: int, rows: Sequence[int] | None = None) -> Tensor:
         """Return the last n + T ids of each of the R sequences `rows` (None: all): [R, n + T].

@@ -37,15 +37,15 @@ def generate(
     rows = [prompt for prompt in prompts for _ in range(num_samples)]
     ended = [False] * len(rows)
     uniforms = Uniforms(seed, num_samples, len(prompts))
-    draws: CpuDraws | RecordedDraws = CpuDraws(decoder, rows, parameters, uniforms, where)
-    trial = 2  # the step at which a graph is tried
+    draws: CpuDraws | RecordedDraws = CpuDraws(decoder, rows, parameters, uniforms, where, max_new_tokens + 1)
+    tried = list[list[Draw]]()
+    trial = 2  # the step from which a graph is tried
     for step in range(max_new_tokens):
         left = max_new_tokens - step
-        trial += step == trial and decoder.is_full
+        trial += step == trial and decoder.is_full(1)
         if step == trial and left > TRIAL_TOKENS and isinstance(draws, CpuDraws) and _records(decoder.device):
-            draws, drawn = recorded_draws(draws, left, warn)
-        else:
-            drawn = draws.next()
+            draws, tried = recorded_draws(draws, left, warn)
+        drawn = tried.pop(0) if tried else draws.next()
         ended = [was or draw.token == end_of_text for was, draw in zip(ended, drawn, strict=True)]
         if all(ended):
             return

@@ -21,7 +21,6 @@ from gpt_cli.sampling.fast.matmul import Products
 # limits of a part of a long prompt: queries, so that few of its scores are masked, and scores of a row in all heads,
 # 64 MiB in float32
 QUERIES_AT_ONCE, SCORES_AT_ONCE = 128, 2**24
-_NEW_SLOTS = 256  # for tokens after a prompt, before the cache grows
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,8 @@ class Cache(ABC):
     """The attention of one layer in decoding: copies of its weights, and a cache slot for each token of B sequences.
 
     A token attends to at most `reach` tokens, itself included. Slot 0 has the longest prompt's first token, and `base`
-    is the number of the first slot in memory. Memory grows to 2 `reach` slots; then the cache drops the oldest `reach`.
+    is the number of the first slot in memory. Memory has at most 2 `reach` slots: where these are full, the cache drops
+    the oldest `reach`.
     """
 
     num_groups: int  # of heads that attend to the same keys
@@ -103,25 +103,22 @@ class Cache(ABC):
     def mix(self, x: Tensor, step: DecodeStep) -> Tensor:
         """Add new tokens x [R * T, D] to the cache; return their heads' outputs, before projection: [R * T, H * K]."""
 
-    def begin(self, num_rows: int, length: int, like: Tensor) -> None:
-        """Empty the cache, and make room for `num_rows` sequences of `length` tokens, in dtype and device of `like`."""
+    def begin(self, num_rows: int, length: int, num_new: int, like: Tensor) -> None:
+        """Empty the cache, and make room for `num_rows` sequences of `length` tokens and `num_new` tokens after them.
+
+        Slots have dtype and device of `like`.
+        """
         self.base = max(0, length - self.reach)
-        num_slots = min(2 * self.reach, length - self.base + _NEW_SLOTS)
+        num_slots = min(2 * self.reach, length - self.base + num_new)
         if num_rows != self.num_rows or num_slots > self.num_slots:
             self.slots = _new_slots(like, self.shape(num_rows, num_slots))
             self.num_rows, self.num_slots = num_rows, num_slots
 
     def make_room(self, end: int) -> None:
-        """Make room for a token in slot `end`: add slots, or drop the slots that no later token attends to."""
-        if end - self.base < self.num_slots:
-            return
-        earlier, slots, most = self.num_slots, self.slots, 2 * self.reach
-        if earlier < most:
-            self.num_slots = min(2 * earlier, most)
-            self.slots = _new_slots(slots, self.shape(self.num_rows, self.num_slots))
-            self.slots[..., :earlier, :] = slots
-        else:
-            slots[..., : self.reach, :] = slots[..., self.reach :, :].clone()
+        """Make room for a token in slot `end`: if memory is full, drop the slots that no later token attends to."""
+        if end - self.base == self.num_slots:
+            assert self.num_slots == 2 * self.reach, "more tokens than `begin` made room for"
+            self.slots[..., : self.reach, :] = self.slots[..., self.reach :, :].clone()
             self.base += self.reach
 
     def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, step: DecodeStep) -> Tensor:

@@ -16,7 +16,6 @@ from gpt_cli.sampling.kv_cache import Cache, DecodeStep
 from gpt_cli.sampling.next_token import CpuDraws, Draw, draw_next, to_draws
 
 TRIAL_TOKENS = 48  # on an H200, a trial takes as long as a graph saves in so many tokens (note 0068)
-_OTHER_NUMBERS = "because the replay gives other numbers"
 # nats between log probabilities of sums in other orders
 _TOLERANCE = {torch.bfloat16: 0.1, torch.float32: 1e-3, torch.float64: 1e-9}
 
@@ -65,12 +64,11 @@ class RecordedDraws:
     """Sampler that draws tokens on the GPU: a CUDA graph runs the model on the last tokens and draws the next ones.
 
     The CPU launches each step before it reads the tokens of the previous step, so the GPU never waits. A step with a
-    full sequence (`Decoder.is_full`) runs without the graph; if a cache grows, the graph is recorded again. Every new
-    graph is tested on the next step: if it gives other numbers or is slower, no later step uses a graph.
+    full sequence (`Decoder.is_full`) runs without the graph.
     """
 
     @torch.inference_mode()
-    def __init__(self, cpu_draws: CpuDraws, num_tokens: int, refuse: Notify):
+    def __init__(self, cpu_draws: CpuDraws, num_tokens: int):
         self._decoder = decoder = cpu_draws.decoder
         self._parameters, self._where, self._device = cpu_draws.parameters, cpu_draws.where, decoder.device
         self._first_slot, self._bases = decoder.end, dict[int, int]()  # by reach, as the device knows them
@@ -89,7 +87,6 @@ class RecordedDraws:
         self._drawn = torch.zeros(4, num_rows, dtype=torch.float64, device=self._device)
         self._last_position = decoder.end + num_tokens if decoder.positions is None else len(decoder.positions) - 1
         self._graph: Graph | None = None
-        self._records, self._is_proven, self._refuse = True, False, refuse
         self._rotations: Tensor | None = None
         if decoder.rotary is not None:
             rotations = decoder.rotary.at(torch.arange(self._last_position + 1)).to(decoder.plain_dtype)
@@ -97,26 +94,25 @@ class RecordedDraws:
 
     @torch.inference_mode()
     def trial(self, tokens: Sequence[int]) -> tuple[Tensor, float] | None:
-        """Record the step after `tokens`, the last of each row, as a graph, and replay it.
+        """Replay the step after `tokens`, the last of each row; the first call records it as a graph.
 
         Returns the `draw_next` results of the replay, stacked to [4, R], and its seconds; None if the step gives other
-        numbers without the graph. Raises torch's RuntimeError if recording fails.
+        numbers without the graph. Raises torch's RuntimeError if recording fails or memory is too small; the caches are
+        then as before.
         """
         self._decoder.make_room()
-        self._send(self._decoder.end)
-        self._append(to_device(torch.tensor(tokens), self._device))
-        before = self._numbers.clone(), self._seen.clone()
-        if error := self._record():
-            raise error
-        self._numbers.copy_(before[0])
-        self._seen.copy_(before[1])
-        agrees, seconds, _ = self._compare()
+        if self._graph is None:
+            self._send(self._decoder.end)
+            self._append(to_device(torch.tensor(tokens), self._device))
+            self._graph = self._record()
+        self._refresh()
+        agrees, seconds = self._compare(self._graph)
         return (self._drawn.cpu(), seconds) if agrees else None
 
     @torch.inference_mode()
     def begin(self, tokens: Sequence[int]) -> None:
-        """Start to draw on the GPU after `trial`: launch the step after `tokens`, which CpuDraws drew last."""
-        if self._decoder.is_full:
+        """Start to draw on the GPU after trials: launch the step after `tokens`, which CpuDraws drew last."""
+        if self._decoder.is_full():
             self._recompute(tokens)
         else:
             self._launch()
@@ -126,7 +122,7 @@ class RecordedDraws:
     def next(self) -> list[Draw]:
         """Launch a step; return the draws of the step before; raise CheckpointError if logits are not finite."""
         launched = self._pending
-        if self._decoder.is_full:
+        if self._decoder.is_full():
             drawn = self._read(*launched)
             self._recompute([draw.token for draw in drawn])
         else:
@@ -147,41 +143,18 @@ class RecordedDraws:
         self._copy_to_host()
 
     def _launch(self) -> None:
+        assert self._graph is not None
         self._decoder.make_room()
         self._refresh()
-        if not self._records:
-            self._compute()
-        elif self._graph is None or self._num_slots != self._slots_by_reach():
-            if error := self._record():
-                self._stop_recording(recording_failure(error))
-        elif self._is_proven:
-            self._graph.replay()
-        else:
-            self._prove()
+        self._graph.replay()
         self._decoder.end += 1
         self._copy_to_host()
 
-    def _prove(self) -> None:
-        """Compute one step, and decide whether later steps use the graph."""
-        failure, agrees, seconds, plain_seconds = None, False, 0.0, 0.0
-        try:
-            agrees, seconds, plain_seconds = self._compare()
-        except RuntimeError as error:  # if memory is too small for a second copy of the caches
-            failure = recording_failure(error)
-        if failure is not None:  # only now, as the error holds that copy
-            self._stop_recording(failure)
-            self._compute()
-        elif not (agrees and seconds < plain_seconds):
-            self._stop_recording(None if agrees else _OTHER_NUMBERS)
-        else:
-            self._is_proven = True
-
-    def _compare(self) -> tuple[bool, float, float]:
-        """Compute one step by two replays, then without; return whether both agree, and the seconds of both.
+    def _compare(self, graph: Graph) -> tuple[bool, float]:
+        """Compute one step by two replays, then without; return whether both agree, and the seconds of a replay.
 
         If torch raises an error, the numbers, seen tokens and caches are as before.
         """
-        assert self._graph is not None
         changing = [self._numbers, self._seen, *(layer.cache.slots for layer in self._decoder.layers)]
         before = [tensor.clone() for tensor in changing]
 
@@ -191,7 +164,7 @@ class RecordedDraws:
 
         results, seconds = list[Tensor](), list[float]()
         try:
-            for compute in (self._graph.replay, self._graph.replay, self._compute):  # the first replay takes longer
+            for compute in (graph.replay, graph.replay, self._compute):  # the first replay takes longer
                 restore()
                 synchronize(self._device)
                 started = time.perf_counter()
@@ -203,13 +176,7 @@ class RecordedDraws:
         except RuntimeError:
             restore()
             raise
-        return torch.equal(results[1], results[2]), seconds[1], seconds[2]
-
-    def _stop_recording(self, reason: str | None) -> None:
-        """Compute all later steps without a graph; `reason` is None if a graph is merely slower."""
-        self._graph, self._records = None, False
-        if reason is not None:
-            self._refuse(reason)
+        return torch.equal(results[1], results[2]), seconds[1]
 
     def _copy_to_host(self) -> None:
         """Start to copy the drawn tokens to the host; an event marks the end of the copy, for which `_read` waits."""
@@ -229,23 +196,17 @@ class RecordedDraws:
                 self._slots[reach].fill_(self._decoder.end - cache.base)
                 self._bases[reach] = cache.base
 
-    def _record(self) -> RuntimeError | None:
-        """Compute one step, then record the same work as a graph for later steps; return the error if that fails."""
-        self._is_proven = False
-        self._graph = None  # frees memory that the new one may take
+    def _record(self) -> Graph:
+        """Compute one step, then record the same work as a graph; the numbers and seen tokens stay as they are."""
+        before = self._numbers.clone(), self._seen.clone()
         with beside(self._device):
             self._compute()
-            try:
-                graph, recording = new_graph(self._device)
-                with recording:
-                    self._compute()
-            except RuntimeError as error:
-                return error
-        self._graph, self._num_slots = graph, self._slots_by_reach()
-        return None
-
-    def _slots_by_reach(self) -> dict[int, int]:
-        return {reach: cache.num_slots for reach, cache in self._decoder.caches_by_reach().items()}
+            graph, recording = new_graph(self._device)
+            with recording:
+                self._compute()
+        self._numbers.copy_(before[0])
+        self._seen.copy_(before[1])
+        return graph
 
     def _compute(self) -> None:
         """Run the model on the last tokens, draw the next ones, and go on to the next slot."""
@@ -267,33 +228,35 @@ class RecordedDraws:
         self._recent[:, -1] = tokens
 
 
-def recorded_draws(cpu_draws: CpuDraws, num_tokens: int, warn: Notify) -> tuple[CpuDraws | RecordedDraws, list[Draw]]:
-    """Draw the next tokens by `cpu_draws` and by a new RecordedDraws; return the better of the two, and the draws.
+def recorded_draws(
+    cpu_draws: CpuDraws, num_tokens: int, warn: Notify
+) -> tuple[CpuDraws | RecordedDraws, list[list[Draw]]]:
+    """Draw two tokens of each row by `cpu_draws`, and try both with a graph; return the better sampler, and the draws.
 
-    RecordedDraws, for up to `num_tokens` tokens, is better if it is faster and draws the same. If it fails or draws
-    other tokens, `warn` receives the reason.
+    A new RecordedDraws, for up to `num_tokens` tokens, is better if it draws the same tokens in less time. The first is
+    the one that it records; the second proves that the graph goes on. If the first fails, its draws are the only ones.
+    If the graph fails or draws other tokens, `warn` receives the reason.
     """
-    recorded, outcome, reason = None, None, _OTHER_NUMBERS
-
-    def refuse(reason: str) -> None:
-        device = cpu_draws.decoder.device
-        warn(f"{device} cannot replay a recorded token, {reason}; computing each token anew, with the same result")
-
-    try:
-        recorded = RecordedDraws(cpu_draws, num_tokens, refuse)
-        outcome = recorded.trial(cpu_draws.tokens)
-    except RuntimeError as error:
-        reason = recording_failure(error)
-    started = time.perf_counter()
-    expected = cpu_draws.next()
-    seconds = time.perf_counter() - started
-    if recorded is None or outcome is None or not _agree(outcome[0], expected, _TOLERANCE[cpu_draws.decoder.dtype]):
-        refuse(reason)
-        return cpu_draws, expected
-    if outcome[1] >= seconds:
-        return cpu_draws, expected
+    recorded, draws = None, list[list[Draw]]()
+    for _ in range(2):
+        outcome, reason = None, "because the replay gives other numbers"
+        try:
+            recorded = recorded or RecordedDraws(cpu_draws, num_tokens)
+            outcome = recorded.trial(cpu_draws.tokens)
+        except RuntimeError as error:
+            reason = recording_failure(error)
+        started = time.perf_counter()
+        draws.append(cpu_draws.next())
+        seconds = time.perf_counter() - started
+        if outcome is None or not _agree(outcome[0], draws[-1], _TOLERANCE[cpu_draws.decoder.dtype]):
+            device = cpu_draws.decoder.device
+            warn(f"{device} cannot replay a recorded token, {reason}; computing each token anew, with the same result")
+            return cpu_draws, draws
+        if outcome[1] >= seconds:
+            return cpu_draws, draws
+    assert recorded is not None
     recorded.begin(cpu_draws.tokens)
-    return recorded, expected
+    return recorded, draws
 
 
 def _agree(drawn: Tensor, expected: Sequence[Draw], tolerance: float) -> bool:

@@ -244,9 +244,9 @@ def test_many_prompts_are_continued_in_batches_of_bounded_memory(
     counts = []
     original = Decoder.prefill
 
-    def prefill(self: Decoder, rows: Sequence[Sequence[int]]) -> torch.Tensor:
+    def prefill(self: Decoder, rows: Sequence[Sequence[int]], num_new_tokens: int) -> torch.Tensor:
         counts.append(len(rows))
-        return original(self, rows)
+        return original(self, rows, num_new_tokens)
 
     monkeypatch.setattr(Decoder, "prefill", prefill)
     monkeypatch.setattr("gpt_cli.sampling.sample.SAMPLING_BYTES", 1_000_000)

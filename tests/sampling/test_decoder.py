@@ -123,20 +123,18 @@ def test_parts_of_a_prompt_give_what_the_whole_gives(settings: list[str], monkey
 
 
 @torch.no_grad()
-def test_a_cache_that_grows_keeps_its_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From two slots to 16, and again for a longer prompt in as many rows."""
+def test_a_cache_has_room_for_the_tokens_to_come() -> None:
+    """Three of them after one, and then twelve, more than a window; each sees the same as with the largest cache."""
     model = make_model(*FAMILIES[4])
-    whole = Decoder(model, torch.float64)
-    whole.prefill([[1], [2]])
-    monkeypatch.setattr(kv_cache, "_NEW_SLOTS", 1)
-    growing, sizes = Decoder(model, torch.float64), []
-    growing.prefill([[1], [2]])
-    for number in range(2 * C):
-        chosen = [continuation(row, number) for row in range(2)]
-        torch.testing.assert_close(growing.decode(chosen), whole.decode(chosen), rtol=0, atol=1e-12)
-        sizes.append(growing.layers[0].cache.slots.shape[-2])
-    assert sizes == [2, *[4] * 2, *[8] * 4, *[16] * 9]
-    assert torch.equal(growing.prefill(PROMPTS[:2]), whole.prefill(PROMPTS[:2]))
+    whole, small, sizes = Decoder(model, torch.float64), Decoder(model, torch.float64), []
+    for num_tokens in (3, 2 * C + 4):
+        prompts = [[1], [2]]
+        assert torch.equal(small.prefill(prompts, num_tokens), whole.prefill(prompts))
+        for number in range(num_tokens):
+            chosen = [continuation(row, number) for row in range(2)]
+            torch.testing.assert_close(small.decode(chosen), whole.decode(chosen), rtol=0, atol=1e-12)
+        sizes.append(small.layers[0].cache.slots.shape[-2])
+    assert sizes == [4, 2 * C]
 
 
 @torch.no_grad()

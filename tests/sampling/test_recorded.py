@@ -17,7 +17,6 @@ from gpt_cli.common.machine import devices
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import CheckpointError
 from gpt_cli.model import GPT
-from gpt_cli.sampling import kv_cache
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.kv_cache import DecodeStep
@@ -104,46 +103,23 @@ def test_the_host_neither_waits_nor_sends_anything_for_a_recorded_token(accelera
     assert work[1] - work[0] > 100  # what one graph replaces
 
 
-def test_caches_that_grow_are_recorded_again(graphs: list[SimulatedGraph], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kv_cache, "_NEW_SLOTS", 4)
-    model = model_of(positions="rope")
-    assert tokens(drawn(model, "sim")) == tokens(drawn(model, "cpu"))
-    # 9 slots, 18 and 32; the first graph tries what the device can do
-    assert len(graphs) == 4
+def test_one_graph_serves_all_tokens(graphs: list[SimulatedGraph]) -> None:
+    """Caches have room for all of them from the start."""
+    drawn(model_of(positions="rope"), "sim")
+    _, graph = graphs  # the first tries what the device can do
+    assert graph.num_replays == 2 * 2 + NUM_TOKENS - 4 + 1  # two trials, and one that nobody reads
 
 
 REFUSAL = "sim:0 cannot replay a recorded token, {}; computing each token anew, with the same result"
 
 
-def test_where_a_larger_cache_cannot_be_recorded_tokens_are_computed(
+def test_a_graph_that_freezes_its_step_is_not_used(
     graphs: list[SimulatedGraph], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The caches grow twice more after that, and nothing is recorded again."""
-    monkeypatch.setattr(kv_cache, "_NEW_SLOTS", 1)
-
-    def new_graph(device: torch.device) -> Any:
-        if len(graphs) == 3:
-            raise RuntimeError("out of memory")
-        return devices.new_graph(device)
-
-    monkeypatch.setattr("gpt_cli.sampling.recorded.new_graph", new_graph)
-    model, warnings = model_of(positions="rope"), list[str]()
-    assert tokens(drawn(model, "sim", warn=warnings.append)) == tokens(drawn(model, "cpu"))
-    assert len(graphs) == 3
-    assert warnings == [REFUSAL.format('"out of memory"')]
-
-
-@pytest.mark.parametrize("spoilt", [1, 2], ids=["the first graph", "the graph of a larger cache"])
-def test_a_graph_that_freezes_its_step_is_not_used(
-    spoilt: int, graphs: list[SimulatedGraph], monkeypatch: pytest.MonkeyPatch
-) -> None:
     """It repeats the step that it recorded, so only the next one can show that its slot is frozen."""
-    monkeypatch.setattr(kv_cache, "_NEW_SLOTS", 4)
-    recordings = [0]
 
     def new_graph(device: torch.device) -> Any:
-        recordings[0] += 1
-        freezes[0] = recordings[0] == spoilt
+        freezes[0] = True
         return devices.new_graph(device)
 
     freezes, last_slots = [False], list[dict[int, Tensor]]()
@@ -162,19 +138,7 @@ def test_a_graph_that_freezes_its_step_is_not_used(
     model, warnings = model_of(positions="rope"), list[str]()
     assert tokens(drawn(model, "sim", warn=warnings.append)) == tokens(drawn(model, "cpu"))
     assert warnings == [REFUSAL.format("because the replay gives other numbers")]
-    assert recordings == [spoilt]
-
-
-def test_a_graph_of_a_larger_cache_that_is_slower_is_not_used(
-    graphs: list[SimulatedGraph], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kv_cache, "_NEW_SLOTS", 4)
-    clock = iter(number**2 if len(graphs) < 3 else 10**9 + number**0.5 for number in range(10**6))
-    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
-    model = model_of(positions="rope")
-    assert tokens(drawn(model, "sim")) == tokens(drawn(model, "cpu"))
-    assert len(graphs) == 3  # the first tries what the device can do
-    assert graphs[-1].num_replays == 2
+    assert graphs[-1].num_replays == 4
 
 
 def test_an_error_in_a_trial_changes_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +146,7 @@ def test_an_error_in_a_trial_changes_no_token(monkeypatch: pytest.MonkeyPatch) -
     calls = itertools.count(1)
 
     def synchronize(device: torch.device) -> None:
-        if next(calls) == 12:  # of six in the trial of the first graph, and six for the next token
+        if next(calls) == 12:  # of six for the recorded token, and six for the next one
             raise RuntimeError("out of memory")
 
     monkeypatch.setattr("gpt_cli.sampling.recorded.synchronize", synchronize)
@@ -222,12 +186,14 @@ def test_a_short_text_is_not_worth_a_trial(
     assert not graphs
 
 
-def test_a_slower_graph_is_not_used(graphs: list[SimulatedGraph], monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter(number**0.5 for number in range(10**6))
+@pytest.mark.parametrize("slow", [1, 2], ids=["the recorded token", "the next one"])
+def test_a_slower_graph_is_not_used(slow: int, graphs: list[SimulatedGraph], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial reads the clock eight times: three times two for the token, and two for the host."""
+    clock = iter(number**2 if number < 8 * (slow - 1) else 10**9 + number**0.5 for number in range(10**6))
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
     model = model_of()
     assert tokens(drawn(model, "sim")) == tokens(drawn(model, "cpu"))
-    assert graphs[-1].num_replays == 2
+    assert graphs[-1].num_replays == 2 * slow
 
 
 def waits(decoder: Decoder) -> None:
