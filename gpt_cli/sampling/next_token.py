@@ -128,10 +128,22 @@ class CpuDraws:
 
     def next(self) -> list[Draw]:
         """Draw the next token of each row; raise CheckpointError, naming `self.where`, if logits are not finite."""
+        return self.draw(self.logits())
+
+    def logits(self) -> Tensor:
+        """Compute the logits of the next token of each row: [B, V], on the CPU. The first are those of `prefill`."""
         if self.step:
             self._logits = self.decoder.decode(self.tokens)
+        return self._logits.cpu()
+
+    def outcome(self, logits: Tensor, seen: Tensor) -> Tensor:
+        """Return the `draw_next` results of this step for `logits` and `seen` [B, V], stacked to [4, B]."""
         uniform = self.uniforms.of_steps(self.step, self.step + 1)[:, 0]
-        drawn = to_draws(torch.stack(draw_next(self._logits.cpu(), self.parameters, self.seen, uniform)), self.where)
+        return torch.stack(draw_next(logits, self.parameters, seen, uniform))
+
+    def draw(self, logits: Tensor) -> list[Draw]:
+        """Draw a token of each row from `logits` [B, V]; raise CheckpointError if they are not finite."""
+        drawn = to_draws(self.outcome(logits, self.seen), self.where)
         self.step, self.tokens = self.step + 1, [draw.token for draw in drawn]
         return drawn
 

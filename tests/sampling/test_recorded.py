@@ -19,7 +19,7 @@ from gpt_cli.errors import CheckpointError
 from gpt_cli.model import GPT
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import generate
-from gpt_cli.sampling.kv_cache import DecodeStep
+from gpt_cli.sampling.kv_cache import Cache, DecodeStep
 from gpt_cli.sampling.next_token import Draw, SamplingParameters
 from gpt_cli.sampling.recorded import TRIAL_TOKENS, RecordedStep
 
@@ -34,7 +34,7 @@ Rows = list[list[Draw | None]]
 @pytest.fixture(autouse=True)
 def graphs(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> list[SimulatedGraph]:
     """A device that records, and a clock that says that replays are faster: each reading comes later than the last."""
-    clock = iter(number**2 for number in range(10**6))
+    clock = iter(1.3**number for number in range(2000))
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
     monkeypatch.setattr("gpt_cli.sampling.generate.TRIAL_TOKENS", 8)  # so that short texts are worth a trial
     return give_graphs(accelerator)
@@ -84,10 +84,53 @@ def test_recorded_tokens_are_those_of_the_host(sizes: dict[str, Any], graphs: li
     assert graphs[-1].num_replays > NUM_TOKENS // 2
 
 
-def test_products_in_bfloat16_are_recorded_too(graphs: list[SimulatedGraph]) -> None:
-    model = model_of()
-    drawn(model, "sim", dtype=torch.bfloat16)
+@pytest.mark.parametrize("rounding", [1.0, 1.01])
+def test_products_in_bfloat16_are_recorded_too(
+    rounding: float, graphs: list[SimulatedGraph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 64 rows, some draw another token where logits differ by a hundredth."""
+    plain_compute = Decoder.compute
+
+    def compute(self: Decoder, x: Tensor, step: DecodeStep) -> Tensor:
+        return plain_compute(self, x, step) * (rounding if isinstance(step, RecordedStep) else 1)
+
+    monkeypatch.setattr(Decoder, "compute", compute)
+    drawn(model_of(), "sim", SamplingParameters(), dtype=torch.bfloat16, num_samples=32)
     assert graphs[-1].num_replays > NUM_TOKENS // 2
+
+
+def of_zeros(new: Tensor) -> Tensor:
+    return 0 * new
+
+
+def of_other_sign(new: Tensor) -> Tensor:
+    return -new
+
+
+def of_zero_keys(new: Tensor) -> Tensor:
+    return torch.stack((0 * new[:, 0], new[:, 1]), dim=1)
+
+
+def of_zero_values(new: Tensor) -> Tensor:
+    return torch.stack((new[:, 0], 0 * new[:, 1]), dim=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("spoil", [of_zeros, of_other_sign, of_zero_keys, of_zero_values])
+def test_a_graph_that_caches_other_keys_or_values_is_not_used(
+    spoil: Callable[[Tensor], Tensor], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One token of many hardly shows that, so the next token may be the same."""
+    plain_write, warnings = RecordedStep.write, list[str]()
+
+    def write(self: RecordedStep, cache: Cache, slots: Tensor, new: Tensor) -> None:
+        plain_write(self, cache, slots, spoil(new))
+
+    monkeypatch.setattr(RecordedStep, "write", write)
+    decoder = Decoder(model_of(positions="rope", context_length=64).to("sim"), dtype)
+    prompt = [number % 29 for number in range(60)]
+    list(generate(decoder, [prompt], SamplingParameters(temperature=0), max_new_tokens=20, warn=warnings.append))
+    assert warnings == [REFUSAL.format("because the replay gives other numbers")]
 
 
 def test_the_host_neither_waits_nor_sends_anything_for_a_recorded_token(accelerator: Accelerator) -> None:
@@ -228,7 +271,7 @@ def test_a_token_that_cannot_be_repeated_is_computed_each_time(spoil: Callable[[
 
 def test_a_failed_trial_changes_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
     model, warnings = model_of(), list[str]()
-    monkeypatch.setattr("gpt_cli.sampling.recorded._agree", lambda *_: False)
+    monkeypatch.setattr("gpt_cli.sampling.recorded._Trial.agrees", lambda *_: False)
     assert tokens(drawn(model, "sim", warn=warnings.append)) == tokens(drawn(model, "cpu"))
     assert len(warnings) == 1
 
