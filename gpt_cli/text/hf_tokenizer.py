@@ -96,10 +96,10 @@ class HuggingFaceTokenizer(Tokenizer):
     @cached_property
     def starts_with(self) -> list[int]:  # type: ignore[override]
         """The ids that the tokenizer puts before every text, such as a beginning-of-text token."""
-        return self.template[0]
+        return self.added_ids[0]
 
     @cached_property
-    def template(self) -> tuple[list[int], list[int]]:
+    def added_ids(self) -> tuple[list[int], list[int]]:
         """The special-token ids that transformers adds to every text: (ids before it, ids after it)."""
         ids = {name: number for number, name in self.names.items()}
         additions = [(f"add_{end}_token", token_text(self.settings.get(f"{end}_token"))) for end in ("bos", "eos")]

@@ -229,7 +229,7 @@ def checked(
     """
     tokenizer = HuggingFaceTokenizer(text, settings, end_of_text, max(names) + 1)
     try:
-        _, after = tokenizer.template
+        _, after = tokenizer.added_ids
         _ = tokenizer.library
     except GptError as error:
         for problem in (error, *error.others):

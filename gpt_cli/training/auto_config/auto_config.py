@@ -47,7 +47,7 @@ def choose_config(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
     device = choose_device(config.train.device)
     with starting(device), host.working("measuring the text"):
         text = _figures(corpus, config)
-    if text.num_characters < FEWEST_CHARACTERS and not text.longest_example:
+    if text.num_characters < FEWEST_CHARACTERS and not text.example_bytes:
         length = counted(text.num_characters, "character")
         sentence = f"the text has {length}, but a training needs at least {FEWEST_CHARACTERS}"
         raise DataError("corpus", sentence, hint="add text with ‹data›; `gpt data list` prints some that gpt can fetch")

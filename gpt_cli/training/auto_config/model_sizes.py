@@ -86,9 +86,9 @@ def context_of(text: TextFigures, bytes_per_token: float, validation: float, wid
     longest = 256 if width >= _LONG else 128
     while longest > 16 and validation < 4 * longest:
         longest //= 2
-    if not text.longest_example:
+    if not text.example_bytes:
         return fitting_context(longest, text.num_bytes / bytes_per_token / max(1, text.num_documents) + 1)
-    while longest < min(text.longest_example / bytes_per_token, _LONGEST):
+    while longest < min(text.example_bytes / bytes_per_token, _LONGEST):
         longest *= 2
     return longest
 

@@ -29,7 +29,7 @@ class TextFigures:
     num_characters: int
     num_distinct: int  # characters of the sample
     entropy: float  # of single characters of the sample, in bits
-    longest_example: int = 0  # the 95th percentile, in the sample, of the bytes of a question with its answer
+    example_bytes: int = 0  # of a question with its answer: the 95th percentile in the sample
     num_documents: int = 1
     pairs: tuple[tuple[int, float], ...] = ENGLISH  # vocabularies of byte pairs, and the bytes of a token
     pair_saving: float = 0.2  # share of the entropy of characters by which that of single byte pairs is lower
@@ -77,7 +77,7 @@ def describe_examples(blocks: Iterable[TextBlock], num_examples: int) -> TextFig
         num_characters += len(block.text)
     times = num_examples / max(1, len(lengths))
     figures = text_figures(sample, round(times * sum(lengths)), round(times * num_characters), num_examples)
-    return replace(figures, longest_example=sorted(lengths)[len(lengths) * 19 // 20] if lengths else 0)
+    return replace(figures, example_bytes=sorted(lengths)[len(lengths) * 19 // 20] if lengths else 0)
 
 
 def _entropy(counts: Counter[Any]) -> float:

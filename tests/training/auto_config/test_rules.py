@@ -134,7 +134,7 @@ def test_two_models_read_a_text_for_which_there_is_time() -> None:
     assert [choice.config.train.teacher_share for choice in (one, two, longer)] == [None, 0.11, 0.1]
     assert longer.num_steps == 3000  # of 111,000 tokens, 90 % are read 60 times, six times by the teacher
     assert "2 models, the first of which trains for 11% of the run and teaches the second, read" in two.reasons[3]
-    conversations = replace(text, longest_example=100)
+    conversations = replace(text, example_bytes=100)
     for other in (chosen(conversations, 180), chosen(text, 180, train={"patience": 2})):
         assert other.config.train.teacher_share is None
     steps = [choose_settings(text, Budget(steps=n), {"train": {"max_steps": n}}).config.train for n in (2000, 20_000)]
@@ -330,9 +330,9 @@ def test_a_published_vocabulary_has_its_own_size() -> None:
 
 
 def test_most_examples_fit_into_the_context() -> None:
-    text = TextFigures(200_000, 200_000, 80, 4.8, longest_example=700)
+    text = TextFigures(200_000, 200_000, 80, 4.8, example_bytes=700)
     assert chosen(text).config.model.context_length == 512  # 259 tokens of 2.7 bytes
-    assert chosen(TextFigures(200_000, 200_000, 80, 4.8, longest_example=100_000)).config.model.context_length == 1024
+    assert chosen(TextFigures(200_000, 200_000, 80, 4.8, example_bytes=100_000)).config.model.context_length == 1024
 
 
 def test_every_choice_is_a_valid_config_with_at_most_five_reasons() -> None:

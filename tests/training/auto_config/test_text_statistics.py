@@ -59,5 +59,5 @@ def test_the_size_of_examples_follows_from_those_that_are_read() -> None:
     found = describe_examples(blocks(), 3000)
     assert read == 920  # 910 have 991,900 characters, and nine more pass a million: the next one is not read
     assert found.num_bytes == found.num_characters == pytest.approx(3000 * 1090, rel=0.01)
-    assert (found.longest_example, found.num_documents) == (1900, 3000)
-    assert describe_examples([], 0).longest_example == 0
+    assert (found.example_bytes, found.num_documents) == (1900, 3000)
+    assert describe_examples([], 0).example_bytes == 0
