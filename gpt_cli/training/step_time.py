@@ -14,7 +14,7 @@ from gpt_cli.common.machine.failures import is_lack_of_device_memory
 from gpt_cli.errors import EnvironmentFailure, shown
 from gpt_cli.training.cuda_graphs import record_step
 from gpt_cli.training.data_parallel import gradient
-from gpt_cli.training.kernel_trials import choose_kernels
+from gpt_cli.training.kernel_trials import choose_kernels, drop_kernel
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import compute_gradient, send, time_step
 
@@ -59,9 +59,7 @@ def _seconds_if_soon_over(state: TrainingState, warn: Notify) -> float | None:
         seconds = record_step(state, messages.append) or seconds
         if not _ends_within(state, seconds, _KERNELS_FROM_SECONDS):
             messages.clear()
-            state.whole_step = None  # whose graph takes memory
-            choose_kernels(state, messages.append)
-            seconds = _choose_sharing(state)
+            seconds = _choose(state, messages.append, seconds)
             seconds = record_step(state, messages.append) or seconds
         if _ends_within(state, seconds, COMPILE_FROM_SECONDS):
             for message in messages:
@@ -77,10 +75,13 @@ def _time_step(state: TrainingState, warn: Notify, *, must_compile: bool) -> flo
         with warnings.catch_warnings():
             # torch's compiler would have float32 computed with fewer bits
             warnings.filterwarnings("ignore", "TensorFloat32")
-            may_be_short = not (state.progress.step or state.config.train.compile == "on" or state.reads_at_once)
-            if not (may_be_short and _ends_within(state, time_step(state), _KERNELS_FROM_SECONDS)):
-                choose_kernels(state, warn)  # before blocks are compiled
-            return _choose_sharing(state)
+            plain_seconds = None
+            if not (state.progress.step or state.config.train.compile == "on" or state.reads_at_once):
+                plain_seconds = time_step(state)
+                if _ends_within(state, plain_seconds, _KERNELS_FROM_SECONDS):
+                    return plain_seconds
+                plain_seconds = record_step(state, ignored) or plain_seconds
+            return _choose(state, warn, plain_seconds)  # before blocks are compiled
     except Exception as error:
         if state.config.train.compile == "off" or not type(error).__module__.startswith("torch._"):
             raise
@@ -89,8 +90,7 @@ def _time_step(state: TrainingState, warn: Notify, *, must_compile: bool) -> flo
             raise EnvironmentFailure("train.compile", f"{sentence}; use off", hint="‹compile=off›") from error
     warn(f"{sentence}; training uncompiled{', not bit-exact from here on' if state.progress.step else ''}")
     state.compile_blocks(False)
-    choose_kernels(state, warn)
-    return _choose_sharing(state)
+    return _choose(state, warn, None)
 
 
 def _ends_within(state: TrainingState, step_seconds: float, seconds: float) -> bool:
@@ -98,6 +98,20 @@ def _ends_within(state: TrainingState, step_seconds: float, seconds: float) -> b
     steps, time = state.config.train.max_steps, state.config.train.max_time
     (of_all,) = state.ranks.broadcast(min(time or math.inf, (steps or math.inf) * step_seconds))
     return of_all < seconds
+
+
+def _choose(state: TrainingState, warn: Notify, plain_seconds: float | None) -> float:
+    """Choose kernels and whether micro-batches share casts; return the seconds of a step.
+
+    A new run whose whole steps take longer with the kernel for attention than `plain_seconds` goes on without it.
+    """
+    state.whole_step = None  # whose graph takes memory
+    choose_kernels(state, warn)
+    if plain_seconds is not None and "attention" in state.progress.environment and not state.progress.step:
+        if (record_step(state, ignored) or time_step(state)) > plain_seconds:
+            drop_kernel(state)
+        state.whole_step = None
+    return _choose_sharing(state)
 
 
 def _choose_sharing(state: TrainingState) -> float:

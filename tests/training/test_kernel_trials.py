@@ -23,7 +23,7 @@ from gpt_cli.common.host import Host
 from gpt_cli.model.dropout import ToDraw
 from gpt_cli.training import kernel_trials
 from gpt_cli.training.cuda_graphs import record_step
-from gpt_cli.training.kernel_trials import choose_kernels
+from gpt_cli.training.kernel_trials import choose_kernels, compare_with_plain
 from gpt_cli.training.loop import train_whole
 from gpt_cli.training.request import NewRun, Plan, Resume
 from gpt_cli.training.resume import environment
@@ -49,6 +49,24 @@ def of_half_a_key(queries: Tensor, keys: Tensor, values: Tensor, masks: ToDraw, 
     assert isinstance(masks.keys, Tensor)
     upper = masks.keys * torch.tensor([0, 1], dtype=torch.int32, device=masks.keys.device)
     return by_products(queries, keys, values, masks._replace(keys=upper), scale)
+
+
+def scaled_gradient(factors: Tensor) -> Callable[..., Tensor]:
+    """Return a kernel with the right output, whose gradient of the values is multiplied by `factors`."""
+
+    class Scale(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, values: Tensor) -> Tensor:
+            return values.clone()
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+            return gradients[0] * factors.to(gradients[0])
+
+    def kernel(queries: Tensor, keys: Tensor, values: Tensor, masks: ToDraw, scale: float) -> Tensor:
+        return by_products(queries, keys, Scale.apply(values), masks, scale)
+
+    return kernel
 
 
 def broken(*_: object, **__: object) -> Tensor:
@@ -113,10 +131,10 @@ def install(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> Callab
     return install
 
 
-def state_on(device: str, *settings: str) -> TrainingState:
+def state_on(device: str, *settings: str, vocab_size: int = 257) -> TrainingState:
     ids = np.random.default_rng(0).integers(257, size=2000)
     config = small_config("model.dropout=0.3", "train.compile=off", "train.learning_rate=0.0078125", *settings)
-    return TrainingState.at_the_start(config.changed(train={"device": device}), ids, 257)
+    return TrainingState.at_the_start(config.changed(train={"device": device}), ids, vocab_size)
 
 
 def record(state: TrainingState, warn: Callable[[str], object]) -> float | None:
@@ -185,6 +203,38 @@ def test_a_training_for_which_the_kernel_is_not_made_tries_none(
     install(twin, 0.1)
     choose_kernels(state_on("sim", *settings), pytest.fail)
     assert twin.num_calls == 0
+
+
+def test_a_kernel_whose_gradients_are_wrong_for_the_last_tokens_is_found_out() -> None:
+    """These are small: few queries attend to the last keys and values."""
+    for factor, agrees in ((1.0, True), (0.5, False), (0.0, False)):
+        factors = torch.ones(1024, 1)
+        factors[-128:] = factor
+        shape, cpu = (1, 2, 1024, 16), torch.device("cpu")
+        result, *_ = compare_with_plain(scaled_gradient(factors), shape, "bfloat16", cpu, 0.1)
+        assert result == agrees
+
+
+@pytest.mark.parametrize("compiles", ["auto", "off"])
+def test_a_kernel_with_which_steps_are_slower_or_that_no_graph_replays_is_dropped(
+    install: Callable[..., None], compiles: str
+) -> None:
+    """In its trial, on numbers of its own, it takes a tenth of the time; in a step it waits for the device."""
+
+    class Waits(Twin):
+        def __call__(self, queries: Tensor, keys: Tensor, values: Tensor, masks: ToDraw, scale: float) -> Tensor:
+            if self.num_calls >= 5:  # of the trial
+                values.sum().item()
+            return super().__call__(queries, keys, values, masks, scale)
+
+    twin = Waits()
+    install(twin, 0.1)
+    state = state_on("sim", f"train.compile={compiles}", "train.max_steps=30")
+    time_steps(state, Host(warn=pytest.fail), may_compile=True, must_compile=False)
+    assert twin.num_calls > 5
+    assert kernels(state) == [False, False]
+    assert state.progress.environment == environment(state.config)
+    assert state.whole_step is not None
 
 
 def test_a_run_that_continues_keeps_its_kernel_where_nothing_compiles(
@@ -286,6 +336,12 @@ def wrong_loss(logits: Tensor, targets: Tensor) -> Tensor:
     return 1.01 * cross_entropy(logits, targets)
 
 
+def loss_of_targets_alone(logits: Tensor, targets: Tensor) -> Tensor:
+    """The right loss, whose gradient lacks all small numbers: those of logits that are no targets."""
+    others = torch.ones_like(logits).scatter(-1, targets[..., None], 0.0).bool()
+    return cross_entropy(torch.where(others, logits.detach(), logits), targets)
+
+
 def num_compiled_losses(state: TrainingState) -> int:
     """Take a step; return for how many of its micro-batches the compiled loss was computed."""
     chosen, calls = state.cross_entropy, list[Tensor]()
@@ -314,6 +370,17 @@ def test_a_compiled_loss_is_used_where_it_agrees_and_is_faster(
     choose_kernels(state, pytest.fail)
     assert state.progress.environment.get("loss") == ("compiled" if used else None)
     assert num_compiled_losses(state) == (state.config.train.num_micro_batches if used else 0)
+
+
+@pytest.mark.parametrize(("loss", "used"), [(cross_entropy, True), (loss_of_targets_alone, False)])
+def test_a_compiled_loss_in_bfloat16_needs_its_small_gradients_too(
+    install: Callable[..., None], loss: Callable[..., Tensor], used: bool
+) -> None:
+    """Those of 4,096 logits are 1 / 4,096 of the largest on average."""
+    install(broken, 0.1, loss=loss, loss_seconds=0.1)
+    state = state_on("sim", "train.compile=on", "train.dtype=bfloat16", vocab_size=4096)
+    choose_kernels(state, pytest.fail)
+    assert ("loss" in state.progress.environment) == used
 
 
 def test_a_compiled_loss_needs_room_for_the_logits_once_more(

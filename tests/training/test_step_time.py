@@ -39,7 +39,7 @@ def test_micro_batches_share_weights_unless_an_accelerator_shows_that_it_is_slow
     more: float,
     shares: bool,
 ) -> None:
-    """A graph of a step takes 1 s without sharing, and `seconds` with it; sharing adds `more` to weights."""
+    """A graph of a step takes 1 s without sharing, `seconds` with it; sharing adds `more` to weights. No short training."""
     give_graphs(accelerator)
     shared = GPT.shared_matrices
 
@@ -56,7 +56,8 @@ def test_micro_batches_share_weights_unless_an_accelerator_shows_that_it_is_slow
 
     monkeypatch.setattr(GPT, "shared_matrices", scaled)
     monkeypatch.setattr(step_time, "record_step", lambda state, _: seconds if state.shares_matrices else 1.0)
-    config = small_config("train.batch_size=8", f"train.micro_batch_size={micro_batch}", "train.compile=off")
+    settings = f"train.micro_batch_size={micro_batch}", "train.max_steps=1000000"
+    config = small_config("train.batch_size=8", "train.compile=off", *settings)
     state = TrainingState.at_the_start(config.changed(train={"device": device}), np.arange(2000) % 257, 257)
     time_steps(state, Host(warn=pytest.fail), may_compile=False, must_compile=False)
     assert state.shares_matrices == shares
