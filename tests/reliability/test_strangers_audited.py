@@ -246,7 +246,7 @@ def _audit(tmp_path_factory: pytest.TempPathFactory) -> Audit:
     jobs += [Job(words, watched=False, answers=[*ANSWERS, 5]) for words in OTHER_COMMANDS]  # 5: there is no network
     loaded = ["good.safetensors", "hf", *damaged["models"], *damaged["directories"]]
     jobs += [on(["load", "FILE"], path, watched=False) for path in loaded]
-    jobs += [on(["load", "FILE"], path) for kind in LOADED for path in some_of(hostile[kind], 40)]
+    jobs += [on(["load", "FILE"], path) for kind in LOADED for path in some_of(hostile[kind], 20)]
     for kind, commands in COMMANDS.items():
         every = max(1, len(hostile[kind]) // scaled(len(hostile[kind])))
         for number, path in enumerate(hostile[kind]):

@@ -37,7 +37,7 @@ class SimulatedGraph:
         self._ways = {name: getattr(copies, name) for name in _OF_THE_HOST}
         for name in _OF_THE_HOST:
             setattr(copies, name, _refuse)
-        held = [each.held for each in gc.get_objects() if issubclass(type(each), SimTensor)]
+        held = [each.held for each in gc.get_objects() if type(each) is SimTensor]
         self._known = {id(tensor): tensor for tensor in held}
         self._before = [(tensor, tensor.clone()) for tensor in held]
         self.accelerator.listeners.append(self._record)
