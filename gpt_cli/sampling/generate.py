@@ -11,7 +11,7 @@ from gpt_cli.common.host import Notify, ignored
 from gpt_cli.common.machine.devices import supports
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.next_token import CpuDraws, Draw, SamplingParameters, Uniforms
-from gpt_cli.sampling.recorded import TRIAL_TOKENS, RecordedDraws, recorded_draws
+from gpt_cli.sampling.recorded import TRIAL_TOKENS, recorded_draws
 
 
 def generate(
@@ -31,21 +31,22 @@ def generate(
 
     The rows are the samples of the first prompt, then of the second, and so on. A row ends at end_of_text, which is not
     yielded, or before a step for which `done(row index)` is true. Sample i of a prompt draws from random stream i of
-    the seed, whatever else is in the batch. From the third step on, a GPU may replay a CUDA graph of a step; `warn`
-    receives the reason if that fails. Raises CheckpointError, naming `where`, if logits are not finite.
+    the seed, whatever else is in the batch. From the fifth step on, after two trials, a GPU may replay a CUDA graph of
+    a step; `warn` receives the reason if a trial fails. Raises CheckpointError, naming `where`, if logits are not
+    finite.
     """
     rows = [prompt for prompt in prompts for _ in range(num_samples)]
     ended = [False] * len(rows)
     uniforms = Uniforms(seed, num_samples, len(prompts))
-    draws: CpuDraws | RecordedDraws = CpuDraws(decoder, rows, parameters, uniforms, where, max_new_tokens + 1)
-    tried = list[list[Draw]]()
+    cpu_draws = CpuDraws(decoder, rows, parameters, uniforms, where, max_new_tokens)
+    draws: Iterator[list[Draw]] = iter(cpu_draws.next, None)
     trial = 2  # the step from which a graph is tried
     for step in range(max_new_tokens):
         left = max_new_tokens - step
         trial += step == trial and decoder.is_full(1)
-        if step == trial and left > TRIAL_TOKENS and isinstance(draws, CpuDraws) and _records(decoder.device):
-            draws, tried = recorded_draws(draws, left, warn)
-        drawn = tried.pop(0) if tried else draws.next()
+        if step == trial and left > TRIAL_TOKENS and _records(decoder.device):
+            draws = recorded_draws(cpu_draws, left, warn)
+        drawn = next(draws)
         ended = [was or draw.token == end_of_text for was, draw in zip(ended, drawn, strict=True)]
         if all(ended):
             return

@@ -103,13 +103,13 @@ class Cache(ABC):
     def mix(self, x: Tensor, step: DecodeStep) -> Tensor:
         """Add new tokens x [R * T, D] to the cache; return their heads' outputs, before projection: [R * T, H * K]."""
 
-    def begin(self, num_rows: int, length: int, num_new: int, like: Tensor) -> None:
-        """Empty the cache, and make room for `num_rows` sequences of `length` tokens and `num_new` tokens after them.
+    def begin(self, num_rows: int, length: int, num_new_tokens: int, like: Tensor) -> None:
+        """Empty the cache, and make room for `num_rows` sequences: `length` tokens, and `num_new_tokens` after them.
 
-        Slots have dtype and device of `like`.
+        The slots have the dtype and device of `like`.
         """
         self.base = max(0, length - self.reach)
-        num_slots = min(2 * self.reach, length - self.base + num_new)
+        num_slots = min(2 * self.reach, length - self.base + num_new_tokens)
         if num_rows != self.num_rows or num_slots > self.num_slots:
             self.slots = _new_slots(like, self.shape(num_rows, num_slots))
             self.num_rows, self.num_slots = num_rows, num_slots

@@ -117,11 +117,11 @@ class CpuDraws:
         parameters: SamplingParameters,
         uniforms: Uniforms,
         where: str,
-        num_tokens: int,
+        num_new_tokens: int,
     ):
         self.decoder, self.parameters, self.uniforms, self.where = decoder, parameters, uniforms, where
         self.step, self.tokens = 0, list[int]()
-        self._logits = decoder.prefill(rows, num_tokens)
+        self._logits = decoder.prefill(rows, num_new_tokens)
         self.seen = torch.zeros(self._logits.shape, dtype=torch.bool)
         for number, prompt in enumerate(rows):
             self.seen[number, list(prompt)] = True

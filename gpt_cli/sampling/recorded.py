@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -12,13 +12,14 @@ from torch import Tensor
 
 from gpt_cli.common.host import Notify
 from gpt_cli.common.machine.devices import Graph, beside, new_graph, recording_failure, synchronize, to_device
+from gpt_cli.model.gpt import require_finite
 from gpt_cli.sampling.kv_cache import Cache, DecodeStep
 from gpt_cli.sampling.next_token import CpuDraws, Draw, draw_next, to_draws
 
 TRIAL_TOKENS = 48  # on an H200, a trial takes as long as a graph saves in so many tokens (note 0068)
 # shares of the largest number by which logits, keys and values may differ, as sums have other orders
 _TOLERANCE = {torch.bfloat16: 0.03, torch.float32: 1e-3, torch.float64: 1e-9}
-_FASTER = 1.15  # times as fast as the host, so that no late host decides
+_FASTER = 1.15  # times as fast as the host, because a busy machine may delay the host once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +73,7 @@ class RecordedDraws:
     def __init__(self, cpu_draws: CpuDraws, num_tokens: int):
         self._decoder = decoder = cpu_draws.decoder
         self._parameters, self._where, self._device = cpu_draws.parameters, cpu_draws.where, decoder.device
-        self._first_slot, self._bases = decoder.end, dict[int, int]()  # by reach, as the device knows them
+        self._first_slot, self._bases = decoder.end, dict[int, int]()  # by reach, as last sent to the device
         # what changes from token to token, apart from the caches
         num_rows, num_recent = decoder.recent_ids(1).shape
         sizes = [num_rows * num_recent, num_rows, 1, *(1 for _ in decoder.caches_by_reach())]
@@ -95,22 +96,17 @@ class RecordedDraws:
 
     @torch.inference_mode()
     def trial(self, tokens: Sequence[int]) -> _Trial | None:
-        """Replay the step after `tokens`, the last of each row; the first call records it as a graph.
+        """Replay the next step; the first call records it as a graph, after `tokens`, the last of each row.
 
-        Returns None if the step gives other numbers without the graph. Raises torch's RuntimeError if recording fails
-        or memory is too small; the caches are then as before.
+        Returns None if the step gives other numbers without the graph, or changes other slots of a cache than its own.
+        These slots are then as before. Raises torch's RuntimeError if recording fails or memory is too small.
         """
         self._decoder.make_room()
         if self._graph is None:
             self._send(self._decoder.end)
             self._append(to_device(torch.tensor(tokens), self._device))
-            self._graph = self._record()
         self._refresh()
-        agrees, seconds = self._compare(self._graph)
-        if not agrees:
-            return None
-        caches = [layer.cache.slots.clone() for layer in self._decoder.layers]
-        return _Trial(self._drawn.cpu(), self._logits.cpu(), caches, seconds)
+        return self._compare()
 
     @torch.inference_mode()
     def begin(self, tokens: Sequence[int]) -> None:
@@ -153,12 +149,13 @@ class RecordedDraws:
         self._decoder.end += 1
         self._copy_to_host()
 
-    def _compare(self, graph: Graph) -> tuple[bool, float]:
-        """Compute one step by two replays, then without; return whether both agree, and the seconds of a replay.
+    def _compare(self) -> _Trial | None:
+        """Compute one step by two replays, then without; return a _Trial if both agree and change no other slots.
 
-        If torch raises an error, the numbers, seen tokens and caches are as before.
+        All slots but that of the step are then as before; if torch raises an error, so is all that a step changes.
         """
-        changing = [self._numbers, self._seen, *(layer.cache.slots for layer in self._decoder.layers)]
+        caches = [layer.cache for layer in self._decoder.layers]
+        changing = [self._numbers, self._seen, *(cache.slots for cache in caches)]
         before = [tensor.clone() for tensor in changing]
 
         def restore() -> None:
@@ -167,6 +164,7 @@ class RecordedDraws:
 
         results, seconds = list[Tensor](), list[float]()
         try:
+            graph = self._graph = self._graph or self._record()
             for compute in (graph.replay, graph.replay, self._compute):  # the first replay takes longer
                 restore()
                 synchronize(self._device)
@@ -179,7 +177,14 @@ class RecordedDraws:
         except RuntimeError:
             restore()
             raise
-        return torch.equal(results[1], results[2]), seconds[1]
+        agrees, new = torch.equal(results[1], results[2]), list[Tensor]()
+        for cache, old in zip(caches, before[2:], strict=True):
+            slot = self._decoder.end - cache.base
+            new.append(cache.slots[..., slot, :].clone())
+            old[..., slot, :] = new[-1]
+            agrees = agrees and torch.equal(cache.slots, old)
+            cache.slots.copy_(old)
+        return _Trial(self._drawn.cpu(), self._logits.cpu(), new, seconds[1]) if agrees else None
 
     def _copy_to_host(self) -> None:
         """Start to copy the drawn tokens to the host; an event marks the end of the copy, for which `_read` waits."""
@@ -200,15 +205,12 @@ class RecordedDraws:
                 self._bases[reach] = cache.base
 
     def _record(self) -> Graph:
-        """Compute one step, then record the same work as a graph; the numbers and seen tokens stay as they are."""
-        before = self._numbers.clone(), self._seen.clone()
+        """Compute one step, then record the same work as a graph."""
         with beside(self._device):
             self._compute()
             graph, recording = new_graph(self._device)
             with recording:
                 self._compute()
-        self._numbers.copy_(before[0])
-        self._seen.copy_(before[1])
         return graph
 
     def _compute(self) -> None:
@@ -234,37 +236,36 @@ class RecordedDraws:
 
 @dataclass(frozen=True)
 class _Trial:
-    """A replayed step: its `draw_next` results [4, R], logits [R, V], caches of all layers, and seconds."""
+    """A replayed step: its `draw_next` results [4, R], logits [R, V], new slots of each layer's cache, and seconds."""
 
     drawn: Tensor
     logits: Tensor
-    caches: list[Tensor]
+    new_slots: list[Tensor]
     seconds: float
 
     def agrees(self, cpu_draws: CpuDraws, logits: Tensor) -> bool:
-        """Return whether `cpu_draws`, whose `logits` these are, has the same numbers, but for the order of sums."""
+        """Return whether `cpu_draws`, with these `logits` for the same token, has the same numbers but for rounding."""
         decoder = cpu_draws.decoder
+        caches = (layer.cache for layer in decoder.layers)
+        pairs = [(self.logits, logits)]
+        for mine, cache in zip(self.new_slots, caches, strict=True):
+            # first keys, then values; or the latents of each row
+            pairs += zip(mine, cache.slots[..., decoder.end - 1 - cache.base, :], strict=True)
         tolerance = _TOLERANCE[decoder.dtype]
-        close = [(self.logits - logits).abs().max() <= tolerance * logits.abs().max()]
-        for mine, cache in zip(self.caches, (layer.cache for layer in decoder.layers), strict=True):
-            apart, new = (mine - cache.slots).abs(), cache.slots[..., decoder.end - 1 - cache.base, :].abs()
-            # of keys and values, or of each row's latents
-            close += (apart.flatten(1).amax(1) <= tolerance * new.flatten(1).amax(1)).cpu()
+        close = [bool((a - b).abs().max() <= tolerance * b.abs().max()) for a, b in pairs]
         expected = cpu_draws.outcome(self.logits, cpu_draws.seen.clone())
         return all(close) and torch.allclose(self.drawn, expected, rtol=1e-9, atol=1e-9)
 
 
-def recorded_draws(
-    cpu_draws: CpuDraws, num_tokens: int, warn: Notify
-) -> tuple[CpuDraws | RecordedDraws, list[list[Draw]]]:
-    """Draw two tokens of each row, and try both with a graph; return the better sampler, and the draws.
+def recorded_draws(cpu_draws: CpuDraws, num_tokens: int, warn: Notify) -> Iterator[list[Draw]]:
+    """Yield the next draws of each row: two by `cpu_draws`, both tried with a graph, then those of the better sampler.
 
     A new RecordedDraws, for up to `num_tokens` tokens, is better if it computes the logits, keys and values of
-    `cpu_draws`, draws what `cpu_draws` draws from its logits, and takes less time. The first token is the one that it
-    records; the second proves that the graph goes on. If the first fails, its draws are the only ones. If the graph
-    fails or gives other numbers, `warn` receives the reason.
+    `cpu_draws`, draws from its logits what `cpu_draws` draws from them, and takes at most 1 / _FASTER of the time. The
+    graph repeats the first token that it has recorded; the second proves that it goes on. If the graph fails or gives
+    other numbers, `warn` receives the reason. Raises CheckpointError if logits are not finite.
     """
-    recorded, draws = None, list[list[Draw]]()
+    recorded: RecordedDraws | None = None
     for _ in range(2):
         trial, reason = None, "because the replay gives other numbers"
         try:
@@ -274,14 +275,18 @@ def recorded_draws(
             reason = recording_failure(error)
         started = time.perf_counter()
         logits = cpu_draws.logits()
+        require_finite(cpu_draws.outcome(logits, cpu_draws.seen.clone())[2:], "logits", cpu_draws.where)
         seconds = time.perf_counter() - started
-        right = trial is not None and trial.agrees(cpu_draws, logits)
-        if not right:
+        agrees = trial is not None and trial.agrees(cpu_draws, logits)
+        if not agrees:
             device = cpu_draws.decoder.device
             warn(f"{device} cannot replay a recorded token, {reason}; computing each token anew, with the same result")
-        if trial is None or not right or _FASTER * trial.seconds > seconds:
-            return cpu_draws, [*draws, cpu_draws.draw(logits)]
-        draws.append(cpu_draws.draw(trial.logits))  # which may be another token, where a draw is close
-    assert recorded is not None
-    recorded.begin(cpu_draws.tokens)
-    return recorded, draws
+        if trial is None or not agrees or _FASTER * trial.seconds > seconds:
+            recorded = None
+            yield cpu_draws.draw(logits)
+            break
+        yield cpu_draws.draw(trial.logits)  # which may be another token, where a draw is close
+    if recorded is not None:
+        recorded.begin(cpu_draws.tokens)
+    while True:
+        yield cpu_draws.next() if recorded is None else recorded.next()

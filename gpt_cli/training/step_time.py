@@ -56,10 +56,11 @@ def _seconds_if_soon_over(state: TrainingState, warn: Notify) -> float | None:
         return None
     messages: list[str] = []
     if _ends_within(state, seconds, _MOST_BY_GRAPH * COMPILE_FROM_SECONDS):
-        seconds = record_step(state, messages.append) or seconds
+        recorded = record_step(state, messages.append)
+        seconds = recorded or seconds
         if not _ends_within(state, seconds, _KERNELS_FROM_SECONDS):
             messages.clear()
-            seconds = _choose(state, messages.append, seconds)
+            seconds = _choose(state, messages.append, recorded)
             seconds = record_step(state, messages.append) or seconds
         if _ends_within(state, seconds, COMPILE_FROM_SECONDS):
             for message in messages:
@@ -75,13 +76,13 @@ def _time_step(state: TrainingState, warn: Notify, *, must_compile: bool) -> flo
         with warnings.catch_warnings():
             # torch's compiler would have float32 computed with fewer bits
             warnings.filterwarnings("ignore", "TensorFloat32")
-            plain_seconds = None
+            recorded = None
             if not (state.progress.step or state.config.train.compile == "on" or state.reads_at_once):
-                plain_seconds = time_step(state)
-                if _ends_within(state, plain_seconds, _KERNELS_FROM_SECONDS):
-                    return plain_seconds
-                plain_seconds = record_step(state, ignored) or plain_seconds
-            return _choose(state, warn, plain_seconds)  # before blocks are compiled
+                seconds = time_step(state)
+                if _ends_within(state, seconds, _KERNELS_FROM_SECONDS):
+                    return seconds
+                recorded = record_step(state, ignored)
+            return _choose(state, warn, recorded)  # before blocks are compiled
     except Exception as error:
         if state.config.train.compile == "off" or not type(error).__module__.startswith("torch._"):
             raise
@@ -103,14 +104,17 @@ def _ends_within(state: TrainingState, step_seconds: float, seconds: float) -> b
 def _choose(state: TrainingState, warn: Notify, plain_seconds: float | None) -> float:
     """Choose kernels and whether micro-batches share casts; return the seconds of a step.
 
-    A new run whose whole steps take longer with the kernel for attention than `plain_seconds` goes on without it.
+    `plain_seconds` is the time of a replayed step without kernels, or None where no graph of one is known. A new run in
+    plain blocks drops the kernel for attention if no graph replays its steps, or if these take longer.
     """
     state.whole_step = None  # whose graph takes memory
     choose_kernels(state, warn)
-    if plain_seconds is not None and "attention" in state.progress.environment and not state.progress.step:
-        if (record_step(state, ignored) or time_step(state)) > plain_seconds:
-            drop_kernel(state)
+    compiled, has_kernel = state.config.train.compile == "on", "attention" in state.progress.environment
+    if has_kernel and not compiled and not state.progress.step:
+        seconds = record_step(state, ignored)
         state.whole_step = None
+        if seconds is None or (plain_seconds is not None and seconds > plain_seconds):
+            drop_kernel(state)
     return _choose_sharing(state)
 
 

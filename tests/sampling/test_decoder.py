@@ -124,7 +124,7 @@ def test_parts_of_a_prompt_give_what_the_whole_gives(settings: list[str], monkey
 
 @torch.no_grad()
 def test_a_cache_has_room_for_the_tokens_to_come() -> None:
-    """Three of them after one, and then twelve, more than a window; each sees the same as with the largest cache."""
+    """Three of them after one, and then twenty, more than two windows; each sees the same as with the largest cache."""
     model = make_model(*FAMILIES[4])
     whole, small, sizes = Decoder(model, torch.float64), Decoder(model, torch.float64), []
     for num_tokens in (3, 2 * C + 4):

@@ -18,17 +18,21 @@ from gpt_cli.training.step_time import time_steps
 
 
 @pytest.mark.parametrize(
-    ("device", "micro_batch", "seconds", "more", "shares"),
+    ("device", "micro_batch", "seconds", "more", "num_steps", "shares"),
     [
-        ("sim", 2, 0.9, 0.0, True),
-        ("sim", 2, 1.1, 0.0, False),
-        ("sim", 2, 0.9, 0.01, False),
-        ("sim", 2, None, 0.0, False),
-        ("sim", 2, 0.9, math.inf, False),
-        ("sim", 8, 0.9, 0.0, False),
-        ("cpu", 2, 1.1, 0.0, True),
+        ("sim", 2, 0.9, 0.0, 10**6, True),
+        ("sim", 2, 1.1, 0.0, 10**6, False),
+        ("sim", 2, 0.9, 0.01, 10**6, False),
+        ("sim", 2, None, 0.0, 10**6, False),
+        ("sim", 2, 0.9, math.inf, 10**6, False),
+        ("sim", 8, 0.9, 0.0, 10**6, False),
+        ("sim", 2, 0.9, 0.0, 3, False),
+        ("cpu", 2, 1.1, 0.0, 3, True),
     ],
-    ids=["faster", "slower", "wrong", "never as a graph", "too little memory", "one micro-batch", "a processor"],
+    ids=[
+        *("faster", "slower", "wrong", "never as a graph", "too little memory", "one micro-batch"),
+        *("less than twenty seconds", "a processor"),
+    ],
 )
 def test_micro_batches_share_weights_unless_an_accelerator_shows_that_it_is_slower_or_wrong(
     accelerator: Accelerator,
@@ -37,9 +41,10 @@ def test_micro_batches_share_weights_unless_an_accelerator_shows_that_it_is_slow
     micro_batch: int,
     seconds: float | None,
     more: float,
+    num_steps: int,
     shares: bool,
 ) -> None:
-    """A graph of a step takes 1 s without sharing, `seconds` with it; sharing adds `more` to weights. No short training."""
+    """A graph of a step takes 1 s without sharing, and `seconds` with it; sharing adds `more` to weights."""
     give_graphs(accelerator)
     shared = GPT.shared_matrices
 
@@ -56,7 +61,7 @@ def test_micro_batches_share_weights_unless_an_accelerator_shows_that_it_is_slow
 
     monkeypatch.setattr(GPT, "shared_matrices", scaled)
     monkeypatch.setattr(step_time, "record_step", lambda state, _: seconds if state.shares_matrices else 1.0)
-    settings = f"train.micro_batch_size={micro_batch}", "train.max_steps=1000000"
+    settings = f"train.micro_batch_size={micro_batch}", f"train.max_steps={num_steps}"
     config = small_config("train.batch_size=8", "train.compile=off", *settings)
     state = TrainingState.at_the_start(config.changed(train={"device": device}), np.arange(2000) % 257, 257)
     time_steps(state, Host(warn=pytest.fail), may_compile=False, must_compile=False)
