@@ -109,14 +109,10 @@ class RunReport(Result):
         return draw_curves(self.runs, self.axis, kind, notice)
 
     def _drawn(self, style: Style) -> str:
-        curves = plot_curves(self.runs, self.axis, style)
-        drawn = curves.plain
-        if style.colour:
-            terminal = _terminal(style.width)
-            with terminal.capture() as capture:
-                terminal.print(curves, soft_wrap=True)
-            drawn = capture.get().rstrip("\n")
-        blocks = [drawn]
+        terminal = _terminal(style.width)
+        with terminal.capture() as capture:
+            terminal.print(plot_curves(self.runs, self.axis, style), soft_wrap=True)
+        blocks = [capture.get().rstrip("\n")]
         if models := models_in_turn(self.runs):
             names = [visible(record.name, 40) for record in self.runs]
             rows = [(row.name, *(value or "" for value in row.values)) for row in models]
