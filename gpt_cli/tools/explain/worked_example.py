@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gpt_cli.model import Attention
-from gpt_cli.model.attention import attention_scores, attention_weights, causal_mask, score_scale
+from gpt_cli.model.attention import attention_scores, causal_mask, score_scale
 from gpt_cli.tools.explain.explanation import Explanation, Label, Step, title_of
 
 WORDS = ("Your", "journey", "starts", "with", "one", "step")
@@ -67,8 +67,7 @@ def _simple(x: Tensor) -> StepsAndMatrices:
 def _projected(source: str, queries: Tensor, keys: Tensor, values: Tensor) -> list[Step]:
     """Return the steps of attention without a causal mask, from queries to contexts."""
     scores = attention_scores(queries, keys)
-    nothing = torch.zeros(len(WORDS), len(WORDS), dtype=torch.bool)
-    weights = attention_weights(scores, nothing, score_scale(queries.shape[-1]))
+    weights = (scores * score_scale(queries.shape[-1])).softmax(dim=-1)
     return [
         step_of("queries", f"q = {source.format('q')}", queries),
         step_of("keys", f"k = {source.format('k')}", keys),
