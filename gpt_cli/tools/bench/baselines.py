@@ -57,16 +57,16 @@ def vocab_size_of(config: Config) -> int:
 
 def require_batch(config: Config, num_tokens: int) -> None:
     """Raise EnvironmentFailure if free memory is below `needed_bytes`; its hint is a smaller batch size or model."""
-    free, settings, needed = available_memory(), config.train, max(needed_bytes(config, num_tokens))
+
+    def needed(batch_size: int) -> int:
+        return max(needed_bytes(config.changed(train={"batch_size": batch_size}), num_tokens))
+
+    free, settings = available_memory(), config.train
     unit = settings.micro_batch_size or 1
     smaller = (n for n in (2**k for k in range(16, -1, -1)) if n < settings.batch_size and n % unit == 0)
-    fitting = (
-        n for n in smaller if max(needed_bytes(config.changed(train={"batch_size": n}), num_tokens)) <= (free or 0)
-    )
-    size = next(fitting, None) if needed > (free or 0) else None
-    hint = "choose a smaller model" if size is None else f"‹train.batch_size={size}›"
+    hint = next((f"‹train.batch_size={n}›" for n in smaller if needed(n) <= (free or 0)), "choose a smaller model")
     about = f"{counted(settings.batch_size, 'sequence')} of {counted(config.model.context_length, 'token')}"
-    require_available("bench", about, needed, free, hint=hint)
+    require_available("bench", about, needed(settings.batch_size), free, hint=hint)
 
 
 def needed_bytes(config: Config, num_tokens: int) -> tuple[int, int]:
