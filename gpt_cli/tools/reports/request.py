@@ -32,8 +32,6 @@ from gpt_cli.errors import (
     visible,
 )
 
-_FORMATS = (".html", *PICTURES)
-
 
 class RunsRequest(Request):
     """List runs: state, steps, validation loss, size, age, and what differs from a shipped config."""
@@ -132,12 +130,11 @@ class ReportRequest(Request):
 
         Raises UsageError for an `out` of unknown format, and the errors of all names together.
         """
-        ending = None
         if self.out is not None:
-            ending = ending_of(self.out, _FORMATS)
+            ending = ending_of(self.out, (".html", *PICTURES))
             require_foreign(self.out)
-        if self.prompt is not None and ending not in (None, ".html"):
-            raise no_page()
+            if self.prompt is not None and ending != ".html":
+                raise no_page()
         return _chosen(self.runs, _runs_of) if self.runs else [newest_run()]
 
 
