@@ -185,17 +185,15 @@ def _open(rank_env: RankEnvironment) -> tuple[Store, Heartbeats]:
         raise EnvironmentFailure(rank_env.name, sentence, hint="set another MASTER_ADDR and MASTER_PORT") from error
 
 
-def differences(records: Sequence[Mapping[str, str]], where: Sequence[str]) -> list[GptError]:
-    """Return an error for each entry in which a rank's record differs from rank 0's; `where[r]` describes rank r."""
+def differences(records: Sequence[Mapping[str, str]], where: Sequence[str]) -> Iterator[GptError]:
+    """Yield an error for each entry in which a rank's record differs from rank 0's; `where[r]` describes rank r."""
     first, *others = (_flat(record) for record in records)
-    problems: list[GptError] = []
     for rank, other in enumerate(others, 1):
         name = f"{process_name(rank, len(records))} ({where[rank]})"
         for key in dict.fromkeys([*first, *other]):
             ours, theirs = first.get(key, ""), other.get(key, "")
             if ours != theirs:
-                problems.append(_difference(name, key, ours, theirs))
-    return problems
+                yield _difference(name, key, ours, theirs)
 
 
 def _difference(name: str, key: str, first: str, other: str) -> GptError:
