@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -103,15 +103,15 @@ def to_html(explanation: Explanation, language: str) -> str:
     return "\n".join(lines)
 
 
-def _tables(explanation: Explanation, language: str) -> list[Table]:
-    """Return a table for each step; adjacent steps that are `beside` each other share one table."""
+def _tables(explanation: Explanation, language: str) -> Iterator[Table]:
+    """Yield a table for each step; adjacent steps that are `beside` each other share one table."""
     groups: list[list[Step]] = []
     for step in explanation.steps:
         if groups and step.beside and groups[-1][-1].beside:
             groups[-1].append(step)
         else:
             groups.append([step])
-    tables, number, part = [], 0, ""
+    number, part = 0, ""
     for group in groups:
         first, headings = group[0], []
         begins = first.part != part
@@ -130,8 +130,7 @@ def _tables(explanation: Explanation, language: str) -> list[Table]:
             rows = [[name, *map(_number, row)] for name, row in zip(names, first.numbers, strict=True)]
         notes = [label_text(note, language) for step in group for note in step.notes]
         title = say(explanation.parts[part], language) if begins else ""
-        tables.append(Table(title, headings, header, rows, notes, whole=bool(first.columns)))
-    return tables
+        yield Table(title, headings, header, rows, notes, whole=bool(first.columns))
 
 
 def _title(step: Step, language: str) -> str:
@@ -150,13 +149,12 @@ def _cut(table: Table) -> list[list[str]]:
     return [[*row[: _MAX_COLUMNS + 1], "…"] for row in rows]
 
 
-def _aligned(rows: Sequence[Sequence[str]], width: int, *, whole: bool) -> list[str]:
-    """Return a table's lines, with as many columns as fit in `width`; with `whole`, the other columns follow below."""
+def _aligned(rows: Sequence[Sequence[str]], width: int, *, whole: bool) -> Iterator[str]:
+    """Yield a table's lines, with as many columns as fit in `width`; with `whole`, the other columns follow below."""
     label = min(_MAX_LABEL, max(cell_len(row[0]) for row in rows))
     # rows may have thousands of numbers: take no more than could fit
     columns = list(zip(*(row if whole else row[: width + 1] for row in rows), strict=True))[1:]
     widths = [max(map(cell_len, column)) for column in columns]
-    lines: list[str] = []
     first = 0
     while first < len(columns):
         free_width, end = width - label - (0 if whole else 3), first
@@ -166,9 +164,8 @@ def _aligned(rows: Sequence[Sequence[str]], width: int, *, whole: bool) -> list[
         more = ["…"] if not whole and end + 1 < len(rows[0]) else []
         for number, row in enumerate(rows):
             cells = (_padded(columns[at][number], widths[at]) for at in range(first, end))
-            lines.append("  ".join([_padded(row[0], label), *cells, *more]).rstrip())
+            yield "  ".join([_padded(row[0], label), *cells, *more]).rstrip()
         first = end if whole else len(columns)
-    return lines
 
 
 def _padded(label: str, width: int) -> str:
