@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -64,7 +64,7 @@ def report_page(
         "models": _rows_content(models_in_turn(records)),
         "environment": _rows_content(rows([record.environment for record in records])),
         "corpus": _rows_content(rows([_corpus(record) for record in records])),
-        "attention": _attention_content(records, dumps or {}),
+        "attention": list(_attention_content(records, dumps or {})),
         "attentionCommand": f"gpt report {quote(visible(records[0].path))} --prompt TEXT --out report.html",
         "colours": STEPS,
     }
@@ -144,12 +144,11 @@ def _corpus(record: RunRecord) -> dict[str, Any]:
     return ({} if source is None else {"source": source}) | dict(record.corpus)
 
 
-def _attention_content(records: Sequence[RunRecord], dumps: Mapping[str, AttentionDump]) -> list[dict[str, object]]:
-    """Return the attention that the page shows of each run with snapshots or a dump.
+def _attention_content(records: Sequence[RunRecord], dumps: Mapping[str, AttentionDump]) -> Iterator[dict[str, object]]:
+    """Yield the attention that the page shows of each run with snapshots or a dump.
 
     `weights` are None if they are too large or damaged.
     """
-    content = []
     most_bytes = _MOST_ATTENTION // len(records)
     for index, record in enumerate(records):
         run, weights, problem = RunFiles(record.path), None, ""
@@ -168,5 +167,4 @@ def _attention_content(records: Sequence[RunRecord], dumps: Mapping[str, Attenti
                 problem = visible(error)
         else:
             continue
-        content.append({"run": index, "weights": weights, "problem": problem, "command": command})
-    return content
+        yield {"run": index, "weights": weights, "problem": problem, "command": command}

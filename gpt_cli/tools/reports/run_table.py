@@ -112,16 +112,12 @@ def listed(runs: Sequence[Overview]) -> tuple[ListedRun, ...]:
     return tuple(ListedRun(run, short_run_name(run.path), likeness_of(run), now) for run in runs)
 
 
-def remarks_on(runs: Sequence[ListedRun]) -> list[str]:
-    """Return sentences that explain the losses, if some lack a closing evaluation or if the runs' tokenizers differ."""
-    remarks = list[str]()
+def remarks_on(runs: Sequence[ListedRun]) -> Iterator[str]:
+    """Yield sentences that explain the losses, if some lack a closing evaluation or if the runs' tokenizers differ."""
     if any(run.overview.result is not None and not run.overview.result.closed for run in runs):
-        remarks.append("best: the lowest validation loss so far, of a run without a closing evaluation")
+        yield "best: the lowest validation loss so far, of a run without a closing evaluation"
     if not have_one_tokenizer(run.overview for run in runs):
-        remarks.append(
-            "the tokenizers of these runs differ, so bits/byte compares and ranks them, not the loss per token"
-        )
-    return remarks
+        yield "the tokenizers of these runs differ, so bits/byte compares and ranks them, not the loss per token"
 
 
 def sorted_by(runs: Sequence[Overview], column: str | None) -> list[Overview]:
@@ -204,12 +200,12 @@ def list_runs(request: RunsRequest, target: tuple[Path, list[Path]], host: Host)
     runs = [overview(path) for path in paths]
     chosen = listed(sorted_by([run for run in runs if request.state in (None, run.state)], request.sort))
     if chosen:
-        remarks = remarks_on(chosen)
+        remarks = tuple(remarks_on(chosen))
     elif runs:
-        remarks = [f"none of {counted(len(runs), 'run')} in {shown(where)} is {request.state}"]
+        remarks = (f"none of {counted(len(runs), 'run')} in {shown(where)} is {request.state}",)
     else:
-        remarks = [f"there are no runs in {shown(where)}; gpt train --data my.txt trains one"]
-    return Runs(chosen, tuple(remarks))
+        remarks = (f"there are no runs in {shown(where)}; gpt train --data my.txt trains one",)
+    return Runs(chosen, remarks)
 
 
 @dataclass(frozen=True)

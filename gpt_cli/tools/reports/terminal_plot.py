@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, zip_longest
 from operator import itemgetter
@@ -77,14 +77,13 @@ def plot_curves(records: Sequence[RunRecord], axis: str, style: Style) -> Text:
     return Text("\n", no_wrap=True).join([*_legend(groups, style), *(line for row in rows for line in (Text(), *row))])
 
 
-def _legend(groups: Sequence[RunGroup], style: Style) -> list[Text]:
-    """Return a heading, and a row for each run: the letter of its group, its name, its state and its figures."""
+def _legend(groups: Sequence[RunGroup], style: Style) -> Iterator[Text]:
+    """Yield a heading, and a row for each run: the letter of its group, its name, its state and its figures."""
     both = [(group.rank, record) for group in groups for record in group.records]
     rows = [("run", *_HEAD), *((visible(record.name), *_figures(record)) for _, record in both)]
     widths = [max(cell_len(row[column]) for row in rows) for column in range(len(rows[0]))]
     # what is left beside the letter and the figures, with two columns between them
     widths[0] = min(widths[0], max(_NAME, style.width - 3 - sum(widths[1:]) - 2 * len(_HEAD)))
-    lines = []
     for number, row in zip([-1, *(rank for rank, _ in both)], rows, strict=True):
         line = Text(no_wrap=True).append(letter_of(number) if number >= 0 else " ", style=_colour(number, style))
         for text, width in zip(row, widths, strict=True):
@@ -92,8 +91,7 @@ def _legend(groups: Sequence[RunGroup], style: Style) -> list[Text]:
             cell.truncate(width, overflow="ellipsis", pad=True)
             line.append("  ").append_text(cell)
         line.rstrip()
-        lines.append(line)
-    return lines
+        yield line
 
 
 def _figures(record: RunRecord) -> tuple[str, ...]:
