@@ -141,11 +141,10 @@ def _split(x: Tensor) -> StepsAndMatrices:
 
 def _of_heads(x: Tensor, heads: list[Attention]) -> tuple[list[Step], Tensor]:
     """Return the steps of all `heads` on x [T, D], and their outputs side by side [T, H K]."""
-    steps: list[Step] = []
-    outputs: list[Tensor] = []
-    for number, head in enumerate(heads):
-        stages = head.stages(x)
-        outputs.append(stages.heads)
+    of_heads = [head.stages(x) for head in heads]
+    steps = [
+        step_of(f"{name}_{number}", formula, numbers, title=f"head {number}: {title_of(name)}")
+        for number, stages in enumerate(of_heads)
         for name, formula, numbers in (
             ("queries", f"q{number}", stages.queries),
             ("keys", f"k{number}", stages.keys),
@@ -153,9 +152,9 @@ def _of_heads(x: Tensor, heads: list[Attention]) -> tuple[list[Step], Tensor]:
             ("scores", f"s = q{number} k{number}ᵀ", stages.scores),
             ("weights", "w = softmax(s / √K; j > i: -∞)", stages.weights),
             ("head_output", f"h{number} = w v{number}", stages.heads),
-        ):
-            steps.append(step_of(f"{name}_{number}", formula, numbers, title=f"head {number}: {title_of(name)}"))
-    joined = torch.cat(outputs, dim=-1)
+        )
+    ]
+    joined = torch.cat([stages.heads for stages in of_heads], dim=-1)
     return [*steps, step_of("concatenated", "c = (h0, h1)", joined)], joined
 
 
