@@ -138,19 +138,15 @@ class _Panel:
         marks = {row: short(self.scale.value(1 - row / last)) for row in marked if self.curves}
         margin = max(map(len, marks.values()), default=0)
         bar = "│" if self.style.braille else "|"
-        cells = self._cells(self.total - margin - 1) if self.curves else []
-        lines = [self._title()]
-        for row in range(self.height):
-            line = Text(f"{marks.get(row, ''):>{margin}}{bar}", no_wrap=True)
-            if cells:
-                line.append_text(cells[row])
-            elif row == self.height // 2:
-                line.append("  nothing logged")
-            lines.append(line)
+        cells = self._cells(self.total - margin - 1)
+        if not self.curves:
+            cells[self.height // 2] = Text("  nothing logged")
+        labels = (f"{marks.get(row, ''):>{margin}}{bar}" for row in range(self.height))
+        rows = [Text(label, no_wrap=True).append_text(cell) for label, cell in zip(labels, cells, strict=True)]
         end = axis_end(self.axis, self.end) if self.curves else ""
         corner, stroke = ("└", "─") if self.style.braille else ("+", "-")
         foot = f"{'':{margin}}{corner}0 {stroke * (self.total - margin - len(end) - 4)} {end}"
-        return [*lines, Text(foot, no_wrap=True)]
+        return [self._title(), *rows, Text(foot, no_wrap=True)]
 
     def _title(self) -> Text:
         title = TITLES[self.quantity] + (", log scale" if self.scale.log else "")
