@@ -86,12 +86,11 @@ class Bench(Result):
         """Return the limits of the machine, a table for training, and a table for sampling."""
         machine = f"{self.processor}, {self.device}, {counted(self.threads, 'thread')}, torch {self.torch}"
         rates = ", ".join(f"{dtype} {flops / 1e9:,.0f} GFLOP/s" for dtype, flops in self.roof.flops.items())
-        tokens = f"{self.tokens_per_step:,} tokens a step"
         return [
             f"{machine}, {counted(self.rounds, 'round')}",
             f"roof: {rates}, reading {self.roof.bytes_read / 1e9:,.1f} GB/s",
             "",
-            f"training {self.config}, {tokens}; the roof is products",
+            f"training {self.config}, {self.tokens_per_step:,} tokens a step; the roof is products",
             _timings(self.training),
             "",
             f"sampling {self.config}, {self.tokens} tokens after 8; the roof is reading the weights",
