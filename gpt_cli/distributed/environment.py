@@ -81,10 +81,8 @@ def _of_torchrun(environ: Mapping[str, str], launcher: Literal["gpt", "torchrun"
         num_restarts=_number(environ, "TORCHELASTIC_RESTART_COUNT", "0") if launcher == "torchrun" else 0,
         has_store=environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
     )
-    for low, lower, high, higher in (
-        (rank_env.rank, "RANK", rank_env.size, "WORLD_SIZE"),
-        (rank_env.local_rank, "LOCAL_RANK", rank_env.local_size, "LOCAL_WORLD_SIZE"),
-    ):
+    for lower, higher in (("RANK", "WORLD_SIZE"), ("LOCAL_RANK", "LOCAL_WORLD_SIZE")):
+        low, high = _number(environ, lower), _number(environ, higher)
         if low >= high:
             raise UsageError(lower, f"it is {low}, but it must be below {higher}, which is {high}")
     if rank_env.local_size > rank_env.size:
