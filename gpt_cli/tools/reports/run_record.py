@@ -66,8 +66,8 @@ class RunRecord(Figures):
         if self.overview.result is not None or not np.isfinite(losses).any():
             return self.overview.result
         best = int(np.nanargmin(losses))
-        bits = float(self.metrics["bits_per_byte"][best])
-        return RunLoss(float(losses[best]), None, bits if math.isfinite(bits) else None, closed=False)
+        bits = _number(float(self.metrics["bits_per_byte"][best]))
+        return RunLoss(float(losses[best]), None, bits, closed=False)
 
     def curve(self, quantity: str, axis: str = "step") -> tuple[np.ndarray, np.ndarray]:
         """Return the points of one of QUANTITIES against one of AXES: x and y, both float64, from metrics.jsonl.
