@@ -102,12 +102,8 @@ class Followers(contextlib.AbstractContextManager["Followers"]):
 def _last_words(process: subprocess.Popen[bytes]) -> str:
     """Return why a process has ended: the text that it printed, or its exit code."""
     assert process.stdout is not None
-    descriptor = process.stdout.fileno()
-    os.set_blocking(descriptor, False)  # a process of the package may still hold the other end
-    try:
-        said = os.read(descriptor, 2000).decode(errors="replace").strip()
-    except BlockingIOError:
-        said = ""
+    os.set_blocking(process.stdout.fileno(), False)  # a process of the package may still hold the other end
+    said = (process.stdout.read(2000) or b"").decode(errors="replace").strip()
     if process.returncode == -signal.SIGALRM:
         return f"it did not answer for {CALL_SECONDS:g} s"
     return visible(said) or f"its process ended with code {process.returncode}"
