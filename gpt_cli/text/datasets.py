@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from string import ascii_lowercase
 from typing import Any
 
 from gpt_cli.common.files import cache_directory, make_directory, write_durably
-from gpt_cli.common.host import Host, tqdm_of_here
+from gpt_cli.common.host import Host
 from gpt_cli.common.language import say
 from gpt_cli.common.limits import DOWNLOAD_BYTES
 from gpt_cli.common.mistyped import nearest
@@ -164,32 +163,26 @@ def _write_text(entry: Dataset, documents: list[str], folder: Path) -> Path:
     return path
 
 
-class _Bounded(io.BytesIO):
-    """An in-memory file that raises OverflowError for more than DOWNLOAD_BYTES."""
-
-    def write(self, chunk: Any) -> int:
-        if self.tell() + len(chunk) > DOWNLOAD_BYTES:
-            raise OverflowError
-        return super().write(chunk)
-
-
 def _download(entry: Dataset) -> bytes:
     """Return the bytes at the entry's URL; raise EnvironmentFailure if the download fails, DataError if too large."""
-    tqdm_of_here()  # pooch imports it too
-    import pooch  # and with it requests: half a second that only a download costs
+    import requests  # half a second that only a download costs
 
-    content = _Bounded()
+    assert entry.url is not None
+    content = bytearray()
     try:
-        pooch.HTTPDownloader(timeout=TIMEOUT)(entry.url, content, None)
-    except OverflowError:
-        raise DataError(entry.name, f"the download is larger than {DOWNLOAD_BYTES:,} bytes") from None
+        with requests.get(entry.url, timeout=TIMEOUT, stream=True) as response:
+            response.raise_for_status()
+            for chunk in response.iter_content(2**16):
+                content += chunk
+                if len(content) > DOWNLOAD_BYTES:
+                    raise DataError(entry.name, f"the download is larger than {DOWNLOAD_BYTES:,} bytes")
     except OSError as error:  # all exceptions of requests are
         hint = "use python-docs, which needs no network"
         with contextlib.suppress(EnvironmentFailure):  # where there is no folder for a cache
             hint += f", or save that file as {entry.cached}"
         sentence = f"gpt downloads this text once, from {entry.url}, but the download failed: {_cause(error)}"
         raise EnvironmentFailure(entry.name, sentence, hint=hint) from error
-    return content.getvalue()
+    return bytes(content)
 
 
 def _cause(error: BaseException) -> str:
