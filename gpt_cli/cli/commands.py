@@ -20,7 +20,6 @@ from gpt_cli.cli.signals import removing_unfinished
 from gpt_cli.common.results import Result
 from gpt_cli.common.spelling import as_flags
 from gpt_cli.config.request import Flag, flag_of, flags_of, read_request
-from gpt_cli.errors import UsageError
 
 # the flags of every command that are no fields of a request
 _JSON = typer.Option("--json", help="Print the result as one JSON object, the last line of stdout.")
@@ -40,10 +39,6 @@ def callback(name: str, function: Command[..., Any]) -> Callable[..., int | None
         root.update(request=function.request)  # errors name its fields
         values = {name: value for name, value in options.items() if value is not None and value != []}
         console, request = Console(quiet), read_request(function.request, values)
-        if json:
-            for field, _, flag in fields:
-                if not flag.beside_json and options[field] not in (None, []):
-                    raise UsageError(f"‹{field}›", f"‹{field}› and ‹json› cannot be combined; leave one of them out")
         request.require_shown(json=json)
         if row.drive:
             return import_module(f"gpt_cli.cli.{row.drive}").drive(request, console, json=json, words=root["words"])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Pr
 from pydantic import BeforeValidator, Field, ValidationError
 
 from gpt_cli.common.host import Host
+from gpt_cli.common.spelling import as_flags
 from gpt_cli.config.config_errors import refusal
 from gpt_cli.config.field_types import DEVICE_PATTERN, Few, Misfit, Section, Switch, UnreadableError, Whole, as_yaml
 from gpt_cli.config.settings_reference import allowed_values
@@ -49,13 +50,11 @@ class LoadedRun(Protocol):
 
 @dataclass(frozen=True)
 class Flag:
-    """Command-line details of a request field, such as its flag and the words that a shell offers after TAB."""
+    """Command-line details of a request field, such as its placeholder and the words that a shell offers after TAB."""
 
     metavar: str = ""  # the placeholder of the value in help
-    name: str = ""  # the flag, with its dashes
     offers: str = ""  # a function of cli/completion.py: what a shell offers after TAB
     position: bool = False  # an argument without a flag
-    beside_json: bool = True  # whether it does something beside --json
 
 
 class Request(Section):
@@ -183,7 +182,7 @@ NamedPaths = Annotated[Coerced[Sequence[ReadName], str | Path | Sequence[str | P
 Settings = Annotated[
     Coerced[Sequence[Text], str | Sequence[str] | Mapping[str, object]],
     BeforeValidator(_read_settings),
-    Flag("KEY=VALUE", name="--set"),
+    Flag("KEY=VALUE"),
     Field(description="Override one setting, e.g. model.d_model=256. Repeatable."),
 ]
 # Python may pass digits, such as the step of a checkpoint, as a number
@@ -248,4 +247,4 @@ def flags_of(kind: type[Request]) -> Sequence[tuple[str, Any, Flag]]:
 
 def flag_of(name: str, flag: Flag) -> str:
     """Return how the command line spells a field: --top-k for top_k, PATH for a positional argument."""
-    return flag.metavar if flag.position else flag.name or "--" + name.replace("_", "-")
+    return flag.metavar if flag.position else as_flags(f"‹{name}›")

@@ -48,7 +48,7 @@ class ExplainRequest(PromptRequest):
         "Default: text in the terminal.",
     )
     truncate: Truncate = False
-    form: Annotated[Literal["terminal", "markdown", "html"] | None, Flag(name="--format", beside_json=False)] = Field(
+    form: Literal["terminal", "markdown", "html"] | None = Field(
         default=None, description="terminal, markdown or html. Default: terminal."
     )
     language: Literal["en", "zh"] | None = Field(
@@ -63,6 +63,11 @@ class ExplainRequest(PromptRequest):
         useless = _OF_HEAD if self.study == "scaling" else _OF_HEAD + _OF_MODEL
         if not self.example:
             yield from self.apart("study", *useless, value=str(self.study))
+
+    def require_shown(self, *, json: bool) -> None:
+        """Raise UsageError for --json with `form`, which has no effect beside it."""
+        if json and self.form is not None:
+            raise UsageError("‹form›", "‹form› and ‹json› cannot be combined; leave one of them out")
 
     def find(self, host: Host) -> tuple[str, str, Header] | None:
         """Return the prompt, the name of its source, and the checkpoint's header; None for an example or a study.
