@@ -62,8 +62,8 @@ def read_run_text(name: str, data: DataConfig, host: Host) -> tuple[Corpus, Corp
 def is_run_text(name: str, data: DataConfig, text: tuple[Corpus, Corpus], loaded: Loaded, host: Host) -> bool:
     """Return whether a text (its training and validation parts) encodes to the run's token ids; warn if it does not."""
     if not (same := _gives_same_ids(*text, loaded, host)):
-        sources = [*source_names(data.source), *source_names(data.validation_source)]
-        host.warn(f"{name}: {', '.join(sources)} has changed since this run was trained on it")
+        sources = ", ".join(source_names(data.source, data.validation_source))
+        host.warn(f"{name}: {sources} has changed since this run was trained on it")
     return same
 
 

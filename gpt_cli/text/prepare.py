@@ -76,7 +76,7 @@ def prepare_text(request: PrepareRequest, config: Config, host: Host) -> Prepara
         host.notice(line)
     training, validation = split_of(corpus, config.data, host)
     text = encode_parts(training, validation, config, host=replace(host, counting=counting), load=False)
-    if any(STDIN in source_names(named) for named in (config.data.source, config.data.validation_source)):
+    if STDIN in source_names(config.data.source, config.data.validation_source):
         host.notice("gpt keeps the tokens of stdin, not its text: give gpt train the same text again")
     facts = _facts(corpus, training, validation, text, config.data.template)
     seconds = time.monotonic() - began

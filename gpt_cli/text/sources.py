@@ -32,9 +32,9 @@ _LONGEST_NAME = 255  # bytes, of most filesystems
 _is_address = re.compile(r"(https?|ftp)://.+", re.IGNORECASE).fullmatch
 
 
-def source_names(sources: str | Sequence[str] | None) -> Sequence[str]:
-    """Return the SOURCEs of a setting as a sequence; the setting names one, several or none."""
-    return [sources] if isinstance(sources, str) else sources or []
+def source_names(*settings: str | Sequence[str] | None) -> list[str]:
+    """Return the SOURCEs of settings such as data.source, each of which names one, several or none."""
+    return [name for named in settings for name in ([named] if isinstance(named, str) else named or ())]
 
 
 class SourceFile(NamedTuple):
