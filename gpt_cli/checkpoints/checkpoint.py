@@ -135,9 +135,12 @@ def parse_checkpoint(read: Verified, expected: Header | None = None, *, as_store
         raise CheckpointError(where, wrong)
     optimizer_state = {n.removeprefix(OPTIMIZER_PREFIX): t for n, t in tensors.items() if _is_moment(n)}
     weights = {name: tensor for name, tensor in tensors.items() if not _is_moment(name)}
-    not_finite = read.not_finite.items()
-    _require_none({n: number for n, number in not_finite if not _is_moment(n)}, where, "weights")
-    _require_none({n: number for n, number in not_finite if _is_moment(n)}, where, "state of the optimizer")
+    for are_moments, what in ((False, "weights"), (True, "state of the optimizer")):
+        if counts := {name: number for name, number in read.not_finite.items() if _is_moment(name) == are_moments}:
+            number, of_tensors = counted(sum(counts.values()), "number"), counted(len(counts), "tensor")
+            name = shown(next(iter(counts)).removeprefix(OPTIMIZER_PREFIX))
+            sentence = f"there is NaN or infinity in its {what}: {number} in {of_tensors}, for example in {name}"
+            raise CheckpointError(where, sentence, hint=OTHER)
     return Checkpoint(config, tokenizer, progress, weights, optimizer_state, where)
 
 
@@ -154,15 +157,6 @@ def _taken(read: Verified, name: str, *, as_stored: bool) -> Tensor:
         return torch.empty(shape, dtype=TYPES[kind], device="meta")
     tensor = torch.from_numpy(read.content.pop(name)).view(TYPES[kind]).view(shape)
     return tensor if as_stored else tensor.float()
-
-
-def _require_none(not_finite: Mapping[str, int], where: str, what: str) -> None:
-    """Raise CheckpointError if `not_finite`, the count of NaN and infinite numbers by tensor name, is not empty."""
-    if not_finite:
-        number, of_tensors = counted(sum(not_finite.values()), "number"), counted(len(not_finite), "tensor")
-        name = shown(next(iter(not_finite)).removeprefix(OPTIMIZER_PREFIX))
-        sentence = f"there is NaN or infinity in its {what}: {number} in {of_tensors}, for example in {name}"
-        raise CheckpointError(where, sentence, hint=OTHER)
 
 
 def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
