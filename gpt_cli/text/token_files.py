@@ -187,9 +187,7 @@ class TokenWriter:
         self._parts: list[TokenShard] = []
         while part := _whole_part(directory / _part_name(len(self._parts)), self.dtype):
             self._parts.append(part)
-        # the system provides memory as it is filled, so a short text needs little
-        self._buffer = np.empty(PART_TOKENS, self.dtype)
-        self._num_ids = self._num_groups = 0
+        self._groups: list[np.ndarray] = []  # of the next part
 
     @property
     def num_groups(self) -> int:
@@ -199,13 +197,9 @@ class TokenWriter:
     def add(self, ids: np.ndarray) -> None:
         """Add the ids of one group; if a write fails, raise EnvironmentFailure without adding the group."""
         assert ids.dtype == self.dtype
-        if self._num_ids + len(ids) > len(self._buffer):
+        if sum(map(len, self._groups)) + len(ids) > PART_TOKENS:
             self._write_part()
-        if len(ids) > len(self._buffer):  # one long run of text that cannot be divided
-            self._buffer = np.empty(len(ids), self.dtype)
-        self._buffer[self._num_ids : self._num_ids + len(ids)] = ids
-        self._num_ids += len(ids)
-        self._num_groups += 1
+        self._groups.append(ids)
 
     def finish(self, about: dict[str, Any]) -> TokensOnDisk:
         """Write the last part and the index, which also stores `about` (JSON data); return all ids, read from disk.
@@ -213,7 +207,6 @@ class TokenWriter:
         Raises EnvironmentFailure if a write fails.
         """
         self._write_part()
-        self._buffer = np.empty(0, self.dtype)
         parts = [asdict(part) for part in self._parts]
         content = {"format": _FORMAT, "dtype": self.dtype.name, "about": about, "parts": parts}
         index = {"sha256": _digest_of_json(content), "content": content}
@@ -223,12 +216,15 @@ class TokenWriter:
         return tokens
 
     def _write_part(self) -> None:
-        if self._num_ids:
-            content = _as_bytes(self._buffer[: self._num_ids])
-            part = TokenShard(self._num_ids, self._num_groups, hashlib.sha256(content).hexdigest())
-            write_durably(self.directory / _part_name(len(self._parts)), [_part_header(part, self.dtype), content])
+        if num_ids := sum(map(len, self._groups)):
+            contents = [*map(_as_bytes, self._groups)]
+            digest = hashlib.sha256()
+            for content in contents:
+                digest.update(content)
+            part = TokenShard(num_ids, len(contents), digest.hexdigest())
+            write_durably(self.directory / _part_name(len(self._parts)), [_part_header(part, self.dtype), *contents])
             self._parts.append(part)
-        self._num_ids = self._num_groups = 0
+        self._groups = []
 
 
 def _part_header(part: TokenShard, dtype: np.dtype) -> bytes:
