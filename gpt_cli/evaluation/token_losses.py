@@ -33,11 +33,8 @@ class Surprisals:
 
     def as_list(self) -> list[dict[str, Any]]:
         """Return a dict for each predicted token, with its id (`token`), text and nats."""
-        texts = map(self.tokenizer.token_text, self.ids[1:])
-        return [
-            {"token": token, "text": text, "nats": nats}
-            for token, text, nats in zip(self.ids[1:], texts, self.nats, strict=True)
-        ]
+        predicted = zip(self.ids[1:], self.nats, strict=True)
+        return [{"token": id_, "text": self.tokenizer.token_text(id_), "nats": nats} for id_, nats in predicted]
 
     def as_table(self) -> str:
         """Format a line for each predicted token: its text, in quotes because most begin with a space, and its nats."""
