@@ -48,26 +48,20 @@ def surprisals(
     text. Evaluations during training use a stride of C. `count` receives the number of tokens scored since its last
     call. A batch has `batch_size` windows; None means `windows_at_once`.
     """
-    C, num_targets = model.config.evaluation_window, len(ids) - 1
+    C, device = model.config.evaluation_window, model.token_embedding.weight.device
     assert 1 <= stride <= C
-    num_windows = count_windows(model, len(ids), stride)
-    batch_size = batch_size or windows_at_once(model, num_windows)
-    device = model.token_embedding.weight.device
-    first = 0
-    while first < num_windows:
-        # the last window may be shorter than the others, and is then a batch of its own
-        length = min(C, num_targets - first * stride)
-        whole = 1 + (num_targets - first * stride - length) // stride
-        starts = np.arange(first, min(first + batch_size, first + whole)) * stride
-        batch = to_device(torch.from_numpy(windows(ids, starts, length + 1).astype(np.int64)), device)
+    starts = np.arange(count_windows(model, len(ids), stride)) * stride
+    lengths = np.minimum(C, len(ids) - 1 - starts)
+    # only the last window may be shorter than the others, so the batches keep the order of the text
+    for numbers in in_batches(lengths, batch_size or windows_at_once(model, len(starts))):
+        tokens = windows(ids, starts[numbers], int(lengths[numbers[0]]) + 1).astype(np.int64)
+        batch = to_device(torch.from_numpy(tokens), device)
         with torch.inference_mode(), autocast(device, dtype):
             nats = token_nll(model, model.last_residual(batch[:, :-1]), batch[:, 1:])
-        rows = nats.cpu().double().numpy()
-        new = [row[0 if start == 0 else C - stride :] for start, row in zip(starts, rows, strict=True)]
-        for row in new:
-            count(len(row))
-        yield np.concatenate(new)
-        first += len(starts)
+        rows = zip(starts[numbers], nats.cpu().double().numpy(), strict=True)
+        scored = np.concatenate([row[0 if start == 0 else C - stride :] for start, row in rows])
+        count(len(scored))
+        yield scored
 
 
 def token_nll(model: GPT, x: Tensor, targets: Tensor) -> Tensor:
