@@ -60,9 +60,9 @@ def draw_curves(records: Sequence[RunRecord], axis: str, kind: str, notice: Noti
             _draw_losses(figure.add_subplot(large), groups, axis)
         else:
             _draw(figure.add_subplot(large), groups, axis, "bits_per_byte")
-        cells = rows.pop(0).subgridspec(1, len(names)) if names else ()
-        for name, cell in zip(names, cells, strict=False):
-            _draw_setting(figure.add_subplot(cell), groups, name, missing)
+        row = rows.pop(0).subgridspec(1, len(names)) if names else large.subgridspec(1, 1)
+        for cell, name in enumerate(names):
+            _draw_setting(figure.add_subplot(row[0, cell]), groups, name, missing)
         small = [quantity for quantity in SMALL if by_token(records) or quantity != "bits_per_byte"]
         for quantity, cell in zip(small, [each for row in rows for each in row.subgridspec(1, 2)], strict=False):
             _draw(figure.add_subplot(cell), groups, axis, quantity)
