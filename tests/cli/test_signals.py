@@ -133,7 +133,7 @@ SWEEP = "base: c.yaml\nsettings: {train.warmup_steps: 2}\ngrid: {train.learning_
     ("words", "pages"),
     [
         pytest.param((*START, "--quiet"), 0, id="quiet", marks=pytest.mark.long),
-        pytest.param((*START, "--set", "train.eval_every=1", "--set", "train.sample_every=1"), 1, id="printing"),
+        pytest.param((*START, "--set", "train.eval_every=1", "--set", "train.sample_every=1"), 2, id="printing"),
         pytest.param((*START, "--quiet", "--processes", "2"), 0, id="processes", marks=pytest.mark.long),
         pytest.param(("sweep", "s.yaml", "--out", "run", "--quiet"), 0, id="sweep", marks=pytest.mark.long),
     ],
