@@ -117,7 +117,7 @@ def test_cuda_reports_what_fails_and_tries_it_again(bench: Bench, monkeypatch: p
 
 @pytest.mark.long
 def test_cuda_on_a_cpu(bench: Bench) -> None:
-    lines = bench("cuda --device cpu --data a.txt")
+    lines = bench("cuda --device cpu --data a.txt --budget 3600")
     assert lines[-1] == "all parts are done"
     equal = [line.split("  ")[0] for line in lines if line.endswith("equal bits")]
     assert equal == [f"smoke, {way}" for way in ("the same again", "without a graph", "by two processes")]
