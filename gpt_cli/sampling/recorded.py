@@ -285,7 +285,7 @@ def recorded_draws(cpu_draws: CpuDraws, num_tokens: int, warn: Notify) -> Iterat
             recorded = None
             yield cpu_draws.draw(logits)
             break
-        yield cpu_draws.draw(trial.logits)  # which may be another token, where a draw is close
+        yield cpu_draws.draw(trial.logits)  # so that both go on from one token, where rounding decides a draw
     if recorded is not None:
         recorded.begin(cpu_draws.tokens)
     while True:
