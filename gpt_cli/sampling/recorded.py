@@ -262,7 +262,7 @@ def recorded_draws(cpu_draws: CpuDraws, num_tokens: int, warn: Notify) -> Iterat
 
     A new RecordedDraws, for up to `num_tokens` tokens, is better if it computes the logits, keys and values of
     `cpu_draws`, draws from its logits what `cpu_draws` draws from them, and takes at most 1 / _FASTER of the time. The
-    graph repeats the first token that it has recorded; the second proves that it goes on. If the graph fails or gives
+    graph records the first of the two tokens; the second shows that the graph goes on. If the graph fails or gives
     other numbers, `warn` receives the reason. Raises CheckpointError if logits are not finite.
     """
     recorded: RecordedDraws | None = None
