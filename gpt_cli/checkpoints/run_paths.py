@@ -60,7 +60,7 @@ class RunFiles:
         return f"gpt train --out {shlex.quote(str(self.path))} --resume"
 
     def intact(self) -> tuple[str, str | None]:
-        """Return a clause that names the newest checkpoint, and the hint to resume (None if there is no run)."""
+        """Return a clause that names the newest checkpoint, and a hint that resumes the run or, without a run, None."""
         steps = list(self.steps())
         clause = f"the newest checkpoint is of step {steps[-1]:,}" if steps else "nothing was saved yet"
         return clause, f"continue with {self.resume_command}" if self.exists() else None

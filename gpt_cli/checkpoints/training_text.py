@@ -62,7 +62,7 @@ def config_with_text(header: Header, advice: str = NAME_ONE, *, stdin: bool = Fa
     except UsageError as error:
         error.hint = f"{error.hint} else {advice}" if error.hint and error.hint.endswith("?") else advice
         raise
-    if STDIN in source_names(config.data.source, config.data.validation_source) and not stdin:
+    if STDIN in _sources(config.data) and not stdin:
         raise DataError(where, "this run was trained on text from stdin, which gpt did not save", hint=advice)
     return config
 
@@ -91,9 +91,7 @@ def located(data: DataConfig, run: Path, notice: Notify) -> DataConfig:
     `gpt train`; `notice` receives a line with its name. Without such a folder, the paths stay as they are.
     """
     relative = [
-        name
-        for name in source_names(data.source, data.validation_source)
-        if name not in (STDIN, *ENTRIES) and not os.path.isabs(os.path.expanduser(name))
+        name for name in _sources(data) if name not in (STDIN, *ENTRIES) and not os.path.isabs(os.path.expanduser(name))
     ]
     if all(map(_leads_somewhere, relative)):
         return data
@@ -178,7 +176,7 @@ def _of_transformers(run: RunFiles) -> bool:
 
 def _of_a_checkpoint(header: Header, advice: str) -> Config:
     """Return the safe config of a checkpoint outside a run; raise UsageError if gpt may not read its training text."""
-    sources = source_names(header.config.data.source, header.config.data.validation_source)
+    sources = _sources(header.config.data)
     if header.progress.imported or not all(source in ENTRIES for source in sources):
         raise no_text(header.where, advice)
     for source in sources:
@@ -198,3 +196,7 @@ def _leads_somewhere(name: str) -> bool:
         return False
     above = re.split(r"(?<![^/])\*\*(?![^/])", name, maxsplit=1)[0]
     return os.path.lexists(name) or any(glob.iglob(above or os.curdir))
+
+
+def _sources(data: DataConfig) -> list[str]:
+    return source_names(data.source, data.validation_source)

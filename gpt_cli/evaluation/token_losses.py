@@ -34,7 +34,8 @@ class Surprisals:
     def as_list(self) -> list[dict[str, Any]]:
         """Return a dict for each predicted token, with its id (`token`), text and nats."""
         predicted = zip(self.ids[1:], self.nats, strict=True)
-        return [{"token": id_, "text": self.tokenizer.token_text(id_), "nats": nats} for id_, nats in predicted]
+        text = self.tokenizer.token_text
+        return [{"token": token, "text": text(token), "nats": nats} for token, nats in predicted]
 
     def as_table(self) -> str:
         """Format a line for each predicted token: its text, in quotes because most begin with a space, and its nats."""

@@ -136,14 +136,14 @@ class CpuDraws:
             self._logits = self.decoder.decode(self.tokens)
         return self._logits.cpu()
 
-    def outcome(self, logits: Tensor, seen: Tensor) -> Tensor:
+    def draw_results(self, logits: Tensor, seen: Tensor) -> Tensor:
         """Return the `draw_next` results of this step for `logits` and `seen` [B, V], stacked to [4, B]."""
         uniform = self.uniforms.of_steps(self.step, self.step + 1)[:, 0]
         return torch.stack(draw_next(logits, self.parameters, seen, uniform))
 
     def draw(self, logits: Tensor) -> list[Draw]:
         """Draw a token of each row from `logits` [B, V]; raise CheckpointError if they are not finite."""
-        drawn = to_draws(self.outcome(logits, self.seen), self.where)
+        drawn = to_draws(self.draw_results(logits, self.seen), self.where)
         self.step, self.tokens = self.step + 1, [draw.token for draw in drawn]
         return drawn
 

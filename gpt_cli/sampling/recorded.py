@@ -253,7 +253,7 @@ class _Trial:
             pairs += zip(mine, cache.slots[..., decoder.end - 1 - cache.base, :], strict=True)
         tolerance = _TOLERANCE[decoder.dtype]
         close = [bool((a - b).abs().max() <= tolerance * b.abs().max()) for a, b in pairs]
-        expected = cpu_draws.outcome(self.logits, cpu_draws.seen.clone())
+        expected = cpu_draws.draw_results(self.logits, cpu_draws.seen.clone())
         return all(close) and torch.allclose(self.drawn, expected, rtol=1e-9, atol=1e-9)
 
 
@@ -275,7 +275,7 @@ def recorded_draws(cpu_draws: CpuDraws, num_tokens: int, warn: Notify) -> Iterat
             reason = recording_failure(error)
         started = time.perf_counter()
         logits = cpu_draws.logits()
-        require_finite(cpu_draws.outcome(logits, cpu_draws.seen.clone())[2:], "logits", cpu_draws.where)
+        require_finite(cpu_draws.draw_results(logits, cpu_draws.seen.clone())[2:], "logits", cpu_draws.where)
         seconds = time.perf_counter() - started
         agrees = trial is not None and trial.agrees(cpu_draws, logits)
         if not agrees:

@@ -32,7 +32,7 @@ from gpt_cli.training.state import TrainingState
 from gpt_cli.training.validation import cross_entropy
 
 # shares by which numbers may differ, as sums have other orders: of each number, or of the largest in so many tokens
-_TOLERANCE, _NEIGHBOURS = {torch.float32: 1e-4, torch.bfloat16: 3e-2}, 32
+_TOLERANCE, _TOKENS_TOGETHER = {torch.float32: 1e-4, torch.bfloat16: 3e-2}, 32
 _FASTER = 1.15  # times as fast as the plain form; a smaller gain is not worth other digits
 _MOST_WEIGHTS = 2**31  # of a sequence, which the kernel counts in int32
 
@@ -134,7 +134,7 @@ def compare_with_plain(
 
     ways = [torch.compile(way) if compiled else way for way in (plain, kernel)]
     return _compare(
-        [lambda *leaves, way=way: way(*leaves, masks, scale) for way in ways], inputs, gradient, dtype, _NEIGHBOURS
+        [lambda *leaves, way=way: way(*leaves, masks, scale) for way in ways], inputs, gradient, dtype, _TOKENS_TOGETHER
     )
 
 
@@ -143,13 +143,13 @@ def _compare(
     inputs: Sequence[Tensor],
     gradient: Tensor,
     dtype: str,
-    num_neighbours: int | None = None,
+    num_tokens: int | None = None,
 ) -> tuple[bool, float, float]:
     """Run both functions in `ways` on `inputs`, forward and backward from the output's `gradient`, and compare them.
 
-    With `num_neighbours`, results [B, H, T, K] may differ by a share of the largest number in so many tokens; without,
-    by a share of each number. Returns whether outputs and gradients agree, then the seconds of both, as graphs where
-    the device records any.
+    With `num_tokens`, results [B, H, T, K] may differ by a share of the largest number in so many neighbouring tokens;
+    without, by a share of each number. Returns whether outputs and gradients agree, then the seconds of both, as graphs
+    where the device records any.
     """
     device = gradient.device
 
@@ -178,10 +178,10 @@ def _compare(
 
     expected, results = (run(way) for way in ways)  # which compiles
     pairs = zip(results, expected, strict=True)
-    if num_neighbours is None:
+    if num_tokens is None:
         agrees = all(torch.allclose(a, b, rtol=_TOLERANCE[a.dtype], atol=0) for a, b in pairs)
     else:
-        parts = (zip(a.split(num_neighbours, -2), b.split(num_neighbours, -2), strict=True) for a, b in pairs)
+        parts = (zip(a.split(num_tokens, -2), b.split(num_tokens, -2), strict=True) for a, b in pairs)
         agrees = all(
             bool((a - b).abs().max() <= _TOLERANCE[a.dtype] * b.abs().max()) for a, b in chain.from_iterable(parts)
         )

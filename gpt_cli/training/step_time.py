@@ -60,7 +60,7 @@ def _seconds_if_soon_over(state: TrainingState, warn: Notify) -> float | None:
         seconds = recorded or seconds
         if not _ends_within(state, seconds, _KERNELS_FROM_SECONDS):
             messages.clear()
-            seconds = _choose(state, messages.append, recorded)
+            seconds = _choose_forms(state, messages.append, recorded)
             seconds = record_step(state, messages.append) or seconds
         if _ends_within(state, seconds, COMPILE_FROM_SECONDS):
             for message in messages:
@@ -82,7 +82,7 @@ def _time_step(state: TrainingState, warn: Notify, *, must_compile: bool) -> flo
                 if _ends_within(state, seconds, _KERNELS_FROM_SECONDS):
                     return seconds
                 recorded = record_step(state, ignored)
-            return _choose(state, warn, recorded)  # before blocks are compiled
+            return _choose_forms(state, warn, recorded)  # before blocks are compiled
     except Exception as error:
         if state.config.train.compile == "off" or not type(error).__module__.startswith("torch._"):
             raise
@@ -91,7 +91,7 @@ def _time_step(state: TrainingState, warn: Notify, *, must_compile: bool) -> flo
             raise EnvironmentFailure("train.compile", f"{sentence}; use off", hint="‹compile=off›") from error
     warn(f"{sentence}; training uncompiled{', not bit-exact from here on' if state.progress.step else ''}")
     state.compile_blocks(False)
-    return _choose(state, warn, None)
+    return _choose_forms(state, warn, None)
 
 
 def _ends_within(state: TrainingState, step_seconds: float, seconds: float) -> bool:
@@ -101,7 +101,7 @@ def _ends_within(state: TrainingState, step_seconds: float, seconds: float) -> b
     return of_all < seconds
 
 
-def _choose(state: TrainingState, warn: Notify, plain_seconds: float | None) -> float:
+def _choose_forms(state: TrainingState, warn: Notify, plain_seconds: float | None) -> float:
     """Choose kernels and whether micro-batches share casts; return the seconds of a step.
 
     `plain_seconds` is the time of a replayed step without kernels, or None where no graph of one is known. A new run in
