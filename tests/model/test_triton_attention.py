@@ -56,7 +56,8 @@ def test_blocks_train_with_the_kernel_as_they_do_without(monkeypatch: pytest.Mon
 
     torch.compiler.reset()  # what other tests compiled with other shapes
     backend = CompileCounterWithBackend("aot_eager")
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend, fullgraph=True))
+    compile_function = functools.partial(torch.compile, backend=backend, fullgraph=True)
+    monkeypatch.setattr(torch, "compile", lambda function, **_: compile_function(function))
     sizes = ModelConfig(context_length=40, d_model=32, num_heads=2, num_blocks=2, dropout=0.3, positions="rope")
     plain, eager, compiled = (GPT(sizes, 50, torch.Generator().manual_seed(0)).train() for _ in range(3))
     eager.use_kernel(dropout_attention)
