@@ -1,4 +1,4 @@
-"""Collective operations of a training: trivial for one process, by torch.distributed (gloo on CPUs) for several."""
+"""Sums, broadcasts and other collective operations between the processes of a training, by torch.distributed."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 def tree_sum(terms: Sequence[Tensor]) -> Tensor:
-    """Return the sum of terms in a fixed tree: in halves while their number is even, else from left to right.
+    """Return the sum of `terms` in a fixed tree: an even number of terms is added by halves, an odd one left to right.
 
-    Eight terms are ((a + b) + (c + d)) + ((e + f) + (g + h)). If W ranks (a power of two that divides the
-    number of terms) each add one branch, the sum has the same bits as in a single process.
+    The sum of eight terms is ((a + b) + (c + d)) + ((e + f) + (g + h)). If W ranks (a power of two that divides the
+    number of terms) each add one branch of the tree, the total has the same bits as in a single process.
     """
     if len(terms) % 2:
         return reduce(torch.add, terms)
@@ -49,15 +49,15 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is rank 0, which writes files and prints messages to the user."""
+        """Whether this process is rank 0, which writes files and prints messages to the user."""
         return self.rank == 0
 
     def local_rank_zero_first(self) -> AbstractContextManager[None]:
-        """Return a context manager that runs its block on each machine's first rank before its other ranks."""
+        """Return a context manager; on each machine, the first rank runs the block before the other ranks do."""
         return contextlib.nullcontext()
 
     def meet(self, record: Mapping[str, str], device: torch.device = CPU) -> None:
-        """Wait for all ranks and connect their devices; raise an error if their records (config, ...) differ."""
+        """Wait for all ranks and connect their devices; raise a GptError if the ranks' records (config, ...) differ."""
 
     def all_reduce_max(self, *numbers: int) -> tuple[int, ...]:
         """Return the maximum of each number over all ranks."""
@@ -76,13 +76,13 @@ class Ranks:
         return False
 
     def all_reduce_exact(self, values: Tensor) -> Tensor:
-        """Return the sum of `values` over ranks, in any order: exact if each element is nonzero on only one rank."""
+        """Return the elementwise sum over ranks, exact where only one rank's value is not 0; may overwrite `values`."""
         return values
 
     def reduce_scatter(self, parts: Sequence[Tensor]) -> Tensor:
         """Return the sum of the parts that all ranks pass for this rank; `parts` has one tensor [N] for every rank.
 
-        The order is that of the top levels of the tree in `tree_sum`: of 4 ranks, (a + b) + (c + d).
+        The ranks' parts are added in the order of `tree_sum`: for 4 ranks, (a + b) + (c + d).
         """
         (part,) = parts
         return part
@@ -92,7 +92,7 @@ class Ranks:
         return [part]
 
     def gather(self, part: Tensor, lengths: Sequence[int]) -> list[Tensor] | None:
-        """Return, on rank 0, what `all_gather` returns; return None on all other ranks."""
+        """Return, on rank 0, the tensors `part` [N] of all ranks in rank order, else None; `lengths` has each N."""
         return [part]
 
 
@@ -215,7 +215,7 @@ class ProcessGroup(Ranks):
 
     @contextlib.contextmanager
     def _alive(self) -> Iterator[None]:
-        """Run a block, and turn errors that torch.distributed raises when another rank has ended into LostProcess."""
+        """Run a block; raise LostProcess instead of the RuntimeError of torch.distributed if another rank has ended."""
         try:
             yield
         except RuntimeError as error:
@@ -229,7 +229,7 @@ def _is_joined(tensor: Tensor) -> bool:
 
 
 def _described(error: Exception) -> dict[str, Any]:
-    """Return an exception as a JSON object; for another library's exception, the object has only its exit code."""
+    """Return `error` as a JSON object: class, arguments and hint, or only an exit code if gpt_cli lacks the class."""
     kind = type(error)
     hint = error.hint if isinstance(error, GptError) else None
     if not kind.__module__.startswith("gpt_cli."):
@@ -238,7 +238,7 @@ def _described(error: Exception) -> dict[str, Any]:
 
 
 def _rebuilt(described: Mapping[str, Any]) -> Exception:
-    """Rebuild an exception from the result of `_described`; an exit code gives LeftToAnother: rank 0 reports it."""
+    """Return the exception that `_described` has encoded; for an exit code, LeftToAnother, since rank 0 reports why."""
     if "exit_code" in described:
         return LeftToAnother(described["exit_code"])
     kind = getattr(sys.modules[described["module"]], described["name"])

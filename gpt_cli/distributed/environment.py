@@ -11,8 +11,8 @@ from typing import Literal
 from gpt_cli.errors import UsageError, shown
 
 MEETING = "GPT_MEETING"  # the private folder of the processes that gpt itself has started
-LAUNCHER = "GPT_LAUNCHER"  # the process that started them
-LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"  # the network interface of a host with itself
+LAUNCHER = "GPT_LAUNCHER"  # the PID of the process that has started this one
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"  # the network interface through which a host reaches itself
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,11 @@ class RankEnvironment:
 
     rank: int
     size: int
-    local_rank: int  # among those on this host
+    local_rank: int  # among the processes on this host
     local_size: int
     launcher: Literal["gpt", "torchrun"]
     address: str  # a folder for gpt, otherwise host:port
-    launcher_pid: int | None = None  # where gpt has started this process
+    launcher_pid: int | None = None  # only if gpt has started this process
     num_restarts: int = 0
     has_store: bool = False  # torchrun serves the store itself; otherwise the first rank does
 

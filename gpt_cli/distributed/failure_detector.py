@@ -1,4 +1,4 @@
-"""Detect by heartbeats that a rank or the launcher is gone, and choose the one rank that reports the reason.
+"""Detect that a rank (by heartbeats) or the launcher is gone, and choose the one rank that reports the reason.
 
 Needs no torch if gpt has started the processes: their heartbeats are files in a folder.
 """
@@ -26,7 +26,7 @@ LAUNCHER_RANK = -1  # means the launcher, which may report why all ranks end
 # seconds
 LOOK_EVERY = 1.0
 BEAT_EVERY = 2.0
-# learning a tokenizer may keep all threads of a process waiting, but only before the ranks are joined
+# learning a tokenizer may keep all threads of a process waiting, but only before the ranks are connected
 PATIENCE_BEFORE, PATIENCE = 600.0, 30.0
 SUSPENDED = 5.0  # a thread that sleeps this much longer than it asked for was stopped, as by Ctrl-Z
 CLAIM_WITHIN = 5.0
@@ -58,7 +58,7 @@ class LostProcess(EnvironmentFailure):
 class FolderHeartbeats:
     """Heartbeats of the ranks on one machine, as modification times of files in a folder, one file for each rank.
 
-    The files stay open, so that heartbeats go on even if the files are removed from TMPDIR. Methods never raise:
+    The files stay open, so that heartbeats continue even if the files are deleted. Methods raise no error:
     a rank whose file cannot be opened has no heartbeat.
     """
 
@@ -79,7 +79,7 @@ class FolderHeartbeats:
         return [0 if beat is None else os.fstat(beat).st_mtime_ns for beat in opened]
 
     def claim(self, exit_code: int) -> bool:
-        """Claim the right to report why the training ends; return whether this rank's claim was the first."""
+        """Claim the right to report why the training ends, with `exit_code`; return whether this claim is the first."""
         line = f"{self.rank} {exit_code}\n".encode()
         try:
             os.write(self._opened["said"], line)
@@ -103,7 +103,7 @@ class FolderHeartbeats:
 
 
 class StoreHeartbeats:
-    """FolderHeartbeats in a torch.distributed store, over its own connection; `beats` is [] once the store is gone."""
+    """Heartbeats in a torch.distributed store: FolderHeartbeats' methods, but `beats` is [] once the store is gone."""
 
     def __init__(self, store: Store, rank: int, size: int):
         self.store, self.rank, self.size = store, rank, size
@@ -150,7 +150,7 @@ class Launcher:
         self._term_sent_at: float | None = None
 
     def end_if_gone(self) -> None:
-        """Send SIGTERM to this process if the launcher is gone, and end this process LEAVE_WITHIN seconds later."""
+        """If the launcher is gone, send SIGTERM to this process; a call LEAVE_WITHIN seconds later ends it at once."""
         if self._pid == os.getppid():
             return
         now = time.monotonic()
@@ -236,7 +236,7 @@ class FailureDetector:
                 self.give_up(rank)
 
     def _may_speak(self, silent: int, exit_code: int) -> bool:
-        """Return whether this rank prints the error: the first to claim or, if claims fail, the lowest but `silent`."""
+        """Return whether this rank prints the error: the first to claim; if claims hang, the lowest except `silent`."""
         granted: list[bool] = []
         thread = threading.Thread(target=lambda: granted.append(self.heartbeats.claim(exit_code)), daemon=True)
         thread.start()

@@ -22,8 +22,8 @@ from gpt_cli.errors import EnvironmentFailure, UsageError, counted, shown
 
 # seconds
 POLL_EVERY = 0.05
-GRACE = 10.0  # for the others, once a process has failed
-AFTER_TERM = 3.0
+GRACE = 10.0  # in which the other processes may end, once one has failed
+AFTER_TERM = 3.0  # from SIGTERM to SIGKILL
 
 
 def require_fitting(num_processes: int, config: Config, where: str = "‹processes›", *, fixed: bool = False) -> None:
@@ -35,9 +35,6 @@ def require_fitting(num_processes: int, config: Config, where: str = "‹process
     settings = config.train
     if num_processes in (fitting := fitting_sizes(settings.num_micro_batches)):
         return
-    if num_processes & (num_processes - 1):
-        near = 1 << num_processes.bit_length() - 1
-        raise UsageError(where, f"{num_processes} is not a power of two; use {near} or {2 * near}")
     *others, most = map(str, fitting)
     numbers = f"{', '.join(others)} or {most} processes" if others else "1 process"
     divisors = (size for size in range(settings.sequences_at_once, 0, -1) if settings.batch_size % size == 0)
@@ -48,7 +45,7 @@ def require_fitting(num_processes: int, config: Config, where: str = "‹process
 
 
 def fitting_sizes(micro_batches: int) -> list[int]:
-    """Return the numbers of ranks that can share `micro_batches` evenly: powers of two that divide it."""
+    """Return the powers of two that divide `micro_batches`: the numbers of ranks that can share a step evenly."""
     return [1 << bit for bit in range((micro_batches & -micro_batches).bit_length())]
 
 
@@ -56,7 +53,7 @@ def launch(words: Sequence[str], num_processes: int, config: Config, intact: Int
     """Run `gpt` with the arguments `words` in `num_processes` processes; return the exit code of the training.
 
     Raises EnvironmentFailure if a process ended without reporting the reason. The error contains the result of
-    `intact()`: a clause that names the checkpoint that is left, and a hint.
+    `intact()`: a clause that names the newest checkpoint, and a hint on how to continue.
     """
     with tempfile.TemporaryDirectory(prefix="gpt-", ignore_cleanup_errors=True) as folder:
         workers, command = Workers(num_processes, Path(folder), intact), [*python_command(), "-m", "gpt_cli", *words]
@@ -77,7 +74,7 @@ def python_command() -> list[str]:
 
 
 def process_environment(num_processes: int, folder: str, config: Config) -> dict[str, str]:
-    """Return the environment variables that all processes share; `folder` has the files by which they connect."""
+    """Return the environment variables that all processes share; the processes connect through files in `folder`."""
     variables = {
         **os.environ,
         "WORLD_SIZE": str(num_processes),
@@ -118,8 +115,8 @@ class Workers:
     def wait(self) -> int:
         """Wait until all processes have ended, and return the exit code of the training.
 
-        Once one has failed or rank 0 has ended, the others have GRACE seconds before they are ended. Raises
-        EnvironmentFailure if a process failed without reporting why.
+        Once a process has failed or rank 0 has ended, the other processes have GRACE seconds to end; then they receive
+        SIGTERM, and later SIGKILL. Raises EnvironmentFailure if a process failed without reporting why.
         """
         failed: list[int] = []  # ranks, in the order of their ends
         last_resorts: list[tuple[float, signal.Signals]] | None = None
@@ -133,7 +130,7 @@ class Workers:
                 at = time.monotonic() + GRACE
                 last_resorts = [(at, signal.SIGTERM), (at + AFTER_TERM, signal.SIGKILL)]
             while last_resorts and time.monotonic() > last_resorts[0][0]:
-                self.heartbeats.claim(EnvironmentFailure.exit_code)  # or a rank takes this TERM for the user's
+                self.heartbeats.claim(EnvironmentFailure.exit_code)  # else a rank takes this TERM for the user's
                 self._send(last_resorts.pop(0)[1])
             time.sleep(POLL_EVERY)
 
@@ -150,12 +147,13 @@ class Workers:
 
     def _send(self, number: int) -> None:
         for worker in self.processes[:1] if number == signal.SIGUSR1 else self.processes:
-            worker.send_signal(number)  # does nothing for one that has ended
+            worker.send_signal(number)  # does nothing for a process that has ended
 
     def _exit_code(self, failed: Mapping[int, int]) -> int:
-        """Return the exit code of the rank that reported a failure, else the first of `failed` (rank -> code), else 0.
+        """Return 0 if no rank failed, the exit code of the rank that reported why, or 128 + n after stop signal n.
 
-        Raises EnvironmentFailure if no rank could report the failure, KeyboardInterrupt for a Ctrl-C at the start.
+        `failed` maps ranks to exit codes, the first failure first. Raises EnvironmentFailure if no rank could report
+        the failure, KeyboardInterrupt for a Ctrl-C at the start.
         """
         if not failed:
             return 0
@@ -163,7 +161,7 @@ class Workers:
         if speaker is not None and speaker.rank != LAUNCHER_RANK:
             return speaker.exit_code
         first = next(iter(failed.values()))
-        if -first in STOPS:  # before it listened to signals
+        if -first in STOPS:  # before the rank handled signals
             if first == -signal.SIGINT:
                 raise KeyboardInterrupt
             return 128 - first

@@ -1,4 +1,4 @@
-"""Join the processes of a training after they have compared their configs, versions and devices."""
+"""Connect the processes of a training after they have compared their configs, versions and devices."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ POLL_SECONDS = 0.05
 PROBE_SECONDS = 5.0  # a network filesystem may show a new file that much later
 # gloo and NCCL end a wait after a timeout; here the watcher ends it, because it knows which ranks live
 _NEVER = timedelta(days=7)
-_LONGEST_SHOWN = 40  # characters; a longer value is a digest
+_LONGEST_SHOWN = 40  # characters; errors do not show longer values, such as digests
 
 
 class Rendezvous:
-    """The store through which the ranks of a training find each other; as a context manager, it watches heartbeats.
+    """The key-value store through which the ranks of a training connect; as a context manager, it watches heartbeats.
 
-    All ranks must see `run_directory`, where rank 0 holds the lock; None skips this check. `intact()` names the
-    checkpoint that is left if the training ends. Raises EnvironmentFailure if the store cannot be opened.
+    All ranks must see `run_directory`, where rank 0 holds the lock; None skips this check. `intact()` returns, for
+    error messages, a clause on the newest checkpoint and a hint. Raises EnvironmentFailure if the store does not open.
     """
 
     def __init__(self, rank_env: RankEnvironment, run_directory: Path | None, intact: Intact):
@@ -119,7 +119,7 @@ class Rendezvous:
             shutil.rmtree(self.rank_env.address, ignore_errors=True)
 
     def _await(self, key: str) -> str:
-        """Return a key's value once it is set; raise LeftToAnother if a rank first reports why the training ends."""
+        """Return a key's value once it is set; raise LeftToAnother if another process ends the training before that."""
         while not self._store.check([key]):
             if (speaker := self.heartbeats.speaker()) is not None:
                 raise LeftToAnother(speaker.exit_code)
@@ -127,7 +127,7 @@ class Rendezvous:
         return self._store.get(key).decode()
 
     def _seen_in(self, run_directory: Path) -> str:
-        """Return the text of the lock file in the run directory as this rank sees it; "missing" if none appears."""
+        """Return the text of the lock file that this rank sees in `run_directory`; "missing" if none appears."""
         path = run_directory / LOCK
         if self.rank_env.rank:
             self._await("record/0")
@@ -158,7 +158,7 @@ class Rendezvous:
 def _open(rank_env: RankEnvironment) -> tuple[Store, Heartbeats]:
     """Connect to the store that all ranks share; return the store, and the heartbeats that show which ranks live.
 
-    The store is a folder, or a TCP store with a second connection for the heartbeats.
+    The store is a file in a folder if gpt started the ranks, else a TCP server, with a connection for heartbeats alone.
     """
     rank, size = rank_env.rank, rank_env.size
     if rank_env.launcher == "gpt":
@@ -212,7 +212,7 @@ def _difference(name: str, key: str, first: str, other: str) -> GptError:
 
 
 def shared_gpus(abouts: Sequence[Mapping[str, str]], where: Sequence[str]) -> list[GptError]:
-    """Return [error] if a rank has the same GPU as a lower rank, else []; `abouts[r]` has rank r's host and gpu."""
+    """Return [error] if two ranks share a GPU, else []; abouts[r] has rank r's host and gpu, where[r] a description."""
     owners: dict[tuple[str, str], int] = {}
     for rank, about in enumerate(abouts):
         owner = owners.setdefault((about["host"], about["gpu"]), rank)
@@ -224,7 +224,7 @@ def shared_gpus(abouts: Sequence[Mapping[str, str]], where: Sequence[str]) -> li
 
 
 def digest_of_code() -> str:
-    """Return the sha256 of the source files of gpt_cli."""
+    """Return the SHA-256, in hexadecimal, of the names and contents of all Python files of gpt_cli."""
     package = Path(__file__).parent.parent
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
@@ -240,7 +240,7 @@ def _gpu(device: torch.device) -> str:
 
 
 def _backends(device: torch.device) -> str:
-    """Return the backends of torch.distributed: gloo between CPUs, and nccl, xccl or another between devices."""
+    """Return the torch.distributed backends for CPUs and `device`, such as "cpu:gloo,cuda:nccl", or "gloo" for both."""
     backend = dist.Backend.default_device_backend_map.get(device.type, "gloo")
     return f"cpu:gloo,{device.type}:{backend}" if backend != "gloo" and dist.is_backend_available(backend) else "gloo"
 

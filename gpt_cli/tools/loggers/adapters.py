@@ -79,14 +79,14 @@ class Wandb:
                 "WANDB_DISABLE_CODE": "true",
             }
         )
-        if os.environ["WANDB_MODE"] == "offline":  # else its own places have the user's settings
+        if os.environ["WANDB_MODE"] == "offline":  # else wandb's usual folders have the user's settings
             kinds = ("CACHE", "CONFIG", "DATA", "ARTIFACT")
             _prefer({f"WANDB_{kind}_DIR": destination.folder / kind.lower() for kind in kinds})
         self._package = importlib.import_module("wandb")
         quiet = self._package.Settings(
             x_disable_meta=True, x_disable_stats=True, x_disable_machine_info=True, x_save_requirements=False
         )
-        resume = "allow" if os.environ["WANDB_MODE"] != "offline" else None  # offline it is not needed, and warned of
+        resume = "allow" if os.environ["WANDB_MODE"] != "offline" else None  # offline, wandb warns of it
         self._run = self._package.init(id=destination.id, resume=resume, config=config, settings=quiet)
 
     def log(self, step: int, figures: Mapping[str, float], sample: str | None) -> None:
@@ -104,7 +104,7 @@ class Trackio:
     def __init__(self, destination: Destination, config: dict[str, Any]):
         _prefer({"TRACKIO_DIR": destination.folder, "HF_HUB_DISABLE_TELEMETRY": 1, "GRADIO_ANALYTICS_ENABLED": False})
         if not {"TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL"} & set(os.environ):
-            _prefer({"HF_HUB_OFFLINE": 1})  # it asks the hub for the user's name
+            _prefer({"HF_HUB_OFFLINE": 1})  # online, trackio asks the hub for the user's name
         self._package = importlib.import_module("trackio")
         self._package.init(
             project=PROJECT,

@@ -128,9 +128,9 @@ def main() -> None:
 
 
 def follow(name: str, run: RunFiles, seconds: float, ended: Callable[[], bool]) -> None:
-    """Pass the metrics of `run`, each step once, to the logger `name` until the training ends.
+    """Pass the metrics and samples of `run`, each step once, to the logger `name` until the training ends.
 
-    `ended` waits, then returns whether the training is over. SIGALRM ends this process if the logger hangs `seconds`.
+    `ended` waits, then returns whether the training is over. SIGALRM ends this process if a call hangs for `seconds`.
     """
     allow_time = partial(signal.setitimer, signal.ITIMER_REAL, seconds)
     allow_time()
@@ -165,9 +165,9 @@ class LogReader:
         self._samples_seen: tuple[int, int] | None = None
 
     def read_new(self, *, over: bool) -> Iterator[tuple[int, dict[str, int | float], str | None]]:
-        """Yield (step, metrics, sample or None) for each complete step, or, when training is `over`, each step left.
+        """Yield (step, metrics, sample or None) for each new complete step; if training is `over`, for every step left.
 
-        During training, a step is complete one call after its metrics appear, since its sample is written after them.
+        During training, a step is complete one call after its metrics are read, since the sample is written later.
         """
         settled = max(self._figures, default=0)
         self._read_lines()

@@ -23,7 +23,7 @@ class PageParts:
     `folder` contains `header.html` and `main.html`, in which a marker such as {{attention_views/map.html}} includes
     that file. `scripts` run in order, and each script's folder adds its `page.css`. Scripts named `words.js` add texts,
     such as `title`, in two languages to the JavaScript constant WORDS. The last script calls `start` with a function
-    that shows the page's content. The files in `worker` are joined to one script, whose text is the constant WORKER.
+    that shows the page's content. The files in `worker` are joined into one script, whose text is the constant WORKER.
     """
 
     folder: str
@@ -75,7 +75,7 @@ def hash_of_source(text: str) -> str:
 
 
 def _script(names: Sequence[str], first: str = "") -> str:
-    """Join `first` and the files `names` to one script in JavaScript's strict mode, whose names are all local."""
+    """Join `first` and the files `names` into one script in JavaScript's strict mode, whose names are all local."""
     return "(() => {\n'use strict';\n" + first + "\n".join(map(_part, names)) + "\n})();\n"
 
 

@@ -20,13 +20,13 @@ from gpt_cli.tools.reports.run_record import RunRecord
 
 MOST_DRAWN = 12  # groups of runs that six colours, in solid and dashed lines, distinguish
 _FEW = 4  # settings that a legend can hold
-_LONGEST = 30  # characters of a value there
+_LONGEST = 30  # characters of a value in a legend
 
 
 def evaluated_tokens(records: Sequence[RunRecord]) -> int | None:
-    """Return how many validation tokens each evaluation in training reads; None if it reads all, or if runs differ."""
+    """Return how many validation tokens evaluations in training read; None if runs differ or if ended runs read all."""
     read = {tuple(record.curve("validation_tokens")[1][-1:]) for record in records}
-    whole = {(record.overview.outcome.get("validation_tokens"),) for record in records}
+    whole = {(tokens,) for one in records if (tokens := one.overview.outcome.get("validation_tokens")) is not None}
     return int(*read.pop()) if len(read) == 1 and read not in ({()}, whole) else None
 
 
@@ -47,7 +47,7 @@ class Mean(NamedTuple):
     num_runs: int  # with a closing loss
     mean: float | None  # nats per token or bits per byte; None without such a run
     error: float | None  # None for fewer than two runs
-    seeds: tuple[Any, ...]  # of these runs, as the next
+    seeds: tuple[Any, ...]  # of these runs, in the order of `losses`
     losses: tuple[float, ...]
     places: tuple[int, ...]  # indices of all its runs among the compared runs
 
@@ -57,7 +57,7 @@ class Mean(NamedTuple):
 
 
 def means(runs: Sequence[tuple[Mapping[str, Any], RunLoss | None]], *, by_token: bool) -> list[Mean]:
-    """Return the mean closing loss of each group of runs that differ only in their seed, the lowest first.
+    """Return the mean loss after training of each group of runs that differ only in their seed, the lowest first.
 
     `runs` are (settings, loss); means are in nats per token with `by_token`, else in bits per byte. A group has no
     seed twice: of two runs with equal settings and equal seed, the second is in another group.
@@ -89,7 +89,7 @@ def _mean(runs: Sequence[tuple[Mapping[str, Any], RunLoss | None]], places: tupl
 
 
 def means_of_records(records: Sequence[RunRecord]) -> list[Mean]:
-    """Return the mean closing loss of each group of runs in a report that differ only in their seed, lowest first."""
+    """Return the mean loss after training of each group of `records` that differ only in their seed, lowest first."""
     differing, configs = [row.name for row in differing_settings(records)], [record.config for record in records]
     settings = [{name: config.get(name) for name in differing} for config in configs]
     return means([(one, run.result) for one, run in zip(settings, records, strict=True)], by_token=by_token(records))
@@ -127,7 +127,7 @@ def rows_of_means(means: Sequence[Mean], unit: str) -> Rows:
 
 
 def swept(groups: Sequence[RunGroup]) -> list[str]:
-    """Return the settings in which the groups differ, each to draw the loss against.
+    """Return the settings in which the groups differ; a picture draws the loss against each of them.
 
     The list is empty if more than 4 settings differ, or if there are fewer than 3 groups.
     """

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gpt_cli.errors import counted
+
 TITLES = {
     "loss": "loss (nats/token)",
     "smoothed_loss": "loss (nats/token)",
@@ -26,7 +28,7 @@ _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
 def thinned(y: np.ndarray, most: int) -> np.ndarray:
     """Return the indices of at most `most` points (4 or more) that look like all of `y` when drawn.
 
-    Keeps both ends, and the lowest and highest point of each of (most - 2) // 2 equal stretches; all of a short y.
+    Keeps all of a short `y`, else both ends, and the lowest and highest point of each of (most - 2) // 2 equal parts.
     """
     if len(y) <= most:
         return np.arange(len(y))
@@ -96,7 +98,7 @@ def short(number: float) -> str:
 def axis_end(axis: str, end: float) -> str:
     """Format the end of an axis with its unit: 1,000 steps, 2.05 M tokens, 12.5 min."""
     if axis == "step":
-        return f"{end:,.0f} steps"
+        return counted(round(end), "step")
     if axis == "tokens":
         return f"{short(end)} tokens"
     factor, unit = unit_of(end)

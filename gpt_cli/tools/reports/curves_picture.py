@@ -30,8 +30,8 @@ from gpt_cli.tools.reports.run_record import SMALL, RunRecord, read_record
 
 _MOST_POINTS = 2000  # of a line, more than a picture is wide
 _MOST_MARKS = 60  # of a line; more would hide it
-_MOST_TICKS, _TICK = 12, 14  # values of settings in a row that have ticks of their own, and characters of one
-_NAME, _HALF, _THIRD = 70, 45, 28  # characters of a name, and of those that leave room for one or two beside them
+_MOST_TICKS, _TICK = 12, 14  # most values with a tick each in a row of panels, and most characters of a tick
+_NAME, _HALF, _THIRD = 70, 45, 28  # characters of a name at most, and in a legend of two or three columns
 _GREY = "#777777"
 _STYLE: dict[Any, Any] = {
     "font.size": 8,
@@ -43,7 +43,7 @@ _STYLE: dict[Any, Any] = {
 
 
 def draw_curves(records: Sequence[RunRecord], axis: str, kind: str, notice: Notify = ignored) -> bytes:
-    """Return a picture of all quantities against `axis`, the loss on top, and of the closing loss against settings.
+    """Return a picture: all quantities against `axis`, the loss on top, and the loss after training against settings.
 
     A group of runs that differ only in their seed is drawn as its mean, in a band of the standard error. The best
     MOST_DRAWN groups are in colour, others grey. If tokenizers differ, bits per byte replace losses per token on top.
@@ -131,7 +131,7 @@ def _draw_line(axes: Axes, group: RunGroup, axis: str, quantity: str, **style: A
 
 
 def _draw_setting(axes: Axes, groups: Sequence[RunGroup], name: str, missing: set[str]) -> None:
-    """Draw losses, and means ± error of groups, against setting `name`; lines join means that differ in it alone."""
+    """Draw groups' losses and means ± error against setting `name`; lines join groups without another difference."""
     values = {as_yaml(group.mean.settings[name]): group.mean.settings[name] for group in groups}
     numeric = all(type(value) in (int, float) for value in values.values())
     ticks = {text: float(values[text]) if numeric else tick for tick, text in enumerate(values)}
@@ -183,7 +183,7 @@ def _finish(axes: Axes, records: Sequence[RunRecord], axis: str, quantity: str, 
     axes.set_xlim(0, end)
     factor, unit = unit_of(end) if axis == "seconds" else (1.0, axis)
     axes.set_xlabel(f"training time ({unit})" if axis == "seconds" else axis)
-    # round numbers of that unit, which are whole ones of steps and tokens
+    # round numbers in the unit; for steps and tokens, whole numbers
     ticks = MaxNLocator(6, integer=axis != "seconds").tick_values(0, end / factor)
     axes.set_xticks([factor * tick for tick in ticks if factor * tick <= end])
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / factor:g}" if axis == "seconds" else _count(value))
@@ -204,7 +204,7 @@ def _stroke(group: RunGroup) -> dict[str, Any]:
 def _name_groups(
     figure: Figure, groups: Sequence[RunGroup], fonts: Sequence[str], missing: set[str], notice: Notify
 ) -> None:
-    """Name one group in the title, or several in a legend, in `fonts`; call this last: it translates earlier text."""
+    """Name one group in the title, or several in a legend, in `fonts`; call this last: it translates all texts."""
     words, spoken = translate(figure, notice)
     remark_on_missing(missing, notice)
     family = [*fonts, *words]

@@ -47,7 +47,7 @@ def report_page(
 ) -> bytes:
     """Return the report page as HTML in UTF-8; `axis`, one of AXES, is the x axis of its curves when it opens.
 
-    A run's attention comes from `dumps`, under the run's path, or else from the run's snapshots.
+    The page shows a run's attention from `dumps` (path of the run -> dump), or else from the run's snapshots.
     """
     assert records
     assert axis in AXES
@@ -107,7 +107,7 @@ def _run_content(record: RunRecord, num_runs: int) -> dict[str, object]:
 def curves_content(record: RunRecord, most: int) -> dict[str, str]:
     """Map each of QUANTITIES to its curve: a float64 array [axes + 1, points], compressed to text by `packed`.
 
-    Row i has the points' places on AXES[i], NaN if missing; the last row has finite values. At most `most` points stay.
+    Row i has the points' positions on AXES[i], NaN if missing; the last row has finite values. Keeps `most` at most.
     """
     content = {}
     for quantity in QUANTITIES:
@@ -125,7 +125,7 @@ def _rows_content(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def _shared_beginning(record: RunRecord) -> str:
-    """Return `train.sample_prompt`, or else the beginning that all samples share, which contains their prompt."""
+    """Return `train.sample_prompt`, or else the text with which all samples begin (prompt included); "" if unknown."""
     if (prompt := record.config.get("train.sample_prompt")) is not None:
         return str(prompt)[:_LONGEST_SAMPLE]
     texts = [sample.text for sample in record.samples]
@@ -145,9 +145,9 @@ def _corpus(record: RunRecord) -> dict[str, Any]:
 
 
 def _attention_content(records: Sequence[RunRecord], dumps: Mapping[str, AttentionDump]) -> Iterator[dict[str, object]]:
-    """Yield the attention that the page shows of each run with snapshots or a dump.
+    """Yield what the page shows of the attention of each run that has snapshots or an entry in `dumps`.
 
-    `weights` are None if they are too large or damaged.
+    `weights` is None if the arrays are too large, or if a snapshot is damaged, as `problem` then reports.
     """
     most_bytes = _MOST_ATTENTION // len(records)
     for index, record in enumerate(records):

@@ -1,4 +1,4 @@
-"""Report on runs: curves and figures in a terminal, on a page, or as a picture. Only the option prompt needs torch."""
+"""Report on runs: curves and figures in a terminal, on a page, or as a picture. Only `prompt` needs torch."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ from gpt_cli.tools.reports.terminal_plot import Style, plot_curves
 if TYPE_CHECKING:
     from gpt_cli.attention_maps.patterns import AttentionDump
 
-MOST_ON_A_PAGE = 32  # as many as its tables hold beside each other
+MOST_ON_A_PAGE = 32  # as many runs as a table of the page can show beside each other
 
 
 @dataclass(frozen=True)
 class RunReport(Result):
-    """Result of `gpt report`: a record per run; its `metrics` map "loss", "step", ... to float64 [logged lines]."""
+    """Result of `gpt report`: a record per run, whose `metrics` map "loss", "step", ... to float64 [logged lines]."""
 
     runs: tuple[RunRecord, ...]
     axis: str = "step"
-    attention: Mapping[str, AttentionDump] = field(default_factory=dict)  # to a prompt, by the path of the run
+    attention: Mapping[str, AttentionDump] = field(default_factory=dict)  # on a prompt, by the path of the run
     out: str | None = field(default=None, repr=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the object that `gpt report --json` prints: figures by run, and the values of settings that differ."""
+        """Return the object that `gpt report --json` prints: figures of runs, differing settings, means over seeds."""
         content: dict[str, Any] = {"runs": [record.as_dict() for record in self.runs], "settings": self.settings}
         if repeated(means := self.means):
             content["means"] = [mean.as_dict() | {"unit": self.unit} for mean in means]
@@ -60,13 +60,13 @@ class RunReport(Result):
 
     @property
     def settings(self) -> dict[str, list[Any]]:
-        """The settings in which runs differ, each with a value for each run, None if the run lacks the setting."""
+        """The settings in which runs differ: section.key -> the value in each run, None if a run lacks the setting."""
         names = [row.name for row in differing_settings(self.runs)]
         return {name: [record.config.get(name) for record in self.runs] for name in names}
 
     @property
     def means(self) -> list[Mean]:
-        """The mean closing losses over seeds, one for each combination of settings, the lowest mean first."""
+        """The means over seeds of the loss after training, one for each combination of settings, the lowest first."""
         return means_of_records(self.runs)
 
     @property
@@ -75,11 +75,11 @@ class RunReport(Result):
         return "nats/token" if by_token(self.runs) else "bits/byte"
 
     def as_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:
-        """Return a drawing of the curves (of many, the best), and a table of differing settings or means over seeds."""
+        """Return a drawing of the curves (if many, the best), and a table of differing settings or means over seeds."""
         return self._drawn(Style.of(width, encoding, colour=False))
 
     def as_coloured_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:
-        """Return `as_text` in colours if the terminal that TERM names has them."""
+        """Return the text of `as_text`, coloured if the terminal that TERM names has at least 256 colours."""
         return self._drawn(Style.of(width, encoding, colour=_terminal(width).color_system in ("256", "truecolor")))
 
     def show(self, screen: Screen) -> None:
@@ -93,14 +93,14 @@ class RunReport(Result):
         return report_page(self.on_the_page(), axis=self.axis, dumps=self.attention).decode()
 
     def on_the_page(self) -> Sequence[RunRecord]:
-        """Return the runs that the page shows, in the order of the report."""
+        """Return the runs that the page shows, the best MOST_ON_A_PAGE at most, in the order of `runs`."""
         order = [index for mean in self.means for index in mean.places][:MOST_ON_A_PAGE]
         return [self.runs[index] for index in sorted(order)]
 
     def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes | None:
-        """Return a picture of the losses by step and, for a sweep, by setting; None if nothing was logged.
+        """Return a picture of the curves against `axis` and, for a sweep, of losses against settings.
 
-        `notice` receives a line about characters that no font has.
+        Returns None if nothing was logged. `kind` is png, svg or pdf. `notice` receives a line on letters no font has.
         """
         if not any(len(record.metrics["step"]) for record in self.runs):
             return None
@@ -135,8 +135,8 @@ class RunReport(Result):
 def report(request: ReportRequest, paths: Sequence[Path], host: Host) -> RunReport:
     """Return a report on the runs at `paths`, and write it to `request.out`, if set.
 
-    Raises CheckpointError for a run that cannot be read, UsageError for a picture without curves, EnvironmentFailure if
-    the file cannot be written.
+    Raises CheckpointError for a run that cannot be read, UsageError for a picture without curves, DataError for a
+    prompt that a model cannot read, EnvironmentFailure if the file cannot be written.
     """
     with host.working("reading runs"):
         records = tuple(map(read_record, paths))

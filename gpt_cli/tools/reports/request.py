@@ -51,7 +51,7 @@ class RunsRequest(Request):
     )
 
     def find(self, host: Host) -> tuple[Path, list[Path]]:
-        """Return the directory and its runs; raises CheckpointError for a named directory that does not exist."""
+        """Return the directory and its runs; raise CheckpointError if the user named one that does not exist."""
         where = RUNS if self.directory is None else named_run(self.directory)
         if self.directory is not None and not where.is_dir():
             hint = run_hint(where, directories=True)
@@ -73,12 +73,12 @@ class RemoveRequest(Request):
     yes: Switch = Field(default=False, description="Remove without asking; needed where there is no terminal.")
 
     def find(self, host: Host) -> list[RunFiles]:
-        """Return the named runs, each once; raises the errors of all runs that cannot be removed, together."""
+        """Return the named runs, each once; raise one error that reports every run that cannot be removed."""
         return list(map(RunFiles, _chosen(self.names, _removable, once=True)))
 
 
 def _removable(path: Path) -> list[Path]:
-    """Return [path] if `path` is a run; raises CheckpointError if not, EnvironmentFailure while the run is trained."""
+    """Return [path] if `path` is a run; raise CheckpointError if not, EnvironmentFailure if it is being trained."""
     if not os.path.isdir(path):
         require_reachable(path)
         raise CheckpointError(shown(path), "there is no such run", hint=run_hint(path))
@@ -128,7 +128,7 @@ class ReportRequest(Request):
     def find(self, host: Host) -> list[Path]:
         """Return the named runs, and all runs in a named directory; without names, the newest run.
 
-        Raises UsageError for an `out` of unknown format, and the errors of all names together.
+        Raises UsageError for an unknown format of `out`, and one error that reports every wrong name.
         """
         if self.out is not None:
             ending = ending_of(self.out, (".html", *PICTURES))
@@ -144,14 +144,14 @@ def no_page() -> UsageError:
 
 
 def _chosen(names: Sequence[str], runs_of: Callable[[Path], Sequence[Path]], *, once: bool = False) -> list[Path]:
-    """Return the runs that `runs_of` finds for each of the names; raises the errors of all names together.
+    """Return the runs that `runs_of` returns for each of `names`; raise one error that reports every wrong name.
 
-    A run that is named twice is a UsageError; with `once`, it is returned once.
+    For a run that is named twice, raises UsageError or, with `once`, returns the run once.
     """
     paths_by_target: dict[Path, Path] = {}
     wrong: list[GptError] = []
     paths = list(map(named_run, names))
-    # the files of a sweep are skipped, because runs/rates/* names them beside its runs
+    # the files of a sweep are skipped, because runs/rates/* matches them too
     for named in [path for path in paths if not (path.is_file() and (path.parent / SWEEP).exists())] or paths:
         with collecting(wrong):
             for path in runs_of(named):
@@ -164,7 +164,7 @@ def _chosen(names: Sequence[str], runs_of: Callable[[Path], Sequence[Path]], *, 
 
 
 def _runs_of(path: Path) -> list[Path]:
-    """Return [path] if it is a run, else the runs in it; raises CheckpointError for a directory without runs."""
+    """Return [path] if `path` is a run, else the runs in this directory; raise CheckpointError if there are none."""
     try:
         runs = find_runs(path)
     except NotADirectoryError:

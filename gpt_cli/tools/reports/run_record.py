@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -37,9 +38,9 @@ class RunRecord(Figures):
     metrics: Mapping[str, np.ndarray]  # each of FIGURES -> [lines] float64, NaN where a line lacks it
     samples: tuple[LoggedSample, ...]  # by step
     environment: Mapping[str, str]  # of the last checkpoint: device, dtype, torch, processor, ...
-    corpus: Mapping[str, str | int]  # what the run knows of its text
-    teachers: tuple[int, ...]  # the last step of each model before the last one
-    differs: Likeness | None  # from the shipped config that it is most like
+    corpus: Mapping[str, str | int]  # facts about the training text
+    teachers: tuple[int, ...]  # the last step of each model that is a teacher
+    differs: Likeness | None  # the settings that differ from the most similar shipped config
     last_line_at: float | None  # seconds since 1970: when metrics were last written to
     notes: tuple[str, ...]  # sentences on what could not be read
 
@@ -54,14 +55,14 @@ class RunRecord(Figures):
         """State of the run, one of run_paths.State."""
         return self.overview.state
 
-    @property
+    @cached_property
     def config(self) -> Mapping[str, Any]:
         """The resolved settings of the run, section.key -> value; empty if the config cannot be read."""
         return {} if self.overview.config is None else dotted_keys(self.overview.config.model_dump(mode="json"))
 
     @property
     def result(self) -> RunLoss | None:
-        """The validation loss that ranks the run: of the closing evaluation, else the lowest; None if there is none."""
+        """The validation loss that ranks the run: after training, else the lowest logged; None if there is none."""
         losses = self.metrics["validation_loss"]
         if self.overview.result is not None or not np.isfinite(losses).any():
             return self.overview.result
@@ -70,7 +71,7 @@ class RunRecord(Figures):
         return RunLoss(float(losses[best]), None, bits, closed=False)
 
     def curve(self, quantity: str, axis: str = "step") -> tuple[np.ndarray, np.ndarray]:
-        """Return the points of one of QUANTITIES against one of AXES: x and y, both float64, from metrics.jsonl.
+        """Return one of QUANTITIES (y) against one of AXES (x) from metrics.jsonl, as x and y, both float64 [points].
 
         A line of metrics without a finite number for both gives no point.
         """
@@ -92,10 +93,10 @@ class RunRecord(Figures):
     def final_figures(self) -> dict[str, float | int | None]:
         """Return the run's final figures by name, None for unknown ones. Losses are in nats per token.
 
-        `loss` is that of the last line of metrics, `best_validation_loss` the lowest of the evaluations in training.
-        `validation_loss` and `bits_per_byte` are of the closing evaluation, or else of the last evaluation;
-        `validation_loss_error` is the standard error of a closing loss. `tokens_per_second` is the rate of the whole
-        training, or, until a training has ended, the median of the lines.
+        `loss` is the training loss in the last line of metrics, `best_validation_loss` the lowest during training.
+        `validation_loss` and `bits_per_byte` are from the evaluation after training, or else from the last evaluation;
+        `validation_loss_error` is the standard error of the loss after training. `tokens_per_second` is the rate of the
+        whole training, or, until a training has ended, the median of the lines.
         """
         ended, speeds = self.overview.outcome, self.curve("tokens_per_second")[1]
         tokens = _number(ended.get("tokens"), self._last("tokens"))
@@ -169,7 +170,7 @@ def read_record(path: Path) -> RunRecord:
 
 
 def _metrics(run: RunFiles, notes: list[str]) -> tuple[dict[str, np.ndarray], float | None]:
-    """Return the figures of all lines of metrics, and when the file changed (None: no file); add faults to `notes`."""
+    """Return each of FIGURES as float64 [lines], and when the file changed (None: no file); add faults to `notes`."""
     columns = {name: array("d") for name in FIGURES}
     num_bad, newest = 0, dict.fromkeys(AXES, 0.0)
     changed_at = run.metrics.stat().st_mtime if run.metrics.exists() else None

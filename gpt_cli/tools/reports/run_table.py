@@ -25,7 +25,7 @@ from gpt_cli.config.load import Likeness
 from gpt_cli.errors import counted, shown, visible
 from gpt_cli.tools.reports.request import RemoveRequest, RunsRequest
 
-_MOST_SETTINGS, _FIRST = 6, ("data.source", "train.max_time")  # that a row shows
+_MOST_SETTINGS, _FIRST = 6, ("data.source", "train.max_time")  # a row shows 6 settings, these first
 FIGURES = ("name", "state", "steps", "loss", "bits/byte", "parameters", "size", "age")
 # what each column sorts by; a missing figure comes last
 _ORDERS: dict[str, Callable[[Overview], Any]] = {
@@ -45,8 +45,8 @@ class ListedRun(Figures):
     """A run as a row of `gpt runs`."""
 
     overview: Overview
-    name: str  # by which every command takes it
-    alike: Likeness | None  # the shipped config that it is most like; None where its config is not known
+    name: str  # as every command accepts it
+    alike: Likeness | None  # the most similar shipped config; None if the config of the run is unknown
     listed_at: float  # seconds since 1970
 
     _repr_keys = ("name", "state", "steps", "validation_loss")
@@ -94,7 +94,7 @@ class ListedRun(Figures):
         )
 
     def differs(self) -> str:
-        """Return the settings that differ from the nearest shipped config as text, or the run's problem."""
+        """Return as text the settings that differ from the nearest shipped config, or how the run is damaged."""
         if self.overview.problem is not None:
             return visible(self.overview.problem)
         if self.alike is None:
@@ -113,7 +113,7 @@ def listed(runs: Sequence[Overview]) -> tuple[ListedRun, ...]:
 
 
 def remarks_on(runs: Sequence[ListedRun]) -> Iterator[str]:
-    """Yield sentences that explain the losses, if some lack a closing evaluation or if the runs' tokenizers differ."""
+    """Yield sentences that explain the losses, if a run was not evaluated after training or if tokenizers differ."""
     if any(run.overview.result is not None and not run.overview.result.closed for run in runs):
         yield "best: the lowest validation loss so far, of a run without a closing evaluation"
     if not have_one_tokenizer(run.overview for run in runs):
@@ -121,9 +121,9 @@ def remarks_on(runs: Sequence[ListedRun]) -> Iterator[str]:
 
 
 def sorted_by(runs: Sequence[Overview], column: str | None) -> list[Overview]:
-    """Sort runs by a column (lowest loss, most steps, newest first); ties, and all runs for None, keep their order.
+    """Return runs sorted by `column`: lowest loss, most steps or newest first, missing values last; None sorts nothing.
 
-    If tokenizers differ, "loss" sorts by bits per byte, since a token is not the same amount of text.
+    Ties keep their order. If tokenizers differ, "loss" sorts by bits per byte, since tokens differ in length.
     """
     if column is None:
         return list(runs)
@@ -153,7 +153,7 @@ class TableOfRuns(Result, ABC):
         return [(*row, last) for row, last in zip(rows, self.last_cells(), strict=True)]
 
     def parts(self) -> list[Rows | str]:
-        """Return the tables, and the remarks below; an empty list without runs."""
+        """Return the tables, then the remarks; an empty list if there are no runs."""
         return [self.rows(), *self.below(), *self.remarks] if self.runs else []
 
     def table(self, width: int | None) -> str:
@@ -171,7 +171,7 @@ class TableOfRuns(Result, ABC):
         return "\n".join(filter(None, [self.table(width), *self.remarks]))
 
     def show(self, screen: Screen) -> None:
-        """Show the tables, fitted to the width of a terminal, and the remarks on stderr."""
+        """Print the tables to stdout, fitted to the width of a terminal, and the remarks to stderr."""
         if rows := self.table(screen.width if screen.is_terminal else None):
             screen.result(rows)
         for remark in self.remarks:
@@ -195,7 +195,7 @@ class Runs(TableOfRuns):
 
 
 def list_runs(request: RunsRequest, target: tuple[Path, list[Path]], host: Host) -> Runs:
-    """Return the runs of `target` (directory, runs) that are in state `request.state`, sorted by `request.sort`."""
+    """Return the runs of `target` (directory, runs) in state `request.state` (None: any), sorted by `request.sort`."""
     where, paths = target
     runs = [overview(path) for path in paths]
     chosen = listed(sorted_by([run for run in runs if request.state in (None, run.state)], request.sort))
@@ -232,8 +232,8 @@ def remove_runs(request: RemoveRequest, runs: Sequence[RunFiles], host: Host) ->
 def removing(runs: Sequence[RunFiles], host: Host) -> Iterator[RunFiles]:
     """Remove runs one after another, and yield each after its removal.
 
-    A run's config is removed after its checkpoints and metrics, so that an interrupted removal can be repeated. Empty
-    directories go too, and with the last run of a sweep the sweep's files.
+    A run's config is removed after its checkpoints and metrics, so that an interrupted removal can be repeated. Also
+    removes directories that are then empty and, with the last run of a sweep, the sweep's files.
     """
     for run in runs:
         with sole_trainer(run.path, host.warn):  # so that no training of it begins meanwhile

@@ -1,4 +1,4 @@
-"""Draw curves of runs in a terminal: as braille dots, or as letters without braille or without colours."""
+"""Draw curves of runs in a terminal: as braille dots, or as letters if braille or colours are missing."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def plot_curves(records: Sequence[RunRecord], axis: str, style: Style) -> Text:
     """Return a drawing: a legend with a row for each run, then for each quantity a panel of curves against `axis`.
 
     Runs that differ only in their seed form a group; a curve is the mean of a group, in its colour, with its letter. Of
-    more than MOST_DRAWN groups, only those with the lowest losses appear. The training loss is smoothed; its panel also
-    marks the validation loss of a single group. If tokenizers differ, the large panel has bits per byte instead.
+    more than MOST_DRAWN groups, only those with the lowest losses appear. The training loss is smoothed; for a
+    single group, its panel also marks the validation loss. If tokenizers differ, bits per byte replace the losses.
     """
     style = Style(min(max(style.width, _NARROWEST), _WIDEST), style.colour, style.braille)
     groups = [group for group in groups_of(records) if group.rank < MOST_DRAWN]
@@ -114,7 +114,7 @@ def _colour(group: int, style: Style) -> str:
 
 
 class _Panel:
-    """One quantity of all groups: a title, a canvas with numbers at its left, and the x axis below."""
+    """A panel with one quantity of all groups: a title, a canvas with numbers at its left, and the x axis below."""
 
     def __init__(self, groups: Sequence[RunGroup], axis: str, style: Style, quantity: str, width: int, height: int):
         self.style, self.quantity, self.axis, self.height, self.total = style, quantity, axis, height, width

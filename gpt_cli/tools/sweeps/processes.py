@@ -44,11 +44,10 @@ def train_points(
 ) -> Jobs:
     """Train points in order, as many at once as there are `environments`; return Jobs with all failed points.
 
-    A stopped run continues from its checkpoint. Each of `environments` has the variables that one process at a time
-    gets. `flags` end each command line; trainings write to this process's stderr. If `flags` is None, trainings are
-    quiet, and `host.warn` receives the end of their stderr. `hearing(f)` is a context in which a signal calls `f`; this
-    function passes an `f` that sends the signal to all trainings. After a signal to stop, no new training begins.
-    Raises EnvironmentFailure if another process trains a point.
+    A stopped run continues from its checkpoint. Each of `environments` has variables for one training at a time.
+    `flags` end each command line; trainings write to this process's stderr. If `flags` is None, trainings are quiet,
+    and `host.warn` receives the end of their stderr. In `hearing(f)`, signals call `f`, which sends them to all
+    trainings. After a stop signal, no new training begins. Raises EnvironmentFailure if another process trains a point.
     """
     jobs, began = Jobs(environments, keeps_stderr=flags is None), time.monotonic()
     counting = host.counting if flags is None else uncounted
@@ -131,7 +130,7 @@ class _Job(NamedTuple):
 
 
 class Jobs:
-    """State of a sweep: running trainings, environment variables for the next ones, failed points, stop signal."""
+    """State of a sweep: running trainings, environment variables for the next trainings, failed points, stop signal."""
 
     def __init__(self, environments: Sequence[Mapping[str, str]], *, keeps_stderr: bool):
         self.free, self.running, self._keeps_stderr = list(environments), list[_Job](), keeps_stderr
@@ -143,7 +142,7 @@ class Jobs:
         if number != signal.SIGUSR1:
             self.received = self.received or number
         for job in self.running:
-            job.process.send_signal(number)  # does nothing for one that has ended
+            job.process.send_signal(number)  # does nothing for a process that has ended
 
     def start(self, point: Point, words: Sequence[str]) -> None:
         """Run command line `words`, which trains a point, in a process that ends when the sweep's process is gone."""
@@ -171,7 +170,7 @@ class Jobs:
         return ended
 
     def end(self) -> None:
-        """Stop all trainings that still run."""
+        """Stop all trainings that still run; kill those that take longer than LEAVE_WITHIN seconds to end."""
         for job in self.running:
             job.process.terminate()
         for job in self.running:

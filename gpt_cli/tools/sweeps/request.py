@@ -87,7 +87,7 @@ class SweepRequest(Request):
 
 
 def require_same(directory: Path, plan: Sweep) -> None:
-    """Raise UsageError if `directory` has other files or a sweep that is not `plan`, CheckpointError if damaged."""
+    """Raise UsageError if `directory` has another sweep or files but no sweep, CheckpointError for a damaged record."""
     record, before = directory / SWEEP, None
     if not record.exists():
         if directory.is_dir() and (others := sorted(p.name for p in directory.iterdir() if not p.name.startswith("."))):

@@ -33,7 +33,7 @@ from gpt_cli.tools.sweeps.sweep_file import Sweep
 
 _ENDED = ("finished", "diverged")
 _START = 4.0  # seconds before the first step of a run, most of them for the import of torch
-# the variable that restricts a process to some of the devices, by their type
+# the variable that restricts a process to some of the devices, by device type
 _HIDES = {"cuda": "CUDA_VISIBLE_DEVICES", "xpu": "ZE_AFFINITY_MASK"}
 _KINDS = {kind.exit_code: kind for kind in (GptError, UsageError, DataError, CheckpointError)}
 
@@ -44,7 +44,7 @@ class Planned(Result):
 
     points: tuple[Point, ...]
     states: tuple[str, ...]
-    seconds: float  # until all have ended, about; 0 where they have
+    seconds: float  # estimate until all runs have ended; 0 if all have
 
     def as_dict(self) -> dict[str, Any]:
         """Return the object that `gpt sweep --dry-run --json` prints."""
@@ -60,15 +60,15 @@ class Planned(Result):
 
 @dataclass(frozen=True)
 class Swept(TableOfRuns):
-    """The runs of a sweep, the best first, each with the settings that the sweep varies."""
+    """Result of `gpt sweep`: the runs, the best first, each with the settings that the sweep varies."""
 
     directory: Path
     points: tuple[Point, ...]
     runs: tuple[ListedRun, ...]  # of these points
-    means: tuple[Mean, ...]  # over seeds, of each setting
+    means: tuple[Mean, ...]  # over seeds, for each combination of settings
     unit: str  # of the means
     failed: tuple[tuple[Point, int], ...] = ()  # with exit codes; a run that diverged has not failed
-    signal: int | None = None  # which has stopped it
+    signal: int | None = None  # that stopped the sweep
     remarks: tuple[str, ...] = field(default=(), repr=False)
 
     def as_dict(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class Swept(TableOfRuns):
         return ["settings", *(run.overview.problem or str(point) for point, run in both)]
 
     def below(self) -> list[Rows]:
-        """Return a table of means over seeds, or no table if no settings were repeated."""
+        """Return a table of means over seeds; an empty list if no settings were trained with several seeds."""
         return [rows_of_means(self.means, self.unit)] if repeated(self.means) else []
 
     def failure(self) -> GptError | None:
@@ -134,7 +134,7 @@ def sweep(
 
 
 def _expected(points: Sequence[Point], jobs: int, host: Host) -> float:
-    """Estimate the seconds to train points, `jobs` at once, with a notice; time a step unless all have max_time."""
+    """Estimate, report and return the seconds to train `points`, `jobs` at once; time a step if any has no max_time."""
     if not points:
         return 0.0
     each = [point.config.train.max_time or 0.0 for point in points]
@@ -191,7 +191,7 @@ def _shares(jobs: int, configs: Sequence[Config], host: Host) -> list[dict[str, 
         hides = _HIDES.get(there.type) if (there := accelerator()) else None
         gpus = num_accelerators() if hides else 1 if there else 0
     by_job = share_machine(jobs, configs, cores(), gpus, os.environ, hides)
-    number = by_job[0]["OMP_NUM_THREADS"]  # all have as many; the user may have set one for each level of teams
+    number = by_job[0]["OMP_NUM_THREADS"]  # equal for all jobs; the user may have set a list, such as 4,2
     threads = counted(int(number), "thread") if number.isdecimal() else f"OMP_NUM_THREADS={number}"
     if any(config.train.threads for config in configs):
         threads = "as many threads as train.threads sets"

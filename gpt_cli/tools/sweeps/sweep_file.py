@@ -39,7 +39,7 @@ class Sweep(NamedTuple):
     settings: Settings
     points: tuple[Settings, ...]
     configs: tuple[Config, ...]  # of the points
-    record: Mapping[str, Any]  # what it was made from: section.key -> value
+    record: Mapping[str, Any]  # the content of the file and of the base config: section.key -> value
 
 
 def read_sweep(path: Path, max_time: str | None = None) -> Sweep:
@@ -116,7 +116,7 @@ class _File:
             yield UsageError(self.where, f"num_runs is missing; use a whole number from 1 to {SWEEP_POINTS:,}")
 
     def wrong_settings(self) -> Iterator[GptError]:
-        """Yield errors for settings unknown, repeated, malformed or barred by --max-time; add the rest to `sound`."""
+        """Yield errors for settings that are unknown, repeated, malformed or set by max_time; add others to `sound`."""
         keys, seen = setting_schemas(), dict[str, str]()
         for section in filter(self.content.__contains__, _SECTIONS):
             settings = self.content[section] or {}
@@ -140,7 +140,7 @@ class _File:
                 seen.setdefault(key, section)
 
     def read_base(self) -> Path | None:
-        """Read the base config by shipped name or path from the sweep's folder; return its path, or None if unset."""
+        """Read the base config, a path beside the sweep's file or a shipped name; return its path, or None if unset."""
         if "base" not in self.content:
             return None
         if not isinstance(name := self.content["base"], str):
@@ -162,7 +162,7 @@ class _File:
         return [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
 
     def _drawn(self) -> list[Settings]:
-        """Draw distinct points at random, with the seed of the file; raise UsageError if there are too few."""
+        """Draw `num_runs` distinct points at random, with the file's seed; raise UsageError if fewer points exist."""
         wrong, count, seed = list[GptError](), 0, 0
         draws = dict[str, Callable[[float], Any]]()
         with collecting(wrong):

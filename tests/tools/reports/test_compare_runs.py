@@ -16,6 +16,7 @@ from gpt_cli.config.schema import SEED
 from gpt_cli.tools.reports.compare_runs import (
     Row,
     differing_settings,
+    evaluated_tokens,
     means,
     means_of_records,
     models_in_turn,
@@ -51,6 +52,13 @@ def test_few_points_are_all_kept_and_level_curves_keep_their_ends() -> None:
     for num_points in (0, 1, 4, 5, 1000):
         assert thinned(np.zeros(num_points), 1000).tolist() == list(range(num_points))
     assert {0, 4999} <= set(thinned(np.ones(5000), 4).tolist())
+
+
+def test_only_evaluations_of_a_part_name_their_tokens() -> None:
+    one = record()
+    part = replace(one, metrics={**one.metrics, "validation_tokens": np.full(3, 1024.0)})
+    ended = replace(part, overview=replace(part.overview, outcome={"validation_tokens": 1024}))
+    assert [evaluated_tokens(runs) for runs in ([part], [ended], [ended, part], [one])] == [1024, None, None, None]
 
 
 def test_runs_differ_where_two_of_them_say_something_else(smoke_run: Path) -> None:

@@ -62,4 +62,4 @@ def test_a_number_that_rounds_up_to_a_unit_has_the_unit() -> None:
 def test_an_axis_ends_with_what_it_counts() -> None:
     found = [axis_end("step", 1000), axis_end("tokens", 2_048_000), axis_end("seconds", 119), axis_end("seconds", 900)]
     assert found == ["1,000 steps", "2.05 M tokens", "119 s", "15 min"]
-    assert axis_end("seconds", 3 * 86_400) == "3 d"
+    assert (axis_end("seconds", 3 * 86_400), axis_end("step", 1.0)) == ("3 d", "1 step")
