@@ -1,1 +1,1 @@
-"""Compute the attention weights of a model and scores of its heads; draw them, and store them during a training."""
+"""Compute and draw a model's attention weights, score its heads, and store weights and scores during training."""

@@ -21,9 +21,9 @@ from gpt_cli.model.attention import SelfAttention, causal_mask, join_heads
 class Activations:
     """Activations of a block on n sequences of T tokens, without dropout; each is computed when it is first read.
 
-    A caller may assign a new value, as in `activations.heads = x`; activations that are first read afterwards depend on
-    it. `chosen` lists the heads to compute (None: all). To compute the last t positions alone, assign first
-    `queries[:, :, -t:]` to queries, then `resid_pre[:, -t:]` to resid_pre; weights, heads and outputs then have t rows.
+    A caller may replace an activation, as in `activations.heads = x`; activations that are read for the first time
+    after this depend on x. `chosen` lists the heads to compute (None: all). To compute only the last t positions, first
+    assign `queries[:, :, -t:]` to queries, then `resid_pre[:, -t:]` to resid_pre: weights, heads, outputs have t rows.
     """
 
     def __init__(self, block: Block, resid_pre: Tensor, rotation: Tensor | None, chosen: Sequence[int] | None = None):
@@ -85,8 +85,8 @@ class Activations:
 def walk(model: GPT, x: Tensor, rotation: Tensor | None, first: int = 0) -> Iterator[Activations]:
     """Yield the `Activations` of each block from layer `first` on; x [n, T, D] is the input of layer `first`.
 
-    A block's `resid_post` is the input of the next block; the caller may assign it before asking for the next block.
-    `model.embed` returns `rotation`, and x for layer 0.
+    A block's `resid_post` is the input of the next block; the caller may replace `resid_post` before the next
+    iteration. `model.embed` returns x for layer 0, and `rotation`.
     """
     assert not model.training
     for block in model.blocks[first:]:
@@ -96,9 +96,9 @@ def walk(model: GPT, x: Tensor, rotation: Tensor | None, first: int = 0) -> Iter
 
 
 def projections_of(attention: SelfAttention, head: int, who: str) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
-    """Return the layers Wq, Wk, Wv of a head; in grouped-query attention, Wk and Wv are those of the head's group.
+    """Return the linear layers Wq, Wk, Wv of a head; in grouped-query attention, Wk and Wv belong to the head's group.
 
-    Raises UsageError for other forms of attention; the message names `who`, the calling command (`gpt explain`).
+    Raises UsageError unless attention is multi-head or grouped-query; the message names the command `who`.
     """
     # exactly these: a form derived from one of them may compute something else
     if type(attention) is GroupedQueryAttention:

@@ -52,21 +52,21 @@ def check_format(ending: str, stages: Sequence[str], file_dtype: str = "float32"
 
 
 def num_written(num_heads: int, num_tokens: int) -> int:
-    """Return k: at each position, an HTML page lists the k tokens that a head raises most, and the k it lowers most.
+    """Return k: at each position, an HTML page lists the k logits that a head raises most, and the k it lowers most.
 
-    k is 5 at most, and falls as heads and tokens grow, so that a page lists at most 2^18 tokens; 0 means none.
+    k is 5 at most, and less for many heads and positions, so that a page lists at most 2^18 tokens; 0 means none.
     """
     return min(_TOP, _MOST_WRITTEN // (2 * num_heads * num_tokens))
 
 
 def written_bytes(num_heads: int, num_tokens: int) -> tuple[int, int]:
-    """Estimate the bytes (memory, disk) of a head's raised and lowered tokens on a page of `num_heads` heads."""
+    """Estimate the bytes (memory, disk) of the tokens that a head raises or lowers, on a page of `num_heads` heads."""
     count = 2 * num_written(num_heads, num_tokens) * num_tokens
     return _WRITTEN_MEMORY * count, _WRITTEN_DISK * count
 
 
 def writing_bytes(ending: str, num_numbers: int, num_dots: int) -> tuple[int, int]:
-    """Estimate the bytes (memory, disk) that one head's values and pixels take in a file with this `ending` (.png)."""
+    """Estimate the bytes (memory, disk) to write one head's values and pixels to a file with `ending`, such as .png."""
     costs = _COSTS[ending]
     on_map, of_map = costs.map
     return costs.memory * num_numbers + costs.dot * num_dots + on_map, costs.disk * num_numbers + of_map

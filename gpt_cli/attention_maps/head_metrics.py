@@ -21,7 +21,7 @@ ROLES = tuple((name, name.replace("_", " "), 0.4 if name == "induction" else 0.5
 
 
 def head_label(row: Mapping[str, Any]) -> str:
-    """Return the name of the layer or head in a row of a table: "L2" if row["head"] is None, else such as "L2 H3"."""
+    """Return a row's name: of a head, such as "L2 H3", or, if row["head"] is None, of a layer, such as "L2"."""
     return f"L{row['layer']}" + ("" if row["head"] is None else f" H{row['head']}")
 
 
@@ -41,7 +41,7 @@ class HeadScores:
 def role_of(scores: Mapping[str, float], num_tokens: int) -> str | None:
     """Return the role of a head, such as "first token": the first in ROLES whose score reaches its threshold.
 
-    Returns None if no score does, or if the text has fewer than LEAST_TOKENS tokens.
+    Returns None if no score reaches its threshold, or if the text has fewer than LEAST_TOKENS tokens.
     """
     if num_tokens < LEAST_TOKENS:
         return None

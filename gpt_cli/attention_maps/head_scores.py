@@ -28,8 +28,8 @@ BYTES_PER_WEIGHT = 40  # about six arrays of weights, and gaps that malloc leave
 def pattern_sums(weights: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
     """Sum each score in PATTERNS over queries, and count the queries: [B, H, T, T], [B, T] -> float64 [6, H], [6].
 
-    The first query is left out, because it attends only to itself. The score duplicate_token also leaves out queries
-    whose token did not occur before.
+    All scores leave out the first query, which attends only to itself. The score duplicate_token also leaves out
+    queries whose token did not occur before.
     """
     T = ids.shape[1]
     rows = weights[:, :, 1:]  # [B, H, T - 1, T]
@@ -64,7 +64,7 @@ def score_heads(
 ) -> HeadScores:
     """Score `heads` of `layers` (None: all) on the windows ids[start:end]; induction is scored on random tokens.
 
-    For each batch of windows and each layer, `watch` is called with the layer's index in `layers`, its attention
+    For each batch of windows and each layer, `watch` receives the layer's index in `layers`, the layer's attention
     tensors, and the starts of the windows. `count` receives the number of tokens read since its last call, first of
     the windows, then of the random sequences, which never contain the id `end_of_text`.
     """
@@ -91,7 +91,7 @@ def window_batches(
     """Yield batches of windows (start, end) of equal length T: their starts [B], indices [B] in `windows`, and ids.
 
     The ids [B, T + num_targets] include the `num_targets` ids after each window, which the model is to predict. B is at
-    most `batch_size`, or, if that is None, what `sequences_at_once` returns.
+    most `batch_size`, or, if `batch_size` is None, the number that `sequences_at_once` returns for the longest window.
     """
     starts, ends = np.array(windows).T
     lengths = ends - starts
@@ -110,7 +110,7 @@ def as_scores(
 
 
 def sequences_at_once(num_heads: int, num_tokens: int) -> int:
-    """Return how many sequences of num_tokens have at most WEIGHTS_AT_ONCE attention weights per layer; at least 1."""
+    """Return the batch size for which a layer has at most WEIGHTS_AT_ONCE attention weights in all; at least 1."""
     return max(1, WEIGHTS_AT_ONCE // max(1, num_heads * num_tokens**2))
 
 
@@ -144,7 +144,7 @@ def repeated_tokens(vocab_size: int, num_tokens: int, end_of_text: int, count: i
 
 
 def _share(ids: Tensor, row: int, num_rows: int) -> int:
-    """Return how many of a batch's tokens to report as done after layer `row`, so that progress moves by layers."""
+    """Return how many of a batch's tokens to count as done after layer `row`, so that progress moves layer by layer."""
     return ids.numel() * (row + 1) // num_rows - ids.numel() * row // num_rows
 
 

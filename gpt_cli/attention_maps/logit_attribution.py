@@ -61,7 +61,8 @@ def head_writes(
     """Return, for each head and position, the `top` tokens whose logits the head raises most, and lowers most.
 
     `layers`, `heads` and `queries` (positions) restrict the result; None means all. `top` is cut to vocab_size. At most
-    LOGITS_AT_ONCE logits are in memory at a time. After each head, `count` receives the number of positions.
+    LOGITS_AT_ONCE logits are in memory at a time. After each head, `count` receives the number of positions. Raises
+    CheckpointError if the scales of norms are not finite.
     """
     assert not model.training
     queries = range(len(ids)) if queries is None else queries
@@ -89,10 +90,9 @@ def head_writes(
 
 
 def _outputs_and_scales(model: GPT, ids: Sequence[int], queries: Sequence[int]) -> tuple[list[Tensor], list[Tensor]]:
-    """Return, for each layer, the heads' outputs [H, queries, K], and the factor [queries, 1] of their contributions.
+    """Return, for each layer, the heads' outputs [H, queries, K], and the factor [queries, 1] that norms apply to them.
 
-    The factor is the product of the scales of all norms between the heads and the output layer. Raises CheckpointError
-    if the product is not finite.
+    The factor is the product of the scales of all norms on the way to the logits; CheckpointError if it is not finite.
     """
     batch = to_device(torch.tensor([list(ids)]), model.token_embedding.weight.device)
     x, rotation = model.embed(batch)
@@ -114,7 +114,7 @@ def _outputs_and_scales(model: GPT, ids: Sequence[int], queries: Sequence[int]) 
 
 
 def through(norm: Norm, reader: Tensor) -> Tensor:
-    """Fold a norm's gain and centring, but not its bias, into the matrix `reader` [V, D] that reads its output."""
+    """Fold a norm's gain and centring, but not its bias, into `reader` [..., D], which reads the norm's output."""
     return centred(norm, reader * norm.weight.to(reader))
 
 

@@ -1,4 +1,4 @@
-"""Compute the attention of a model on one prompt, as NumPy arrays; check before whether memory and disk suffice."""
+"""Compute a model's attention on one prompt, as NumPy arrays; check beforehand that memory and disk space suffice."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Prediction:
 
 @dataclass(frozen=True)
 class AttentionDump:
-    """Attention weights and other intermediate tensors of the chosen heads on one prompt.
+    """Attention weights, and on request other tensors of attention, of `heads` in each of `layers` on one prompt.
 
-    `stages` maps a name to [layers, heads, T, T] (weights, scores: rows are queries, columns keys) or [layers, heads,
-    T, K] (all others; queries and keys of latent attention are wider than K). `predictions` has one entry for each of
-    the tokens at the end that the model itself generated.
+    `stages` maps a tensor's name to its array: weights and scores are [layers, heads, T, T], with queries as rows and
+    keys as columns; queries, keys, values and heads (outputs) are [layers, heads, T, K], but queries and keys of latent
+    attention are wider. `predictions` has an entry for each token at the end of `tokens` that the model generated.
     """
 
     tokens: tuple[str, ...]
@@ -49,7 +49,7 @@ class AttentionDump:
     stages: Mapping[str, np.ndarray]
     predictions: tuple[Prediction, ...] = ()
     origin: Origin | None = None
-    # for a page, of the same layers and heads: scores, tokens that heads raise and lower, the texts of these tokens,
+    # for an HTML page, of `layers` and `heads`: scores, tokens whose logits heads change most, texts of these tokens,
     # and what each layer would predict at each position, as `gpt lens` reports it
     scores: HeadScores | None = None
     writes: Writes | None = None
@@ -73,11 +73,11 @@ def dump_attention(
     num_generated: int = 0,
     origin: Origin | None = None,
 ) -> AttentionDump:
-    """Compute the attention tensors named in `stages` of `heads` in each of `layers` on ids [T].
+    """Run a model on ids [T], and return the tensors `stages` (such as weights) of `heads` in each of `layers`.
 
-    The arrays are float32 or float16. The last `num_generated` ids are those that the model generated; `predictions`
-    has an entry for each. `origin` is stored in the result, and names the checkpoint in errors. Raises CheckpointError
-    for NaN or infinity, UsageError if a value is too large for float16.
+    `file_dtype` is the type of the arrays, float32 or float16. The model generated the last `num_generated` ids; the
+    result has the probability and rank of each. `origin` becomes part of the result and names the checkpoint in errors.
+    Raises CheckpointError for NaN or infinity, UsageError for a value that is too large for float16.
     """
     batch = torch.tensor([list(ids)], device=model.token_embedding.weight.device)
     arrays: dict[str, np.ndarray] = {}
@@ -125,8 +125,8 @@ def require_room_for_dump(
 ) -> None:
     """Raise EnvironmentFailure if memory or disk cannot hold the attention that `command` is about to compute.
 
-    `ending` is the ending of the file to write, such as .png (None: no file), and `out` its path (None: the disk is
-    not checked). The error's hint is `shorter`, but gpt attn-dump advises one head if that would fit.
+    `ending` is the ending of the file to write, such as .png (None: no file), and `out` is its path (None: do not check
+    the disk). The hint of the error is `shorter`, or, for `command` attn-dump, to choose one head if one head fits.
     """
     count, numbers = len(layers) * len(heads), count_numbers(stages, num_tokens, model.config)
     dots = num_dots(num_tokens, len(layers), len(heads))
@@ -150,7 +150,7 @@ def require_room_for_dump(
 
 
 def _bytes_of_heads(model: GPT, num_heads: int, num_tokens: int) -> int:
-    """Estimate the peak memory in bytes, without results, to score a layer's heads and find the tokens they raise."""
+    """Estimate the temporary memory, in bytes, to score a layer's heads and find the tokens whose logits they raise."""
     V, sizes = model.vocab_size, model.config
     T = repeated_length(model)
     scoring = BYTES_PER_WEIGHT * num_heads * T**2 * min(num_repeats(model), sequences_at_once(sizes.num_heads, T))
@@ -159,6 +159,6 @@ def _bytes_of_heads(model: GPT, num_heads: int, num_tokens: int) -> int:
 
 
 def count_numbers(stages: Sequence[str], num_tokens: int, sizes: ModelConfig) -> int:
-    """Return the number of values in the tensors `stages` (weights, queries, ...) of one head, all together."""
+    """Return the total number of values in the tensors `stages` (weights, queries, ...) of one head."""
     widths = {"weights": num_tokens, "scores": num_tokens, "queries": sizes.query_size, "keys": sizes.query_size}
     return sum(num_tokens * widths.get(stage, sizes.value_size) for stage in stages)

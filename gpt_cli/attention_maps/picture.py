@@ -28,12 +28,12 @@ _FOOTER = 0.3  # inches, for two lines
 
 
 def draw(dump: AttentionDump, notice: Notify = ignored, *, kind: str = "png") -> bytes:
-    """Draw a map of attention weights for each chosen head, queries as rows, keys as columns; return the file's bytes.
+    """Draw a map of attention weights for each head of `dump`, queries as rows, keys as columns; return a file's bytes.
 
-    `kind` is png, svg or pdf. The maps form a grid with a row for each layer, or, if one head was chosen, with up to 6
-    layers in a row. A single map is large, and shows weights as numbers where these are readable. Colours show the
-    square root of a weight, so that small weights differ visibly from zero. `notice` receives a line if no installed
-    font has a character of the labels, or if the text has too many tokens to draw a dot for each weight.
+    `kind` is png, svg or pdf. The maps form a grid with a row for each layer, or, if each layer has one map, with up to
+    6 maps in a row. A single map is large, and shows weights as numbers if they are readable. Colours show the square
+    root of a weight, so that small weights differ visibly from zero. `notice` receives a line if no installed font has
+    a character of the labels, or if the text has too many tokens to draw a dot for each weight.
     """
     num_layers, num_heads, num_tokens, _ = dump.weights.shape
     num_maps = num_layers * num_heads
@@ -93,7 +93,7 @@ def _label_axes(
 ) -> None:
     """Write token labels to the left of every row of maps and below every column, as many as stay readable.
 
-    `grid` is (rows, columns). A map and its gap are `cell` dots, about `inches` inches; a dot covers `each` tokens.
+    `grid` is (rows, columns) of maps. A map plus gap is `cell` dots, about `inches` inches; a dot covers `each` tokens.
     """
     num_tokens = len(labels)
     every = max(1, -(-num_tokens // max(1, int(inches / 0.11))))
@@ -111,9 +111,9 @@ def _label_axes(
 
 
 def _labels(dump: AttentionDump, notice: Notify) -> tuple[list[str], list[str], set[str]]:
-    """Return the tokens as labels, the fonts for them, and the characters that no installed font has.
+    """Return a label for each token, the fonts for the labels, and the characters that no installed font has.
 
-    A token with such a character is labelled by its id.
+    The label of a token is its text, or its id if a character of the text is in no installed font.
     """
     labels = [label_of(token) for token in dump.tokens]
     characters = "".join(labels) + (label_of(dump.origin.prompt + dump.origin.checkpoint, None) if dump.origin else "")

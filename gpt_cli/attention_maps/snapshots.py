@@ -57,7 +57,7 @@ class Steps:
 
     run: str
     newest: Snapshot
-    number: int  # of all steps, also of those that `read` skips
+    number: int  # of all snapshots, including those that `read` skips
     read: Callable[[int], Iterator[Snapshot]]
     losses: Losses | None  # None if computed from checkpoints: a snapshot's loss is then that of the prompt
 
@@ -74,7 +74,7 @@ def snapshot_bytes(snapshot: Snapshot) -> bytes:
 
 
 def read_snapshot(path: Path) -> Snapshot:
-    """Read a snapshot file; raise CheckpointError if it is missing, damaged, or no snapshot."""
+    """Read a snapshot file; raise CheckpointError if the file is missing, damaged, or not a snapshot."""
     stored, arrays = _FILE.read(path, SNAPSHOT_BYTES)
     try:
         about = TypeAdapter(_About).validate_json(json.dumps(stored), strict=True)
@@ -91,7 +91,7 @@ def read_snapshot(path: Path) -> Snapshot:
 
 
 def kept_steps(run: RunFiles) -> Steps:
-    """Return the snapshots of a run; `Steps.read` skips any with another prompt, tokens or shape than the newest.
+    """Return the snapshots of a run; `Steps.read` skips those that differ from the newest in prompt, tokens or shape.
 
     Raises CheckpointError if the run has no snapshot, or if a snapshot file is invalid.
     """

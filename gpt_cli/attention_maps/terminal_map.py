@@ -19,7 +19,7 @@ _SCALE_CELLS = 16
 
 
 def maps_to_draw(dump: AttentionDump) -> dict[str, np.ndarray]:
-    """Return title -> weights [T, T]: a map of each chosen head, or their mean if there are over _MAX_MAPS heads."""
+    """Return title -> weights [T, T]: a map for each head, or, for over _MAX_MAPS heads, a single map of their mean."""
     count = len(dump.layers) * len(dump.heads)
     if count > _MAX_MAPS:
         return {f"mean of {count} heads (choose with --layers and --heads)": dump.weights.mean(axis=(0, 1))}
@@ -31,7 +31,7 @@ def maps_to_draw(dump: AttentionDump) -> dict[str, np.ndarray]:
 
 
 def draw_text_map(tokens: tuple[str, ...], weights: np.ndarray, width: int, *, colour: bool) -> tuple[Text, int]:
-    """Draw weights as text at most `width` cells wide; return the text, and how many of the last tokens it shows.
+    """Draw weights [T, T] as text at most `width` cells wide; return the text, and how many last tokens it shows.
 
     Rows are queries, columns keys; the shade follows the square root of the weight. If each column can be two cells
     wide, columns have labels too; else columns are one cell wide and, in colour, rows are half a cell high.

@@ -1,4 +1,4 @@
-"""Cache JSON data on disk, such as the survey (size and digest) of a corpus, valid until one of its files changes."""
+"""Cache JSON data on disk, such as the survey (size and digest) of a corpus, until a file of the corpus changes."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from gpt_cli.errors import DataError, EnvironmentFailure
 from gpt_cli.text.corpus import Survey
 from gpt_cli.text.sources import SourceWalk
 
-# reading a smaller text is as fast as reading its entry
+# reading a smaller text is as fast as reading its entry in the cache
 REMEMBER_FROM = 2**24  # bytes
-OPENING = 2**14  # bytes that could be read while a file is opened
-# a file may change again within the same tick of its clock, so nothing is noted about one that was younger
+OPENING = 2**14  # bytes that could be read in the time that it takes to open a file
+# a file may change twice within one tick of the file system's clock, so the survey of a younger file is not cached
 RACY_SECONDS = 2
 _VERSION = 4
 
 
 def cached(name: str, *key: object) -> Path:
-    """Return the path of the entry `key` in the cache `name`. Raises EnvironmentFailure without a home directory."""
+    """Return the path of entry `key` of cache `name`; raise EnvironmentFailure if the user has no home directory."""
     return cache_directory(name) / hashlib.sha256(repr((_VERSION, *key)).encode()).hexdigest()
 
 
 def read_cached_json(path: Path) -> Any:
-    """Return the content of a JSON file in the cache, or None if the file is missing or damaged."""
+    """Return the content of a JSON file in the cache, or None if the file is missing, unreadable or damaged."""
     try:
         return json.loads(read_bytes(path, DataError))
     except (DataError, EnvironmentFailure, ValueError):
@@ -57,7 +57,7 @@ def find_survey(walk: SourceWalk, options: Hashable) -> Survey | None:
 
 
 def remember(survey: Survey, walk: SourceWalk, options: Hashable) -> None:
-    """Cache the survey of the files in `walk` if they are large or many, and none changed later than 2 s before it."""
+    """Cache the survey of the files in `walk`, if large or many, and if all were at least 2 s old as the walk began."""
     young = walk.newest > walk.began - int(RACY_SECONDS * 1e9)
     if _is_worth_it(walk) and not young and survey.fingerprint == walk.fingerprint():
         with contextlib.suppress(EnvironmentFailure):  # of a user without a home directory

@@ -27,7 +27,7 @@ _DEFAULT_SYSTEM = re.compile(r"<\|im_start\|>system(?:\\n|\n)([^<{}'\"+]+)<\|im_
 
 
 class Encoded(NamedTuple):
-    """The token ids of a conversation, and a loss mask: True for the tokens of answers and the token that ends each."""
+    """The token ids of a conversation, and the loss mask `learned`: True for answers and their end tokens."""
 
     ids: list[int]
     learned: list[bool]
@@ -35,12 +35,12 @@ class Encoded(NamedTuple):
 
 @dataclass(frozen=True)
 class Template:
-    """A chat template: text `before` and `after` a turn of each role; `end` ends an answer (None: end-of-text)."""
+    """A chat template: the text `before` and `after` a turn of each role, and the token that ends an answer (`end`)."""
 
-    name: str  # as the setting has it
+    name: str  # the value of the setting data.template
     before: tuple[str, ...]  # of each of ROLES
     after: tuple[str, ...]
-    end: str | None = None
+    end: str | None = None  # None: end-of-text
     begin: str | None = None  # before everything; None: what the tokenizer puts before every text
     default_system: str | None = None  # the system message if a conversation has none
     strips: bool = False  # whether white space around a content is left out
@@ -50,10 +50,10 @@ class Template:
         return tokenizer.end_of_text if self.end is None else int(tokenizer.array(self.end)[0])
 
     def encode(self, turns: Sequence[Turn], tokenizer: Tokenizer) -> Encoded:
-        """Encode turns. After a final question comes the text that begins an answer; after a final answer, nothing.
+        """Encode turns; if the last turn is a question, append the text that begins an answer.
 
-        The text of each answer is tokenized separately, as a model generates it. Raises DataError for a character that
-        the vocabulary lacks.
+        Tokenizes the text of each answer separately, because a model also generates an answer after the tokens of a
+        finished prompt. Raises DataError for a character that the vocabulary lacks.
         """
         if self.default_system is not None and turns[0].role != "system":
             turns = [Turn("system", self.default_system), *turns]
@@ -103,7 +103,7 @@ class Template:
 
 
 def plain_template(pattern: str = PLAIN) -> Template:
-    """Return a template: the system's line, `pattern` with {prompt} replaced by the question, then the answer."""
+    """Return a template: the system message on a line, `pattern` with the question as {prompt}, then the answer."""
     before, _, after = pattern.partition(PROMPT)
     return Template(pattern, ("", before, ""), ("\n", after, ""))
 
@@ -117,8 +117,8 @@ def builtin_template(tokenizer: Tokenizer) -> str:
 def template_for(setting: str | None, tokenizer: Tokenizer, notice: Notify = ignored) -> Template:
     """Return the template for the setting `data.template`: chatml, llama3, a pattern with {prompt}, or None.
 
-    None selects the template that belongs to the tokenizer, or `plain_template`; `notice` receives a line if gpt does
-    not know that template. Raises UsageError if the tokenizer lacks the special tokens of chatml or llama3.
+    None selects the tokenizer's template if gpt supports it, else `plain_template`; `notice` receives a line about a
+    template that gpt does not support. Raises UsageError if the tokenizer lacks the tokens of chatml or llama3.
     """
     chat_template = builtin_template(tokenizer)
     if setting is None and not _OTHERWISE.search(chat_template):

@@ -27,7 +27,7 @@ _ZSTD_INPUT = 512
 
 
 def unpacked(path: Path, file: BinaryIO) -> Iterator[bytes]:
-    """Yield the content of a file in blocks of about 64 KB, decompressed if its name ends in .gz, .tgz or .zst."""
+    """Yield a file in blocks of about 64 KB; decompress .gz, .tgz and .zst, and raise DataError for damaged data."""
     unpack = {".gz": _gzip, ".tgz": _gzip, ".zst": _zstandard}.get(path.suffix.lower())
     if unpack is None:
         # read returns None if it would block, as for /proc/kmsg
@@ -72,7 +72,7 @@ def _zstandard(path: Path, file: BinaryIO) -> Iterator[bytes]:
 
 
 class Growth:
-    """A counter of the bytes decompressed from a file; raises DataError above a limit, as for a zip bomb.
+    """A counter of the bytes decompressed from a file; raises DataError above a limit, as a guard against zip bombs.
 
     The limit is EXPANSION times the size of the file, but at least EXPANSION_FROM bytes.
     """
@@ -108,7 +108,7 @@ def files_of(path: Path, file: BinaryIO) -> Iterator[tuple[Path, BinaryIO]]:
     """Yield (path, open file) for each file in an archive, except hidden files; for any other file, yield that file.
 
     The path of a file in an archive begins with the path of the archive. Raises DataError if the archive is damaged, is
-    encrypted, has too many files, or expands further than text does.
+    encrypted, has too many files, or expands beyond the limit of `Growth`.
     """
     if not is_archive(path):
         yield path, file
@@ -158,5 +158,5 @@ def _tar_members(path: Path, file: BinaryIO) -> Iterator[tuple[str, IO[bytes]]]:
         for member in archive:
             if member.isreg() and (content := archive.extractfile(member)):
                 yield member.name, content
-        for _ in blocks:  # a packed archive may be cut behind its last file
+        for _ in blocks:  # a compressed archive may be truncated after its last file
             pass

@@ -27,7 +27,7 @@ FIELDS = {"system", "choices", *_LISTS, *(key for keys, answer in _PAIRS for key
 # one word of ASCII such as an id, a path or base64, and an address; a word of letters alone may be DNA
 _is_code = re.compile(r"(?=[A-Za-z]*[!-@\[-`{-~])[!-~]+|\w+://\S*|\d+(\.\d+){3}\S*").fullmatch
 _START, _MOST_UNREAD = 1000, 20  # characters that `is_words` examines; fields that a notice names
-# beside the fields of question and answer, and the fields of a message
+# other fields that gpt reads: beside question and answer, and in a message
 _READ = {"system", "choices", "current_node", "role", "content", "from", "value", "sender", "text"}
 _USERS, _ASSISTANTS = ("human", "prompter", "用户"), ("gpt", "chatgpt", "bot", "助手")
 _OTHER_ROLES = {"developer": "system"} | dict.fromkeys(_USERS, "user") | dict.fromkeys(_ASSISTANTS, "assistant")
@@ -54,7 +54,7 @@ class Conversation(NamedTuple):
         return json.dumps([self.turns, self.choices], ensure_ascii=False)
 
     def answered_by(self, answer: str) -> Conversation:
-        """Return a copy of the conversation whose last turn is replaced by a turn of the assistant, `answer`."""
+        """Return a copy of the conversation in which `answer`, as a turn of the assistant, replaces the last turn."""
         return self._replace(turns=(*self.turns[:-1], Turn("assistant", answer)))
 
 
@@ -73,9 +73,9 @@ def is_conversation(record: Any, text_field: str) -> bool:
 
 
 def notice_of(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return a notice that names the fields of conversations: those that gpt reads, and those that it does not read.
+    """Return a notice that names the fields from which gpt reads conversations, and the fields that gpt ignores.
 
-    The notice leaves out usual fields: `messages`, or `prompt` with `response`. It may be empty.
+    The notice does not name the usual fields, `messages` or `prompt` and `response`, so it may be empty.
     """
     name, (question, answer) = _list_of(records[0]), _pair_of(records[0]) or _PAIRS[0]
     present = " and ".join(key for key in question if key in records[0])
@@ -93,7 +93,7 @@ def notice_of(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def is_words(value: Any) -> bool:
-    """Return whether a value may be natural text: not an id, URL, path or base64, nor mostly digits, as a date is."""
+    """Return whether a value may be natural text; False for an id, URL, path, base64, or mostly digits (a date)."""
     start = value[:_START].strip(" .!?\n") if isinstance(value, str) else ""
     return not _is_code(start) and 2 * sum(map(str.isdigit, start)) < len(start) - start.count(" ")
 
@@ -107,7 +107,7 @@ def lower_names(record: Any) -> Any:
 
 
 def _list_of(record: Mapping[str, Any]) -> str | None:
-    """Return the name of the messages field, or None; `mapping` needs `current_node` beside it, `chosen` is a list."""
+    """Return the name of the field with messages, or None; `mapping` needs a field `current_node`, `chosen` a list."""
     names = (key for key in _LISTS if key in record and (key != "mapping" or "current_node" in record))
     return next((key for key in names if key != "chosen" or isinstance(record[key], list)), None)
 
@@ -122,8 +122,8 @@ def conversation(
     """Build a conversation from a record: from its list of messages, or from its question and answer fields.
 
     Either form may have a `system` field. If `answered`, the conversation must end with an answer, otherwise with a
-    question. With `remarks`, a final question without an answer is dropped and counted, not an error. Raises DataError
-    for a record of another form; the message locates the record by `where`, such as a.jsonl:3.
+    question. With `remarks`, a question after the last answer is dropped and counted there. Raises DataError for any
+    other record; the message locates the record by `where`, such as a.jsonl:3.
     """
     if name := _list_of(record):
         messages = _branch(record) if name == "mapping" else record[name]
@@ -171,9 +171,9 @@ def conversation(
 
 
 def conversations_of_file(text: str, where: str) -> list[Conversation]:
-    """Return the conversations, each ending with a question, in a JSON text: one value, or one value on each line.
+    """Return the conversations in `text`, which is one JSON value, or one on each line.
 
-    A value is an object or a list of messages. Raises DataError for anything else.
+    Each value, an object or a list of messages, must end with a question. Raises DataError for anything else.
     """
     lines = {f"{where}:{number}": line for number, line in enumerate(text.split("\n"), start=1) if line.strip()}
     with contextlib.suppress(ValueError, RecursionError):
@@ -248,7 +248,7 @@ def _text(record: Mapping[str, Any], key: str, where: str) -> str:
     if isinstance(text, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in text):
         parts = [part.get("text") for part in text]  # OpenAI's parts of a message
         text = "".join(parts) if all(isinstance(part, str) for part in parts) else None
-    if type(text) in (int, float) and str(text) != "nan":  # of pandas, where no value is
+    if type(text) in (int, float) and str(text) != "nan":  # pandas writes nan for a missing value
         text = str(text)
     if not isinstance(text, str):
         raise DataError(where, f"{key} is not a text")

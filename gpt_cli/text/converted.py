@@ -1,7 +1,7 @@
 """Convert documents of other programs to text: books, office files and web pages with pandoc, PDF with PDFium.
 
-The pip extra `documents` installs both. Each conversion runs in a separate process, which can read only the document,
-with limits on time and memory. The text is cached by the digest of the document.
+The pip extra `documents` installs both. Each runs in a separate process, with limits on time and memory; pandoc can
+read only the document. The text is cached by the digest of the document.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, cast
 from gpt_cli.common.extras import is_installed, optional_library
 from gpt_cli.common.files import spooled
 from gpt_cli.common.limits import DOCUMENT_BYTES, DOCUMENT_MEMORY, DOCUMENT_SECONDS
-from gpt_cli.errors import DataError, shown, visible
+from gpt_cli.errors import DataError, EnvironmentFailure, shown, visible
 from gpt_cli.text.cache import cached, read_cached_json, write_json
 from gpt_cli.text.documents import decode_utf8
 from gpt_cli.text.remarks import Remarks
@@ -80,15 +80,19 @@ def can_convert(path: Path) -> bool:
 def converted(path: Path, file: BinaryIO, remarks: Remarks) -> str:
     """Return the text of a document; count in `remarks` its pictures and other parts that are left out of the text.
 
-    Raises DataError for a document that is damaged, too large, or without text, such as scanned pages.
+    Raises DataError for a damaged or too large document, or one without text (scanned pages); EnvironmentFailure if
+    pandoc or PDFium is missing.
     """
     digest = hashlib.file_digest(cast("BufferedReader", file), "sha256").hexdigest()
-    stored = cached("documents", _VERSION, path.suffix.lower(), digest).with_suffix(".json")
-    content = read_cached_json(stored)
+    stored = None
+    with contextlib.suppress(EnvironmentFailure):  # a user without a home directory has no cache
+        stored = cached("documents", _VERSION, path.suffix.lower(), digest).with_suffix(".json")
+    content = stored and read_cached_json(stored)
     if not isinstance(content, dict) or not isinstance(content.get("text"), str):
         file.seek(0)
         content = (_content_of_pdf if path.suffix.lower() == ".pdf" else _content_of_pandoc)(path, file)
-        write_json(stored, content)
+        if stored:
+            write_json(stored, content)
     for what in ("picture", "contents", "included", "unknown"):
         if number := content.get(what):
             remarks.leave_out(what, visible(path), number)
@@ -96,12 +100,13 @@ def converted(path: Path, file: BinaryIO, remarks: Remarks) -> str:
 
 
 def _content_of_pandoc(path: Path, file: BinaryIO) -> dict[str, Any]:
-    """Return a document's text, and counts of left-out pictures, tables of contents, included files and commands."""
+    """Return a dict: "text", and counts of left-out pictures, tables of contents, included files, unknown commands."""
     pandoc = optional_library("pypandoc", "documents", path).get_pandoc_path()
     limits = ["+RTS", f"-M{DOCUMENT_MEMORY}", "-RTS"]
     with contextlib.ExitStack() as stack:
         if path.suffix.lower() in _ENCODED:
-            file = stack.enter_context(spooled([_in_utf8(path, file.read())], path.name))
+            content = _bounded(path, file.read(DOCUMENT_BYTES + 1))
+            file = stack.enter_context(spooled([_in_utf8(path, content)], path.name))
         source = ["--sandbox", "--verbose", "--from", _PANDOC[path.suffix.lower()]]
         tree, messages = _output(path, [pandoc, *source, "--to", "json", *limits], file)
     try:
@@ -134,9 +139,9 @@ def _in_utf8(path: Path, content: bytes) -> bytes:
 
 
 def rtf_in_unicode(content: bytes) -> bytes:
-    """Return RTF in UTF-8, with \\u and \\'xx codes replaced by characters, decoded by the code page of their font.
+    """Return RTF in UTF-8, with the codes \\u and \\'xx replaced by characters; a font's code page decodes \\'xx.
 
-    Pandoc knows only Western code pages, and drops a letter that follows a \\u code.
+    Pandoc supports only Western code pages, and drops a letter that follows a \\u code.
     """
     with contextlib.suppress(UnicodeDecodeError):  # some programs write UTF-8
         content = re.sub(r"[^\0-\x7f]", lambda match: f"{{\\uc0\\u{ord(match[0])}}}", content.decode()).encode()
@@ -267,8 +272,15 @@ def _content_of_pdf(path: Path, file: BinaryIO) -> dict[str, Any]:
     return {"text": text}
 
 
+def _bounded(path: Path, text: bytes) -> bytes:
+    """Return `text` unchanged; raise DataError if it is longer than a document may be."""
+    if len(text) > DOCUMENT_BYTES:
+        raise DataError(shown(path), f"its text has more than {DOCUMENT_BYTES / 1e6:.0f} MB, too much for a document")
+    return text
+
+
 def _output(path: Path, command: Sequence[str], content: BinaryIO) -> tuple[bytes, str]:
-    """Run a program with a document as stdin; return its stdout and its stderr messages.
+    """Run a program with the document `content` as stdin; return (stdout, messages on stderr).
 
     Raises DataError if the program fails, or takes too much time, memory or output.
     """
@@ -280,19 +292,18 @@ def _output(path: Path, command: Sequence[str], content: BinaryIO) -> tuple[byte
         timer.start()
         try:
             output = cast("BinaryIO", process.stdout).read(DOCUMENT_BYTES + 1)
+            if len(output) > DOCUMENT_BYTES:
+                process.kill()
+            code = process.wait()
         except BaseException:
             process.kill()
             raise
         finally:
             was_late = not timer.is_alive()
             timer.cancel()
-        if len(output) > DOCUMENT_BYTES:
-            process.kill()
-        code = process.wait()
         errors.seek(0)
         messages = errors.read(2**20).decode("utf-8", "replace").strip()
-    if len(output) > DOCUMENT_BYTES:
-        raise DataError(shown(path), f"its text has more than {DOCUMENT_BYTES / 1e6:.0f} MB, too much for a document")
+    _bounded(path, output)
     if was_late:
         raise DataError(shown(path), f"its conversion takes more than {DOCUMENT_SECONDS} s")
     if code == _HEAP_EXHAUSTED:

@@ -13,7 +13,7 @@ from gpt_cli.text.documents import TextBlock, part_of
 
 # reading and encoding a shorter text is faster than looking in the cache
 CACHE_FROM = 2_000_000  # characters
-_BLOCK_CHARACTERS = 32  # that take as much memory as a block takes besides its text
+_BLOCK_CHARACTERS = 32  # the memory that a block takes in addition to its text, as a number of characters
 # a thread with fewer bytes to hash waits for the interpreter longer than it hashes
 HASHED_AT_ONCE = 2**20  # bytes
 # receives a block of text in UTF-8
@@ -34,7 +34,7 @@ class Corpus(ABC):
 
     @property
     def whole(self) -> Corpus:
-        """The full corpus that contains this part, or the corpus itself if it is no part."""
+        """The full corpus of which this corpus is a part, or this corpus itself if it is not a part."""
         return self
 
     @property
@@ -70,7 +70,7 @@ class CorpusPart(Corpus):
         self.digest = hashlib.sha256(f"{of.digest} {start} {end}".encode()).hexdigest()
         self.fingerprint = of.fingerprint
         self.num_characters = end - start
-        # about: all characters count as equally long
+        # approximate: as if all characters had equally many bytes
         self.num_bytes = round(of.num_bytes * self.num_characters / max(1, of.num_characters))
 
     @property
@@ -118,7 +118,7 @@ def fits_in_memory(num_characters: int, num_documents: int) -> bool:
 
 
 class Tally:
-    """A running count and sha256 of documents, which also keeps the documents while they fit in memory.
+    """A running count and sha256 of documents, which also stores the documents as long as all fit in memory.
 
     The executor `worker` computes the sha256 in another thread while the caller reads on.
     """
@@ -127,7 +127,7 @@ class Tally:
         self._worker = worker
         self._digest = hashlib.sha256()
         self._num_documents = self._num_characters = self._num_bytes = 0
-        self.line_ends = ""  # of the last file, where they are not those of Unix: \r\n, or \r alone
+        self.line_ends = ""  # of the last file, if they differ from those of Unix: \r\n, or \r alone
         self.documents: list[TextBlock] | None = []
 
     def add_all(self, blocks: Iterator[TextBlock], watch: Watch = lambda _: None) -> None:

@@ -63,14 +63,14 @@ class Dataset:
 
 
 def read_entry(entry: Dataset) -> list[str]:
-    """Return the documents of a catalogue entry; download them if they are not cached."""
+    """Return the documents of a catalogue entry, downloaded if they are not cached; raise the errors of `fetch`."""
     return entry.to_documents(b"" if entry.url is None else fetch(entry))
 
 
 def fetch(entry: Dataset) -> bytes:
     """Return the bytes of a catalogue entry from the cache, or else from the network, checked by sha256.
 
-    Raises EnvironmentFailure without network, DataError if the digest differs.
+    Raises EnvironmentFailure if the download fails, DataError if the download is too large or its digest differs.
     """
     if (cached := entry.read_cached()) is not None:
         return cached
@@ -131,7 +131,7 @@ class Fetched(Result):
 
 
 def fetch_corpora(request: Any, entries: Sequence[Dataset], host: Host) -> Fetched:
-    """Download corpora that are not cached; with `request.out`, write all there. Raises the errors of `fetch`."""
+    """Download uncached corpora; also write all to the folder `request.out` (None: no copy). Errors: as in `fetch`."""
     paths = list[Path]()
     for entry in entries:
         with host.working(f"fetching {entry.name}"):
@@ -149,7 +149,7 @@ def fetch_corpora(request: Any, entries: Sequence[Dataset], host: Host) -> Fetch
 
 
 def _write_text(entry: Dataset, documents: list[str], folder: Path) -> Path:
-    """Write a corpus to `folder`, one document as .txt, several or conversations as .jsonl; return the path."""
+    """Write a corpus to `folder`: a single document as .txt, several or conversations as .jsonl. Return the path."""
     make_directory(folder)
     if len(documents) == 1:
         path, text = folder / f"{entry.name}.txt", documents[0]

@@ -66,7 +66,7 @@ _MARKUP_LINES = {
     re.compile(r"(\d\d:)?\d\d:\d\d[.,]\d{3} --> |\[\d\d:\d\d[.:]\d\d|Dialogue: \d,"): "time lines of subtitles",
     re.compile(r"\.[A-Za-z]{1,2}\b"): "requests of troff",
 }
-_AROUND = 32768  # bytes on each side of a wrong one
+_AROUND = 32768  # bytes on each side of a wrong byte
 
 
 class TextBlock(NamedTuple):
@@ -99,9 +99,9 @@ def decode_utf8(content: bytes, where: str) -> str:
 def decoded(blocks: Iterable[bytes], where: str, unnamed: str = "name a text file") -> Iterator[TextBlock]:
     """Decode the UTF-8 bytes of one document, and yield its text in blocks, without byte order mark.
 
-    The first block shows the format, so it must have 8,192 bytes, unless the document is shorter. Raises DataError at
-    `where` (a path or stdin) that names a format other than text, an encoding, or the first byte that is not UTF-8.
-    `unnamed` is the hint where advice to rename the file is useless: for stdin, or if its name has that ending already.
+    gpt recognises the format by the first block, which must have 8,192 bytes, unless the document is shorter. Raises
+    DataError, located by `where` (a path or stdin), that names a format other than text, an encoding, or the first byte
+    that is not UTF-8. `unnamed` replaces the hint to rename a file, for stdin and for a name that has the right ending.
     """
     sample, before, rest, num_bytes, num_lines, starts = b"", b"", b"", 0, 0, True
     for number, block in enumerate(chain(blocks, [None])):
@@ -141,7 +141,7 @@ def decoded(blocks: Iterable[bytes], where: str, unnamed: str = "name a text fil
 
 
 def format_of_binary(content: bytes) -> str | None:
-    """Return the format of a binary file, by its start `content`: "not text" if unknown, None for a text file."""
+    """Return the format of a binary file by its first bytes, `content`; "not text" if unknown, None for a text file."""
     if binary_format := _binary_format(content):
         return binary_format[0]
     return "not text" if b"\0" in content[:8192] and not _is_utf16(content[:65536]) else None
@@ -169,13 +169,13 @@ def markup_noted(blocks: Iterator[TextBlock], note: Callable[[str], object]) -> 
 
 
 def _is_utf16(sample: bytes) -> bool:
-    """Return whether bytes are UTF-16: with its byte order mark, or nearly half NUL, which UTF-8 would also decode."""
+    """Return whether bytes are UTF-16, by a byte order mark or over 40% NUL bytes, which would be valid UTF-8, too."""
     is_marked = sample.startswith((codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE))
     return (is_marked or (len(sample) >= 16 and sample.count(0) > 0.4 * len(sample))) and bool(utf16_of(sample))
 
 
 def _binary_format(content: bytes) -> tuple[str, str] | None:
-    """Return (binary format, advice how to get its text) of a file, by its start `content`; None for text."""
+    """Return (format, advice how to get the text) of a binary file by its first bytes, `content`; None for text."""
     if content.startswith(b"PK\x03\x04"):
         kinds = (advice for name, advice in _ZIPPED.items() if re.search(_ZIP_START + name, content[:65536], re.DOTALL))
         return "a zip archive, as office documents and books are too", next(kinds, "name a text file")
@@ -222,9 +222,9 @@ def split_at_marks(blocks: Iterable[TextBlock], note: Callable[[str], object]) -
 def _split(
     blocks: Iterable[TextBlock], split: Callable[[str], list[str]], num_held: Callable[[str], int], *, are_marks: bool
 ) -> Iterator[TextBlock]:
-    """Split documents with `split`; leave out white-space parts, except a document's first part if `are_marks`.
+    """Split documents with `split`; leave out parts of only white space; `are_marks` keeps a document's first part.
 
-    `num_held(text)` counts the last characters of a text that may begin a separator, which the next block completes.
+    `num_held(text)` returns how many last characters may begin a separator that the next block completes.
     """
     held, white, starts, skips_white = "", "", True, not are_marks
     for block in chain(blocks, [_END]):
@@ -270,7 +270,7 @@ def split_document(text: str) -> Iterator[str]:
 
 
 def at_line(text: str, at: int) -> int | None:
-    """Return the end of a piece from `at`: after its last newline, else at + MAX_PIECE; None for the last piece."""
+    """Return where the piece from `at` ends: after its last newline, else at + MAX_PIECE; None for the last piece."""
     if len(text) - at <= MAX_PIECE:
         return None
     newline = text.rfind("\n", at, at + MAX_PIECE)
@@ -280,7 +280,7 @@ def at_line(text: str, at: int) -> int | None:
 def in_pieces(blocks: Iterable[TextBlock], cut: Callable[[str, int], int | None] = at_line) -> Iterator[TextBlock]:
     """Yield each document in pieces, the units of tokenization; a piece may span several blocks.
 
-    `cut(text, start)` returns the end of the piece that begins at `start`; None if it may go on in the next block.
+    `cut(text, start)` returns the end of the piece that begins at `start`; None if the next block may continue it.
     """
     text, starts = "", True
     for block in chain(blocks, [_END]):
@@ -300,7 +300,7 @@ def in_groups(pieces: Iterable[TextBlock]) -> Iterator[list[TextBlock]]:
     group, num_characters = list[TextBlock](), 0
     for piece in pieces:
         group.append(piece)
-        num_characters += len(piece.text) + 32  # a piece takes memory of its own
+        num_characters += len(piece.text) + 32  # a piece takes memory in addition to its text
         if num_characters >= GROUP_CHARACTERS:
             yield group
             group, num_characters = [], 0

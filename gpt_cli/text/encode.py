@@ -40,7 +40,7 @@ TOKENIZING = "tokenizing"  # the task in the progress bar while a text is encode
 
 @dataclass(frozen=True)
 class EncodedText:
-    """The token ids [tokens] of a training and a validation text; of conversations, two `Examples` instead.
+    """The token ids [tokens] of a training and a validation text, or the `Examples` of their conversations.
 
     `digest` is the sha256 of all ids, by which a resumed run recognises its text.
     """
@@ -60,9 +60,9 @@ def encode_parts(
     *,
     load: bool = True,
 ) -> EncodedText:
-    """Encode a training and a validation text; if `tokenizer` is None, train or load the one of the config.
+    """Encode a training and a validation text; if `tokenizer` is None, train or load the tokenizer of the config.
 
-    Without `load`, the ids of a large text stay on disk. Raises DataError for too little text or a text that changes,
+    Without `load`, the ids of a large text stay on disk. Raises DataError if a text is too short or changes meanwhile,
     EnvironmentFailure if the disk has too little space for the ids of a large text.
     """
     tokenizer = tokenizer or learn_tokenizer(config.tokenizer, training, validation, host)
@@ -86,7 +86,7 @@ def encode_parts(
 def both_examples(
     training: ConversationCorpus, validation: ConversationCorpus, config: Config, tokenizer: Tokenizer, host: Host
 ) -> tuple[Examples, Examples]:
-    """Encode the conversations of both parts that fit context_length; raise DataError if none of a part fits."""
+    """Encode the conversations of both parts that fit context_length; raise DataError if a part has none that fits."""
     template, length = template_for(config.data.template, tokenizer, host.notice), config.model.context_length
     learn_all, encoded = config.data.loss == "all", list[Examples]()
     with host.counting(TOKENIZING, training.num_bytes + validation.num_bytes, "B") as count:
@@ -110,11 +110,11 @@ def encode(
     load: bool = True,
     followed_by: int = 0,
 ) -> Ids:
-    """Return the token ids of documents joined by end-of-text, uint16 or uint32 [tokens]; cache those of large texts.
+    """Return the token ids of documents joined by end-of-text, uint16 or uint32 [tokens]; cache ids of a large text.
 
-    The ids are in memory up to IN_MEMORY bytes, else in files on disk; without `load`, those of any large text stay on
-    disk. `count` receives the bytes of text encoded since its last call. Raises DataError for a text that changes, and
-    EnvironmentFailure if the disk lacks space for these ids and those of the next text, of `followed_by` bytes.
+    Ids of over IN_MEMORY bytes stay in files on disk; without `load`, the ids of any large text stay there. `count`
+    receives the bytes of text encoded since its last call. Raises DataError if the text changes meanwhile, and
+    EnvironmentFailure if the disk lacks space for ids that stay there and those of a next text of `followed_by` bytes.
     """
     if corpus.is_large:
         try:
@@ -187,7 +187,7 @@ def sole_writer(directory: Path, notice: Notify) -> Iterator[None]:
 
 
 def _stored(directory: Path) -> TokensOnDisk | None:
-    """Return the cached ids of a directory, or None; those that fit in memory are checked against their digests."""
+    """Return the ids cached in a directory, or None; check ids that fit in memory against their digests."""
     with contextlib.suppress(DataError):  # damaged ids are encoded again
         if (tokens := open_tokens(directory)) is not None and 4 * len(tokens) <= IN_MEMORY:
             tokens.verify()
@@ -198,7 +198,7 @@ def _stored(directory: Path) -> TokensOnDisk | None:
 def _write(
     corpus: Corpus, tokenizer: Tokenizer, directory: Path, count: Callable[[int], object], followed_by: int
 ) -> TokensOnDisk:
-    """Write ids to `directory` and return them; go on where a killed process stopped, if no file has changed since."""
+    """Write the ids of a corpus to `directory`, and return them; resume a killed attempt if no file changed since."""
     origin = directory / "origin.json"
     if read_cached_json(origin) != [corpus.fingerprint]:
         _clear(directory)
@@ -279,7 +279,7 @@ def _clear(directory: Path) -> None:
 
 
 def digest_of(ids: Ids | Examples, validation_ids: Ids | Examples) -> str:
-    """Return the sha256 of the training and validation ids; if the ids are on disk, cache it in a file there."""
+    """Return the sha256 of the training and validation ids; if the training ids are on disk, cache it beside them."""
     if isinstance(ids, Examples) or isinstance(validation_ids, Examples):
         digests = [part.digest if isinstance(part, Examples) else data_digest(part) for part in (ids, validation_ids)]
         return hashlib.sha256(" ".join(digests).encode()).hexdigest()

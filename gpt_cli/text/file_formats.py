@@ -51,9 +51,9 @@ def read_file(
 ) -> Iterator[TextBlock]:
     """Yield the documents of a file in blocks; skip a file that is not text, unless the user `named` it.
 
-    `remarks` receives what is left out, `count` the number of bytes read since its last call. Raises DataError for a
-    file that is missing (`hint` is the error's hint) or damaged, or that the user named and that is not text, and
-    EnvironmentFailure if permission or an optional library is missing.
+    `remarks` counts what is left out; `count` receives the number of bytes read since its last call. Raises DataError
+    for a file that is missing (`hint` is the error's hint), damaged, or `named` but not text, and EnvironmentFailure if
+    permission or an optional library is missing.
     """
     with open_regular(path, DataError, hint=hint) as file:
         before, counted, inner = os.fstat(file.fileno()), 0, path
@@ -81,7 +81,7 @@ def read_file(
 
 
 def has_remedy(error: GptError) -> bool:
-    """Return whether an error's hint already suggests data.skip_bad, or reading a file of questions alone."""
+    """Return whether an error's hint already suggests data.skip_bad, or naming only the file with questions."""
     hint = error.hint or ""
     return "skip_bad" in hint or hint.endswith(ALONE)
 
@@ -114,7 +114,7 @@ def is_encoded(path: Path) -> bool:
 
 
 def _is_readable(path: Path, file: BinaryIO, how: Reading) -> bool:
-    """Return whether all documents of a file in an archive can be read, and rewind the file."""
+    """Return whether all documents of a file in an archive can be read; if so, rewind the file."""
     with contextlib.suppress(DataError):
         for _ in _blocks_in(path, file, how, Remarks(skip_bad=True), named=False):
             pass
@@ -124,7 +124,7 @@ def _is_readable(path: Path, file: BinaryIO, how: Reading) -> bool:
 
 
 def _blocks_in(path: Path, file: BinaryIO, how: Reading, remarks: Remarks, *, named: bool) -> Iterator[TextBlock]:
-    """Yield the documents of an open file in blocks."""
+    """Return the documents of an open file in blocks; raise DataError for plain text if `how.conversations`."""
     records, blocks = _content_of(path, file, how, remarks, named=named)
     if records:
         blocks = (conversations_of if how.conversations else documents_of)(records, how.text_field, remarks)
@@ -137,7 +137,7 @@ def _blocks_in(path: Path, file: BinaryIO, how: Reading, remarks: Remarks, *, na
 def _content_of(
     path: Path, file: BinaryIO, how: Reading, remarks: Remarks, *, named: bool
 ) -> tuple[Iterator[Record] | None, Iterator[TextBlock] | None]:
-    """Return (records, None) or (None, text blocks); (None, None) and a remark for unnamed non-text."""
+    """Return (records, None) or (None, text blocks); add a remark and return (None, None) for a skipped file."""
     if path.suffix.lower() == ".parquet":
         return _rows_of(path, file, how, remarks), None
     if path.suffix.lower() in DOCUMENTS:
@@ -188,7 +188,7 @@ def _records_in(
 
 
 def _rows_of(path: Path, file: BinaryIO, how: Reading, remarks: Remarks) -> Iterator[Record]:
-    """Yield a Parquet table's rows with the columns to read; the first rows, which show these columns, have all."""
+    """Yield a Parquet table's rows with only the columns to read; the first SAMPLE rows have all columns."""
     growth, names = Growth(path, file), parquet_columns(path, file)
     if not how.conversations and how.text_field in names:
         yield from parquet_rows(path, file, growth, [how.text_field])

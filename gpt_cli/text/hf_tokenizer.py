@@ -26,7 +26,7 @@ from gpt_cli.text.tokenizers import Tokenizer, utf8
 if TYPE_CHECKING:
     import tokenizers
 
-# where a match ends, words end whatever follows, and NFC joins no characters
+# a word ends where a match ends, whatever follows, and NFC joins no characters there
 _SPACE = re.compile(r".*[A-Za-z](?= [A-Za-z])", re.DOTALL)
 _SPACE_OR_LINE = re.compile(r".*(?:[A-Za-z](?= [A-Za-z])|\S\n(?=[^\W_]))", re.DOTALL)
 _LONGEST = 2**20  # characters of a piece, where no place to cut is found
@@ -69,7 +69,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def names(self) -> dict[int, str]:
-        """The token string of each id that has one, as written in tokenizer.json: id -> token."""
+        """The token strings, as written in tokenizer.json: id -> token; unused ids have no entry."""
         _ = self.content  # which sets `names`
         return self.names
 
@@ -178,7 +178,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def _cuts(self) -> tuple[re.Pattern[str] | None, bool]:
-        """(a pattern that ends where a cut changes no ids, or None; whether text after a cut loses its first space)."""
+        """A pattern that ends where a cut changes no ids, or None; whether text after a cut loses its first space."""
         first, cutting = steps(self.content, "normalizer"), steps(self.content, "pre_tokenizer")
         replaced = {step["pattern"]["String"]: step["content"] for step in first if step["type"] == "Replace"}
         begins = [step["prepend"] for step in first if step["type"] == "Prepend"]
@@ -198,7 +198,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return _SPACE if prefixed or not into_words else _SPACE_OR_LINE, bool(begins)
 
     def cut(self, text: str, at: int) -> int | None:
-        """Return the end of the piece of a long text that starts at `at`; None if the rest of the text is one piece.
+        """Return the end of the piece that starts at `at` in a long text; None if the rest of the text is one piece.
 
         Pieces end where a cut changes no token id. If no such place is found, a piece has _LONGEST characters.
         """

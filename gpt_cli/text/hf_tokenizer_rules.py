@@ -137,7 +137,7 @@ _MODEL_KEYS: dict[str, Mapping[str, Check]] = {
 
 
 def steps(content: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:
-    """Return the steps of a part of tokenizer.json, such as "normalizer"; raise ValueError if they are too many."""
+    """Return the steps of a part of tokenizer.json, such as "normalizer"; raise ValueError if malformed or too many."""
     listed = list(_steps(content.get(part), _LISTS[part], 0))
     if len(listed) > TOKENIZER_STEPS:
         raise ValueError(f"its {part} has more than {TOKENIZER_STEPS} steps")
@@ -248,7 +248,7 @@ def token_names(content: Mapping[str, Any]) -> dict[int, str]:
 def decoder(content: Mapping[str, Any]) -> tuple[Callable[[str], bytes], bool]:
     """Return a function from a token string to its bytes, and whether decoding drops the first space of a text.
 
-    Both behave as in the library `tokenizers`, for a tokenizer.json without `problems`.
+    The results agree with the library `tokenizers` for a tokenizer.json without `problems`.
     """
     by_type = {step["type"]: step for step in steps(content, "decoder")}
     if "ByteLevel" in by_type:

@@ -39,7 +39,7 @@ _MOVE_HINT = "then move the old file out of the directory"
 class SourceCorpus(SurveyedCorpus):
     """The corpus of SOURCEs (file, directory, glob, stdin or catalogue name); use `read_corpus` to make one."""
 
-    has_survey: bool  # whether an earlier program has made the first pass
+    has_survey: bool  # whether the cache had the survey of an earlier program
     _stdin: IO[bytes]  # the content of stdin, which can be read only once
     _documents: list[TextBlock] | None = None  # all documents of a short text, once they have been read
 
@@ -73,7 +73,7 @@ class SourceCorpus(SurveyedCorpus):
         return shown(", ".join(self.sources))
 
     def survey_all(self, host: Host, watch: Watch, fresh: bool) -> Survey:
-        """Return the cached survey; without one, or with `fresh`, read all text (arguments as in `read_corpus`)."""
+        """Return the cached survey; if there is none, or if `fresh`, read all text. Arguments: as in `read_corpus`."""
         with host.working("looking for changes"):
             looked = SourceWalk(self.sources, self.how.skip_bad).finished()
         num_bytes = looked.num_bytes
@@ -203,7 +203,7 @@ def read_corpus(
 ) -> SourceCorpus:
     """Return the corpus of one or more SOURCEs (file, directory, glob, - or catalogue name), each file read once.
 
-    The cache may know size and digest of large texts; with `fresh`, gpt reads these too, and raises DataError if the
+    If size and digest of a large text are cached, gpt reads the text only with `fresh`, and raises DataError if its
     digest differs. `watch` receives each block that is read, as UTF-8, even of bad files. Raises DataError for a source
     that is missing, damaged, without text or not UTF-8, EnvironmentFailure for a source that the user may not read.
     """
@@ -247,7 +247,7 @@ def read_split(config: DataConfig, host: Host = NOBODY) -> tuple[Corpus, Corpus]
 
 
 def with_conversations(corpus: SourceCorpus, template: str | None) -> Corpus:
-    """Return `corpus`, or, if it has conversations, its ConversationCorpus in `template` or the default template."""
+    """Return `corpus`; if it has conversations, as a ConversationCorpus with `template` (None: the plain template)."""
     if not corpus.how.conversations:
         return corpus
     return ConversationCorpus(corpus, 0, corpus.num_documents, template)

@@ -29,7 +29,7 @@ _ANSWERS = "questions and answers are tokenized at every start"
 
 @dataclass(frozen=True)
 class Preparation(Result):
-    """The result of `gpt data prepare`: `figures` about the prepared text by name, as --json prints them."""
+    """The result of `gpt data prepare`: a dict of `figures` about the prepared text, which --json prints."""
 
     figures: dict[str, Any]
     why_none: str = field(default=_SMALL, repr=False)  # the reason if nothing is on disk
@@ -121,7 +121,7 @@ def _facts(
 class Verification(Result):
     """The result of `gpt data verify`: the state of each text and of the tokens made from it.
 
-    A text is "intact", or only "readable" if no digest is known; tokens are "intact" or "damaged".
+    A text is "intact" if it matches its cached digest, "readable" if none is cached; tokens are "intact" or "damaged".
     """
 
     verified: list[dict[str, Any]]

@@ -71,7 +71,7 @@ def json_items(text: Iterable[str], name: str, remarks: Remarks) -> Iterator[Rec
     rest, at, closed = "", 0, False
 
     def more() -> bool:
-        """Drop parsed text, and append over twice the rest, or all remaining text; return whether text was appended."""
+        """Drop parsed text; append new text, over twice as long as the rest if possible; return whether any came."""
         nonlocal rest, at
         added = [rest[at:]]
         goal, num_characters, at = 2 * len(added[0]), 0, 0
@@ -127,7 +127,7 @@ def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | 
 
     If `delimiter` is None, choose one that gives the first rows equally many cells. A row with more or fewer cells than
     the header is a bad record. A title above the table is read as the header; its empty cells name no column.
-    Raises DataError for unclosed quotes, and for two columns of one name.
+    Raises DataError for unclosed quotes, and for two columns with the same name.
     """
     csv.field_size_limit(ROW_CHARACTERS)  # of the whole process; only this function reads csv
     lines, num_characters = lines_of(text, name, ROW_CHARACTERS), 0

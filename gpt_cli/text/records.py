@@ -1,4 +1,4 @@
-"""Find the fields of records (table rows, JSON) with the text, or with question and answer. Needs no torch."""
+"""Find the fields of records (table rows, JSON) that contain the text, or question and answer. Needs no torch."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class Record(NamedTuple):
 
     where: str
     fields: Any  # a mapping from names to values; a text alone is a document
-    delimiter: str | None = None  # of the cells, where the names are the first row of a table
+    delimiter: str | None = None  # between cells, if the names are the first row of a table
 
 
 def lines_of(text: Iterable[str], name: str, max_length: int) -> Iterator[str]:
-    """Yield the lines of a text with their newlines; raise DataError for one of over `max_length` characters."""
+    """Yield the lines of a text with their newlines; raise DataError for a line of over `max_length` characters."""
     # split at newlines alone: JSON text may contain U+2028, where splitlines would cut
     unfinished, length, number = list[str](), 0, 1
     for block in text:
@@ -126,8 +126,8 @@ def _blocks_of(
 def text_field_of(sample: Sequence[Record], text_field: str, remarks: Remarks) -> str:
     """Return the text field's name: `text_field`, or the only long field if `text_field` is the default and missing.
 
-    A long field whose values are lists of lines is ignored unless it is the longest. If no field can be the text,
-    raises DataError, which lists the fields that contain text, the longest first.
+    Ignores a long field whose values are lists of lines, unless it is the longest. Raises DataError in all other cases;
+    the error lists the fields that contain text, the longest first.
     """
     if not sample or any(isinstance(_field(record, text_field), str) for record in sample):
         return text_field
@@ -164,7 +164,7 @@ def _mean_lengths(sample: Sequence[Record]) -> dict[str, float]:
 
 
 def _is_long(name: str, sample: Sequence[Record]) -> bool:
-    """Return whether the values of a field are long on average; Chinese and Japanese characters count twice."""
+    """Return whether a field's values have at least 20 characters on average; Chinese and Japanese ones count twice."""
     values = [value for record in sample if isinstance(value := _field(record, name), str)]
     return sum(len(value) + len(_wide(value[:_LONG])) for value in values) >= _LONG * len(sample)
 
@@ -180,7 +180,7 @@ def _nested_texts(sample: Sequence[Record], most: float) -> list[str]:
 
 
 def _texts_of(sample: Sequence[Record], names: Collection[str]) -> list[str]:
-    """Return those of `names` whose non-empty values are mostly words."""
+    """Return the fields in `names` of which over half of the non-empty values may be natural text (see `is_words`)."""
     values = {name: [value for record in sample if (value := _field(record, name))] for name in names}
     return [name for name in names if 2 * sum(map(is_words, values[name])) > len(values[name])]
 
@@ -244,7 +244,7 @@ def _likely_pair(names: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _rewriting(record: Record, path: Path, names: Mapping[str, str]) -> str | None:
-    """Return a shell command that copies a file with question and answer renamed; None for unknown names or formats."""
+    """Return a shell command that copies a file and renames the fields of question and answer; None if impossible."""
     question, answer = _likely_pair(names)
     renamed, inputs = {question: "prompt", answer: "response"}, ("input", "输入", "context")
     if (more := [names[one] for one in inputs if one in names]) and question in ("指令", names.get("instruction")):
@@ -270,7 +270,7 @@ def _rewriting(record: Record, path: Path, names: Mapping[str, str]) -> str | No
 
 
 def header_command(path: Path, columns: Sequence[str], delimiter: str, *, has_names: bool) -> str | None:
-    """Return a shell command that copies a table under the header `columns`; `has_names` drops the old first row.
+    """Return a shell command that copies a table with the header `columns`, in place of the first row if `has_names`.
 
     Names with special characters become column1 and so on. Returns None unless `path` is an existing table.
     """
@@ -281,7 +281,7 @@ def header_command(path: Path, columns: Sequence[str], delimiter: str, *, has_na
 
 
 def _copying(path: Path, program: str, label: str) -> str | None:
-    """Return a shell command that pipes a file (or .gz) through `program` to STEM-`label`; None for unfit paths."""
+    """Return a shell command that pipes a table or JSON file through `program` to a copy STEM-`label`; else None."""
     packed, name = path.suffix == ".gz", Path(path.name.removesuffix(".gz"))
     ending = ".jsonl" if name.suffix.lower() == ".json" else name.suffix
     old, _ = names_of_copy(path)

@@ -47,7 +47,7 @@ class Remarks:
     def note(self, sentence: str) -> None:
         """Record a sentence about the current source; if later sources repeat it, only the first source is named.
 
-        In a shell command in the sentence, the method `lines` replaces `OLD > NEW` by the paths of source and copy.
+        The method `lines` replaces `OLD > NEW`, in a shell command in the sentence, by paths of the source and a copy.
         """
         self._notes.setdefault(sentence, (self.name, self.path))
 
@@ -59,8 +59,7 @@ class Remarks:
     def leave_out_record(self, error: DataError, others: Iterable[object]) -> None:
         """Count a bad record as left out or, without `skip_bad`, raise its `error`.
 
-        If the error has no hint and any of `others` is true, its hint suggests skip_bad. `others` has good records of
-        the source, or a bool: whether a good record was read.
+        If any of `others` is true, the source has good records, too, and an error without a hint suggests skip_bad.
         """
         if not self._skip_bad:
             if not error.hint and any(others):

@@ -20,11 +20,11 @@ from gpt_cli.text.corpus import CorpusPart, SurveyedCorpus
 from gpt_cli.text.documents import TextBlock, in_blocks
 from gpt_cli.text.tokenizers import Tokenizer
 
-IGNORED = -100  # a target that costs nothing, as torch and transformers mark it
+IGNORED = -100  # a target that adds no loss; torch and transformers use this number
 
 
 class ConversationCorpus(CorpusPart):
-    """The conversations start..end-1 of a corpus; `blocks` yields the text of each as a document."""
+    """The conversations start..end-1 of a corpus; `blocks` yields the text of each conversation as a document."""
 
     def __init__(self, of: SurveyedCorpus, start: int, end: int, template: str | None):
         super().__init__(of, start, end)
@@ -79,7 +79,7 @@ class Examples:
     bounds: np.ndarray
     answers: np.ndarray  # [E]: the index in ids of each example's first answer
     template: Template
-    num_left_out: int = 0  # which did not fit
+    num_left_out: int = 0  # which do not fit context_length
     longest: int = 0  # tokens of the longest, those left out included
 
     def __len__(self) -> int:
@@ -116,7 +116,7 @@ class Examples:
         return [(int(self.bounds[i]), int(self.bounds[i] + self.lengths[i])) for i in chosen]
 
     def packed(self, rows: Sequence[np.ndarray], length: int) -> Packed:
-        """Pack the examples of each row, an array of their indices, into a window of `length` tokens; pad the rest."""
+        """Pack examples into padded windows of `length` tokens; each row lists the examples of one window by index."""
         shape = len(rows), length
         packed = Packed(np.zeros(shape, np.int64), np.full(shape, IGNORED), np.zeros(shape, np.int64))
         for row, inputs, targets, positions in zip(rows, *packed, strict=True):
@@ -177,7 +177,7 @@ def gather(
             continue
         ids.append(np.array(encoded.ids, np.uint32))
         learned.append(np.ones(len(encoded.ids), bool) if learn_all else np.array(encoded.learned))
-        learned[-1][0] = False  # nothing comes before it
+        learned[-1][0] = False  # nothing predicts the first token
         answers.append(bounds[-1] + encoded.learned.index(True, 1))
         bounds.append(bounds[-1] + len(encoded.ids))
     joined = np.concatenate([np.empty(0, np.uint32), *ids]), np.concatenate([np.empty(0, bool), *learned])

@@ -25,15 +25,15 @@ from gpt_cli.errors import DataError, EnvironmentFailure, shown, visible
 from gpt_cli.text import datasets
 
 STDIN = "-"
-HIDDEN = (".", "~$", "desktop.ini", "Thumbs.db")  # names of files that no user wrote begin so; the second is Word's
+HIDDEN = (".", "~$", "desktop.ini", "Thumbs.db")  # beginnings of names of files that no user wrote; ~$ is Word's
 NAME_A_SOURCE = "name a text file, a directory, a glob, - for stdin, or a name of `gpt data list`"
-_MOST_NAMES, _MOST_FOLDERS = 1000, 20  # that are looked at
+_MOST_NAMES, _MOST_FOLDERS = 1000, 20  # that a search for a similar name examines
 _LONGEST_NAME = 255  # bytes, of most filesystems
 _is_address = re.compile(r"(https?|ftp)://.+", re.IGNORECASE).fullmatch
 
 
 def source_names(*settings: str | Sequence[str] | None) -> list[str]:
-    """Return the SOURCEs of settings such as data.source, each of which names one, several or none."""
+    """Return the SOURCEs of settings such as data.source; a setting is a name, a list of names, or None."""
     return [name for named in settings for name in ([named] if isinstance(named, str) else named or ())]
 
 
@@ -117,12 +117,13 @@ class SourceWalk:
         elif not os.path.lexists(name) and (matches := set(self._matches(name, set()))):
             files = (match for match in matches if os.path.isfile(match) and os.path.basename(match)[:2] != "~$")
             for match in sorted(files, key=lambda match: Path(match).parts):
-                yield SourceFile(str(Path(match)), False, os.stat(match)), os.path.realpath(match)
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                    yield SourceFile(str(Path(match)), False, os.stat(match)), os.path.realpath(match)
         else:
             try:
                 file, identity = SourceFile(str(Path(name)), True, os.stat(name)), os.path.realpath(name)
             except (OSError, ValueError):  # opening the file raises the error
-                file, identity = SourceFile(name, True, None), name  # as it is given: ./- is not stdin
+                file, identity = SourceFile(name, True, None), name  # the unchanged name: ./- is not stdin
             yield file, identity
 
     def _below(self, folder: str, real: str, *, named: bool = False) -> Iterator[tuple[SourceFile, str]]:
@@ -151,7 +152,7 @@ class SourceWalk:
                 status = os.lstat(path)
             except FileNotFoundError:  # removed meanwhile
                 continue
-            except OSError as error:  # and so for each of these names
+            except OSError as error:  # the other names would fail, too
                 self._refuse(error, folder, named=named)
                 return
             if link := stat.S_ISLNK(status.st_mode):
@@ -182,7 +183,7 @@ class SourceWalk:
         for top in glob.iglob(start) if start else [""]:
             for folder, below, _ in os.walk(top or os.curdir, onerror=self._refuse_unless_removed):
                 here = (os.path.normpath(folder), len(rest))
-                if here in walked:  # and so is all below
+                if here in walked:  # as is everything below
                     below.clear()
                     continue
                 walked.add(here)
@@ -205,7 +206,7 @@ class SourceWalk:
             self._refuse(error, error.filename)
 
     def _refuse(self, error: OSError, folder: str, *, named: bool = False) -> None:
-        """With `skip_closed`, add a forbidden `folder` to `closed` unless `named`; else raise EnvironmentFailure."""
+        """Add a forbidden `folder` to `closed` if `skip_closed` and not `named`; else raise EnvironmentFailure."""
         closed = isinstance(error, PermissionError)
         if closed and self.skip_closed and not named:
             self.closed[os.path.normpath(folder)] = None

@@ -131,7 +131,7 @@ class TokensOnDisk:
                 left, offset = left[num_read:], offset + num_read
 
     def _places(self, start: int, length: int) -> Iterator[tuple[int, int, int]]:
-        """Yield where ids start..start+length-1 are stored: (part number, byte offset in its file, bytes)."""
+        """Yield (part number, byte offset in the part file, number of bytes) for the ids start..start+length-1."""
         end, size = start + length, self.dtype.itemsize
         assert 0 <= start <= end <= len(self), "these ids are outside of the text"
         number = bisect_right(self._starts, start) - 1
@@ -145,7 +145,7 @@ Ids = np.ndarray | TokensOnDisk
 
 
 def open_tokens(directory: Path) -> TokensOnDisk | None:
-    """Return the ids of a directory; None if its index is missing or damaged, or a part is missing or wrong in size.
+    """Return the ids in a directory; None if its index is missing or damaged, or a part is missing or has a wrong size.
 
     Only `verify` checks the content of the parts. Raises EnvironmentFailure if too many files are open.
     """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 END_OF_TEXT = "<|endoftext|>"
 _UNKNOWN = np.uint32(2**32 - 1)
-_FEW = 0.02  # of the characters of a text, which one may leave out
+_FEW = 0.02  # of the characters of a text, which a user may leave out
 
 
 class Tokenizer(ABC):
@@ -33,8 +33,8 @@ class Tokenizer(ABC):
     kind: str
     vocab_size: int
     end_of_text: int
-    token_bytes: list[bytes]  # of every id; of ours without end_of_text
-    starts_with: Sequence[int] = ()  # ids before the first of every text
+    token_bytes: list[bytes]  # by id; without end_of_text, except in HuggingFaceTokenizer
+    starts_with: Sequence[int] = ()  # ids that begin every text
 
     def __init__(self, token_bytes: Iterable[bytes]):
         self.token_bytes = list(token_bytes)
@@ -57,11 +57,11 @@ class Tokenizer(ABC):
         return [*self.starts_with, *ids] or [self.end_of_text]
 
     def continued(self, text: str) -> np.ndarray:
-        """Encode a piece of a long text (see `cut`) that is not its first piece; `array` encodes the first piece."""
+        """Encode a later piece of a long text (see `cut`); `array` encodes the first piece."""
         return self.array(text)
 
     def cut(self, text: str, at: int) -> int | None:
-        """Return the end of the piece of a long text that starts at `at`; None if the rest of the text is one piece."""
+        """Return the end of the piece that starts at `at` in a long text; None if the rest of the text is one piece."""
         return at_line(text, at)
 
     @abstractmethod
@@ -131,7 +131,7 @@ class CharTokenizer(Tokenizer):
         """Return the error for the characters of `text` at the indices `unknown`, which the vocabulary lacks."""
         points = code_points(text)[unknown]
         kinds, (_, first) = len(np.unique(points)), np.unique(points[:100_000], return_index=True)
-        places = unknown[np.sort(first)[:5]].tolist()  # the first ones of five kinds
+        places = unknown[np.sort(first)[:5]].tolist()  # where five distinct characters first occur
         named = ", ".join(f"{shown(text[i])} U+{ord(text[i]):04X} at position {i:,}" for i in places)
         sentence = f"this model knows {counted(len(self.characters), 'character')}, but not {named}"
         if len(unknown) > len(places):

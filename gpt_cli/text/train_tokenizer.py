@@ -32,12 +32,12 @@ _BUFFERED = 64  # pieces that the library holds in memory
 
 
 def learn_tokenizer(config: TokenizerConfig, training: Corpus, validation: Corpus, host: Host = NOBODY) -> Tokenizer:
-    """Return the tokenizer of a config, trained or loaded; keep one trained on a large text in a cache on disk."""
+    """Train or load the tokenizer of a config; cache on disk a tokenizer that was trained on a large text."""
     if config.kind in ("byte", "tiktoken", "kept") or not training.is_large:
         return make_tokenizer(config, training, validation)
     path = None
     with contextlib.suppress(EnvironmentFailure):  # a user without a home directory has no cache
-        # earlier versions, which knew one pattern, did not name it
+        # earlier versions had a single pattern, which the key does not contain
         pattern = [config.pattern] if config.kind == "bpe" and BY_NAME[config.pattern] != WORD_PATTERN else []
         path = cached("tokenizers", config.kind, config.vocab_size, *pattern, training.digest, validation.digest)
     if path and (stored := read_cached_json(path)) is not None:
@@ -62,7 +62,7 @@ def make_tokenizer(
 ) -> Tokenizer:
     """Train or load the tokenizer of a config, without the cache of `learn_tokenizer`.
 
-    Byte pairs are learned from the training part, characters from both parts, so that none is unknown. `count`
+    Byte pairs are learned from the training part, characters from both, so that no character is unknown. `count`
     receives the bytes of text read since its last call. Raises EnvironmentFailure if a published vocabulary is neither
     in the cache nor downloadable, UsageError for the kind `kept` (of an imported model).
     """
@@ -85,7 +85,7 @@ def make_tokenizer(
 
 
 def sample_texts(texts: Iterable[str], share: float) -> Iterator[str]:
-    """Yield about the fraction `share` of the texts, at random but the same in each call; all if `share` >= 1."""
+    """Yield a random sample of about a fraction `share` of the texts, the same in every call; all if `share` >= 1."""
     key, chosen = stream_key(0, "tokenizer"), np.empty(0, bool)
     for number, text in enumerate(texts):
         at = number % _WORDS_AT_ONCE
@@ -107,13 +107,13 @@ def train_byte_pairs(texts: Iterable[str], vocab_size: int, pattern: str = WORD_
 
 
 def published_tokenizer(name: str) -> BytePairTokenizer:
-    """Return the tokenizer that tiktoken calls `name`, such as "gpt2", from tiktoken's cache or the network."""
+    """Load the tiktoken tokenizer `name`; raise UsageError if unknown, EnvironmentFailure if not cached and offline."""
     from tiktoken_ext.openai_public import ENCODING_CONSTRUCTORS  # only published vocabularies need it
 
     if name not in ENCODING_CONSTRUCTORS:
         sentence = f"tiktoken has no vocabulary {shown(name)}; use one of {', '.join(ENCODING_CONSTRUCTORS)}"
         raise UsageError("tokenizer.name", sentence)
-    # tiktoken downloads without a timeout, so a thread does it that we can stop waiting for
+    # tiktoken downloads without a timeout, so we download in a thread, and stop waiting after NETWORK_TIMEOUT
     result: dict[str, Any] = {}
 
     def construct() -> None:

@@ -173,17 +173,31 @@ def test_a_document_includes_nothing_and_has_bounded_time_and_size(here: Path, m
     write(here / "b.html", "Read by no other test, so that the cache lacks it.\n")
     monkeypatch.setattr(module, "DOCUMENT_BYTES", 10)
     refused("b.html", "too much for a document")
+    monkeypatch.setattr(module, "_in_utf8", pytest.fail)  # too long to be decoded in memory
+    refused("b.html", "too much for a document")
+    write(here / "b.docx", "Read by no other test, so that the cache lacks it.\n")
+    refused("b.docx", "too much for a document")
     monkeypatch.undo()
     monkeypatch.chdir(here)
-    (here / "sleep").write_text("#!/bin/sh\nexec sleep 60\n")
-    (here / "sleep").chmod(0o755)
+    (here / "sleep").touch(0o755)
     monkeypatch.setattr(module, "DOCUMENT_SECONDS", 0.1)
     monkeypatch.setattr(pypandoc, "get_pandoc_path", lambda: str(here / "sleep"))
     (here / "c.html").write_text("<p>Read by no other test either.</p>")
-    refused("c.html", r"its conversion takes more than 0\.1 s")
+    for stdout in ("", " >&-"):  # one that still may write, one that has closed its output
+        (here / "sleep").write_text(f"#!/bin/sh\nexec sleep 60{stdout}\n")
+        refused("c.html", r"its conversion takes more than 0\.1 s")
     monkeypatch.setattr(module, "DOCUMENT_SECONDS", 60)
     (here / "sleep").write_text("#!/bin/sh\nexit 251\n")
     refused("c.html", "its conversion takes more than 2 GB of memory")
+
+
+def test_a_document_needs_no_cache(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home(*_: object) -> Path:
+        raise EnvironmentFailure("~", "the user has no home directory")
+
+    write(here / "a.org", "Read.\n")
+    monkeypatch.setattr(module, "cached", no_home)
+    assert read("a.org").documents == ("Read.\n",)
 
 
 @pytest.mark.parametrize(

@@ -117,11 +117,12 @@ def test_a_named_link_that_leads_nowhere_is_missing(name: str, here: Path) -> No
     assert [(found.name, found.named, found.status) for found in SourceWalk([name])] == [(name, True, None)]
 
 
-def test_a_file_removed_while_its_directory_is_read_is_not_there(here: Path) -> None:
+@pytest.mark.parametrize("source", ["d", "d/*.txt"])
+def test_a_file_removed_while_its_directory_is_read_is_not_there(here: Path, source: str) -> None:
     (here / "d").mkdir()
     for name in ("a.txt", "b.txt", "c.txt"):
         (here / "d" / name).write_text(name)
-    walk = iter(SourceWalk(["d"]))
+    walk = iter(SourceWalk([source]))
     assert next(walk).name == "d/a.txt"
     (here / "d" / "b.txt").unlink()
     assert [found.name for found in walk] == ["d/c.txt"]

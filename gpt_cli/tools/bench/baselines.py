@@ -32,7 +32,7 @@ from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import read_outcomes, take_step
 from gpt_cli.training.validation import cross_entropy
 
-READING = "reading"  # the limit of sampling; the limit of training is products of a dtype
+READING = "reading"  # the limit of sampling: reading weights; the limit of training is matrix products in a dtype
 PROMPT = list(range(8))
 NUM_SAMPLES = 32
 
@@ -56,7 +56,7 @@ def vocab_size_of(config: Config) -> int:
 
 
 def require_batch(config: Config, num_tokens: int) -> None:
-    """Raise EnvironmentFailure if free memory is below `needed_bytes`; its hint is a smaller batch size or model."""
+    """Raise EnvironmentFailure if free memory is below `needed_bytes`; the hint suggests a smaller batch or model."""
 
     def needed(batch_size: int) -> int:
         return max(needed_bytes(config.changed(train={"batch_size": batch_size}), num_tokens))
@@ -70,14 +70,14 @@ def require_batch(config: Config, num_tokens: int) -> None:
 
 
 def needed_bytes(config: Config, num_tokens: int) -> tuple[int, int]:
-    """Estimate the bytes of all training variants, and of all variants that sample `num_tokens` new tokens.
+    """Estimate the bytes of memory of all training variants, and of all variants that sample `num_tokens` new tokens.
 
-    Plain training variants take a whole batch at once. Sampling holds gpt's model, decoders of 1 and of 32 sequences
-    for each dtype, each with separate weights and cache, and two models of transformers if that is installed.
+    Plain training variants take a whole batch at once. Sampling variants hold gpt's model, decoders of 1 and of 32
+    sequences for each dtype, each with separate weights and cache, and two models of transformers, if installed.
     """
     V, of_model = vocab_size_of(config), config.model
     model = estimate(of_model, V, micro_batch_size=config.train.batch_size, dtype="float32")
-    training = model.training_bytes + 2 * 16 * model.parameters  # weights, gradients and moments of the other two
+    training = model.training_bytes + 2 * 16 * model.parameters  # weights, gradients, moments of both plain variants
     weights = (4 + 2 * (4 + 2 + 2) + 2 * 2 + 4) * model.parameters + 6 * 4 * V * of_model.d_model
     caches = 3 * (1 + NUM_SAMPLES) * cache_bytes(of_model, len(PROMPT) + num_tokens, 4)
     return training, weights + caches + 72 * NUM_SAMPLES * V  # for sampling, as in `row_bytes` of decoder.py
@@ -196,7 +196,7 @@ def _transformers(
 ) -> Callable[[], object] | None:
     """Return a function that samples with transformers' GPT-2, sized by `config`.
 
-    Returns None without transformers or bfloat16, or if num_heads does not divide d_model, as GPT-2 requires.
+    Returns None if transformers is not installed, `device` lacks bfloat16, or num_heads does not divide d_model.
     """
     sizes = config.model
     if not supports(device, "bfloat16") or sizes.d_model % sizes.num_heads:
@@ -206,7 +206,7 @@ def _transformers(
         GPT2Config, GPT2LMHeadModel = transformers.GPT2Config, transformers.GPT2LMHeadModel
     except ImportError:
         return None
-    end = vocab_size_of(config) - 1  # as in gpt; where the prompt has it, the library warns of padding without a mask
+    end = vocab_size_of(config) - 1  # as in gpt; if the prompt had this id, transformers would warn about padding
     shape = GPT2Config(
         vocab_size=end + 1,
         n_positions=max(sizes.context_length, len(PROMPT) + num_tokens),

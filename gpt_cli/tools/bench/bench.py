@@ -1,4 +1,4 @@
-"""`gpt bench`: time variants of training and sampling in turns, so that a machine that slows down affects all alike.
+"""`gpt bench`: time variants of training and sampling in turns, so that a slowdown of the machine affects all alike.
 
 The roof (as in the roofline model) is the best rate that the benchmark measures, in matrix products, in reads of memory
 or in the variants themselves. So no variant exceeds 100 % of the roof.
@@ -56,7 +56,7 @@ class Roof:
 
 @dataclass(frozen=True)
 class Timing:
-    """The speed of a variant: median seconds, rate, `ratio` to the first variant's rate, and share of the best rate."""
+    """Speed of a variant: median seconds, tokens/s, `ratio` to the first variant, share of the roof (0 to 1)."""
 
     form: str
     dtype: str
@@ -112,16 +112,16 @@ def bench(request: BenchRequest, config: Config, host: Host) -> Bench:
     use_threads(config.train.threads)
     reuse_memory()
     device, rounds = choose_device(config.train.device), request.rounds
-    if device.type == "cpu":  # a GPU refuses by itself
+    if device.type == "cpu":  # a GPU raises its own error
         require_batch(config, request.tokens)
-    # the forms that are compared with ours draw weights and dropout as torch does
+    # the baselines draw weights and dropout from torch's global generator
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         # the fastest run is the limit
         _, limits = take_turns("the roof", roof_variants(config, device), {}, rounds, host, of=min)
         with host.working("building models to train"):
             variants = training_variants(config, device)
         training, limits = take_turns("training", variants, limits, rounds, host)
-        del variants  # their memory is for the next ones
+        del variants  # frees memory for the next variants
         with host.working("building models to sample from"):
             variants = sampling_variants(config, device, request.tokens)
         sampling, limits = take_turns("sampling", variants, limits, rounds, host)
@@ -173,7 +173,7 @@ def time_in_turns(
 ) -> list[float]:
     """Call the functions `runs` in turns, once untimed and `rounds` times timed, and count(1) after each call.
 
-    Returns one number of seconds for each function: `of` its times, by default the median.
+    Returns a number of seconds for each function: the result of `of`, by default the median, on its times.
     """
     seconds: list[list[float]] = [[] for _ in runs]
     for number in range(rounds + 1):
@@ -197,8 +197,8 @@ def take_turns(
     """Time variants in turns; compare the rate of each with that of the first variant and with `limits`.
 
     `limits` has the best rates so far, in operations or bytes per second, by dtype or READING. `of` reduces the times
-    of a variant to one. Returns the timings, and the limits raised to the rates of faster variants. `host` shows the
-    progress of the task `what`.
+    of a variant to one time. Returns the timings, and `limits` with the rates of the variants that are faster. `host`
+    shows the progress of the task `what`.
     """
     num_runs = len(variants) * (rounds + 1)
     host.notice(f"measuring {what}: {num_runs:,} runs")

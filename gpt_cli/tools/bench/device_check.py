@@ -1,4 +1,4 @@
-"""`gpt bench --check-device`: compute the same on a device and on the CPU, and report the differences."""
+"""`gpt bench --check-device`: run the same computations on a device and on the CPU, and compare the results."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from gpt_cli.training.request import TrainRequest
 from gpt_cli.training.step import compute_gradient, send
 
 Figures = Mapping[str, np.ndarray]
-Pair = tuple[Callable[[], Figures], Callable[[], Figures]]  # two ways to the same numbers
+Pair = tuple[Callable[[], Figures], Callable[[], Figures]]  # two computations that must agree
 Verdict = Literal["equal", "within", "differs", "refused", "skipped"]
 
 PROMPT = "The value of the function is an integer, and a list of values"
@@ -75,10 +75,10 @@ class Skipped(Exception):  # noqa: N818 - nothing is wrong
 
 @dataclass(frozen=True)
 class Bound:
-    """How far arrays of a check may differ: by at most `most` units, as the sentence `reason` explains.
+    """The largest allowed difference between two arrays: `most` units; the sentence `reason` explains the number.
 
-    This is 9 to 20 times what other orders of sums change on a CPU. A unit, named `unit`, is 2^-bits times the largest
-    magnitude in the expected array; without `bits`, a unit is 1.
+    `most` is 9 to 20 times the difference that another order of sums makes on a CPU. A unit, named `unit`, is 2^-bits
+    times the largest magnitude in the expected array; without `bits`, a unit is 1.
     """
 
     most: float
@@ -87,7 +87,7 @@ class Bound:
     bits: int | None = None
 
     def difference(self, expected: Figures, computed: Figures) -> float:
-        """Return the largest difference between arrays, by name, in units; infinity if shapes differ, NaN for NaNs."""
+        """Return the largest difference of equally named arrays, in units; infinity if shapes differ, NaN for NaNs."""
         assert expected.keys() == computed.keys()
         if any(expected[name].shape != computed[name].shape for name in expected):
             return np.inf
@@ -104,7 +104,7 @@ NATS = Bound(1e-5, "nats", "other orders of sums differ by up to 5e-7 on a CPU, 
 WEIGHTS = Bound(8_000, "roundings", "other orders of sums differ by up to 700 on a CPU", bits=24)
 STAGES_OF_HEADS = Bound(64, "roundings", "other orders of sums differ by up to 7 on a CPU", bits=24)
 
-# the forms of attention, each with other settings of training
+# the forms of attention, each with different training settings
 MULTI_HEAD = ()
 _ROPE = ("model.positions=rope", "train.micro_batch_size=2")
 FORMS = {
@@ -115,11 +115,11 @@ FORMS = {
 
 
 class DeviceRuns:
-    """Computations of checks on one device; `folder` has the runs that they train. Settings are texts: train.seed=1."""
+    """Computations of checks on one device; new runs are in `folder`. A setting is a string, such as train.seed=1."""
 
     def __init__(self, device: str, folder: Path):
         self.device, self.folder = device, folder
-        self.trained = cache(self.train)  # the run that some settings give here, which is trained once
+        self.trained = cache(self.train)  # like `train`, but trains only once for the same settings
 
     def gradient(self, settings: tuple[str, ...]) -> Figures:
         """Compute the loss of a first batch of random tokens, and the gradient of each parameter: name -> array.
@@ -168,7 +168,7 @@ def checks(cpu: DeviceRuns, other: DeviceRuns) -> list[tuple[str, Bound, dict[st
         return {name: both(lambda runs, form=form: compute(runs, (*more, *form))) for name, form in FORMS.items()}
 
     gradients = by_form(DeviceRuns.gradient)
-    # of torch's, which has kernels of its own on many devices
+    # torch computes this attention in one operation, which has special kernels on many devices
     in_one_operation = both(lambda runs: runs.gradient(("model.dropout=0",)))
     twice = lambda: _weights(other.trained(MULTI_HEAD)), lambda: _weights(other.train(MULTI_HEAD))
     samples = by_form(lambda runs, form: runs.sampled(cpu.trained(form)))
@@ -289,7 +289,7 @@ def check_device(request: BenchRequest, _config: Config, host: Host) -> DeviceCh
     groups = list[Group]()
     try:
         device = choose_device(request.check_device or "auto")
-    except EnvironmentFailure as error:  # whose hint names another flag, and without an accelerator the CPU
+    except EnvironmentFailure as error:  # the hint names --device, and the CPU if there is no accelerator
         hint = error.hint and error.hint.replace("‹device", "‹check_device")
         if accelerator() is None:
             hint = "‹check_device› cuda, mps or xpu, on a machine that has one"
@@ -325,7 +325,7 @@ def _checked(name: str, bound: Bound, pair: Pair) -> Checked:
         difference = bound.difference(expected, computed)
     except Skipped as reason:
         return Checked(name, "skipped", message=str(reason))
-    except Exception as error:  # whatever a device lacks: the other checks go on
+    except Exception as error:  # the device may lack anything; the other checks continue
         lines = f"{error}".strip().splitlines() or [type(error).__name__]
         return Checked(name, "refused", message=lines[0])
     verdict = "equal" if difference == 0 else "within" if difference <= bound.most else "differs"

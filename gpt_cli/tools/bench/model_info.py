@@ -46,7 +46,7 @@ class Info(Result):
     """The costs of a config or checkpoint; `stored` describes the verified checkpoint, and is {} for a config."""
 
     costs: Costs
-    of_ranks: dict[str, Any]  # memory of each of several processes that train together; empty unless asked for
+    of_ranks: dict[str, Any]  # memory of each of several processes that train together; empty without --ranks
     stored: dict[str, Any]  # empty for a config
 
     _repr_keys = ("checkpoint", "step", "parameters", "vocab_size", "tokens_per_parameter")
@@ -84,7 +84,7 @@ def info(request: InfoRequest, target: tuple[Path, Path | Config], host: Host) -
 
     `target` is the result of `request.find`. If `request.ranks` is N, also estimate what each of N processes that train
     together needs. Raises UsageError if N processes cannot share the training, CheckpointError if the checkpoint is
-    damaged, DataError if the text of a config is unusable.
+    damaged, DataError if a config's training text is unusable.
     """
     path, chosen = target
     num_ranks = request.ranks
@@ -125,7 +125,7 @@ def info(request: InfoRequest, target: tuple[Path, Path | Config], host: Host) -
 
 
 def _state(file: Path, stored: Checkpoint | None) -> str:
-    """Describe whether a checkpoint is intact and resumable; read the file unless `stored`, its content, is given."""
+    """Describe whether a checkpoint is intact and resumable; read `file` if `stored`, the file's content, is None."""
     try:
         stored = stored or verify_checkpoint(file)
     except CheckpointError as error:

@@ -57,7 +57,7 @@ class InfoRequest(Request):
             host.notice(path)
         is_config = path in shipped_configs() and not holds_run(Path(path))
         target = Path(path) if is_config else named_run(path)
-        # a path with a folder that does not end like a config names a run
+        # a path with a slash that does not end in .yaml or .yml names a run
         ending = target.suffix
         names_a_run = ending in (".safetensors", ".gguf") or ("/" in path and ending not in (".yaml", ".yml"))
         if (target.is_dir() and not is_config) or names_a_run:
@@ -96,7 +96,7 @@ class BenchRequest(Request):
         "what differs, ready to paste into an issue.",
     )
 
-    # only timings use the others
+    # only timings use the fields after check_device
     exclusive = (("check_device", "config", "settings", "rounds", "tokens", "device"),)
 
     def find(self, host: Host) -> Config:

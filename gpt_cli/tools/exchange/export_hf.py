@@ -123,7 +123,7 @@ def model_card(
 ) -> str:
     """Return an export's README.md: the model's losses and settings, and example code that continues `prompt`.
 
-    `progress` is the training progress that the checkpoint stores. With `end_pads`, end-of-text is also the padding.
+    `progress` is the training progress that the checkpoint stores. With `end_pads`, end-of-text also pads batches.
     """
     figures = {"Loss of the last step": progress.loss, "Lowest validation loss until then": progress.best_loss}
     losses = [f"{name}: {loss:.4f} nats/token.\n" for name, loss in figures.items() if loss is not None]

@@ -41,7 +41,7 @@ class Fit(NamedTuple):
 
     @property
     def num_parameters(self) -> int:
-        """Number of elements of all exported tensors, also of zero biases and of weights repeated for several heads."""
+        """Number of elements of all exported tensors, including zero biases and weights repeated for several heads."""
         return sum(math.prod(recipe.shape) for recipe in self.tensors.values())
 
 
@@ -85,7 +85,7 @@ def copy(shape: tuple[int, ...], name: str) -> Recipe:
 
 
 def norm(theirs: str, ours: str, model: ModelConfig) -> dict[str, Recipe]:
-    """Return recipes for norm `theirs` (gpt_cli: `ours`): weight, and a layernorm's bias (zeros if gpt has none)."""
+    """Return recipes that copy the norm `ours` to `theirs`: weight, and for layernorm bias (zeros if gpt has none)."""
     D = model.d_model
     recipes = {f"{theirs}.weight": copy((D,), f"{ours}.weight")}
     if model.norm == "layernorm":

@@ -76,7 +76,7 @@ def read_numbers(stored: HFTensor, name: str, rows: slice = ALL) -> np.ndarray:
     shape = (last - first, *stored.shape[1:])
     skipped, count = first * math.prod(shape[1:]), math.prod(shape)
     is_blocks = stored.dtype == "Q8_0"
-    # a row of a vector may begin or end within a block
+    # `rows` of a vector may begin or end within a block
     per_item, dtype = (IN_BLOCK, BLOCK) if is_blocks else (1, READABLE[stored.dtype])
     before = skipped % per_item
     num_items = -(-(before + count) // per_item)

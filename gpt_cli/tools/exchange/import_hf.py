@@ -1,6 +1,6 @@
 """Read a transformers directory or a GGUF file, published or from `gpt export`, as a gpt_cli model. Needs no torch.
 
-Directories can also be one model at several steps of its training, as Pythia publishes them.
+Several directories can also be one model at several steps of its training, as published for Pythia.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class Foreign(NamedTuple):
 def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
     """Return the model in a directory or GGUF file, checked as far as is possible without reading all weights.
 
-    `context_length` may be shorter than the model's only with rope; None means the model's, with rope at most 8,192.
-    What `gpt export` wrote becomes the original model again, with its whole context. If that is impossible (the export
-    multiplied matrices, or another program trained the model), it is read as any other model of its transformers class.
+    Only with rope, `context_length` may be shorter than the model's; None means the model's, with rope at most 8,192.
+    An export of `gpt export` becomes the original model again, with its full context. If that is impossible (the export
+    multiplied matrices, or another program trained the model), it is read like any model of its transformers class.
     Raises CheckpointError for a model that gpt cannot represent, UsageError for a `context_length` that does not fit.
     """
     directory = read_gguf(path) if is_gguf(path) else read_directory(path)
@@ -144,7 +144,7 @@ def _family(directory: Directory) -> Family:
 
 
 def _context_length(settings: Mapping[str, Any], requested: int | None) -> int:
-    """Return `requested`, else the model's context length, with rope at most LONGEST; UsageError if it does not fit."""
+    """Return `requested` (UsageError if unsuitable), or, if None, the model's context length (rope: up to LONGEST)."""
     there, turned = settings["context_length"], settings.get("positions") == "rope"
     if requested is None:
         return min(there, LONGEST) if turned else there
@@ -160,7 +160,7 @@ def _context_length(settings: Mapping[str, Any], requested: int | None) -> int:
 def _with_names_of_the_class(directory: Directory, family: Family) -> Directory:
     """Return the directory with the tensor names of the family's class, without constants and a tied output layer.
 
-    Files of the class's base model lack the first word of each name. Raises CheckpointError if the tied layer differs.
+    Adds the prefix that files of a base model lack. Raises CheckpointError if a tied layer differs from the embedding.
     """
     tensors: dict[str, HFTensor] = {}
     for name, stored in directory.tensors.items():
@@ -226,7 +226,7 @@ def _is_too_large(model: ModelConfig, directory: Directory) -> bool:
 def _places_of_export(
     model: ModelConfig, num_rows: int, directory: Directory, family: Family, settings: Mapping[str, Any]
 ) -> dict[str, Rows] | None:
-    """Map each weight of `model` to its rows in an export; None if its tensors or `settings` no longer fit `model`."""
+    """Map each weight of `model` to its rows in an export; None if the export's tensors or `settings` do not fit."""
     if _is_too_large(model, directory):
         return None
     try:
@@ -240,7 +240,7 @@ def _places_of_export(
 
 
 def directories_by_step(directories: Sequence[Path]) -> dict[int, Path]:
-    """Return the directories by the training step that each name contains, the earliest first.
+    """Map the training step in the name of each directory to the directory, the earliest step first.
 
     The step is the number after the word step, else the number at the end of the name. Raises UsageError that lists all
     names without a step, and all names that repeat a step.
@@ -292,7 +292,7 @@ def read_steps(steps: Mapping[int, Path], context_length: int | None, host: Host
 
 
 def _place_of_step(directory: Path) -> re.Match[str] | None:
-    """Match the training step in the name of `directory`; a link counts by its own name. None without a step."""
+    """Match the training step in the name of `directory` (of a link, not of its target); return None without a step."""
     matches = list(_STEP.finditer(os.path.basename(os.path.abspath(directory))))
     named = [match for match in matches if match[1]]
     return (named or matches or [None])[-1]

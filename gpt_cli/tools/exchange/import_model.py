@@ -59,7 +59,7 @@ def adopt(request: ImportRequest, source: tuple[Path, Foreign, Mapping[int, Weig
     for notice in foreign.notices:
         host.notice(notice)
     with sole_trainer(out, host.warn):
-        request.require_free(RunDirectory(out))  # another import may have made it since
+        request.require_free(RunDirectory(out))  # another import may have made the run since the check
         num_parameters = write_run(RunDirectory(out), foreign, host.counting, steps)
     sizes = foreign.config.model
     sizes = (sizes.context_length, sizes.d_model, sizes.num_heads, sizes.num_blocks)
@@ -71,7 +71,7 @@ def write_run(run: RunDirectory, foreign: Foreign, counting: Counting, steps: Ma
 
     With `steps`, the run has a checkpoint for each step and no best checkpoint, since losses are unknown. An earlier
     run in the directory is replaced. `counting` shows the progress in bytes. Raises CheckpointError for weights that
-    are not finite, EnvironmentFailure if a file cannot be written; any error leaves the earlier run or none.
+    are not finite, EnvironmentFailure if a file cannot be written; any error leaves the earlier run or no run.
     """
     with torch.device("meta"):
         model = GPT(foreign.config.model, foreign.tokenizer.vocab_size)
@@ -88,7 +88,7 @@ def write_run(run: RunDirectory, foreign: Foreign, counting: Counting, steps: Ma
             progress = replace(Progress.at_the_start(0, "", {}), step=step, observed_step=step)
             checkpoint = Checkpoint(foreign.config, foreign.tokenizer, progress, {}, {})
             stored = {name: (weights.kind(name), shape) for name, shape in shapes.items()}
-            # reads all, before anything of an earlier run is removed
+            # reads all weights before any file of an earlier run is removed
             contents[path] = prepared(checkpoint, stored, partial(_contents, weights, shapes, count))
             weights.forget()
         make_directory(run.path)

@@ -16,14 +16,14 @@ from gpt_cli.tools.exchange.export_tensors import Recipe
 from gpt_cli.tools.exchange.hf_directory import Directory
 
 EMBEDDINGS = ("token_embedding.weight", "output_layer.weight")  # whose rows belong to tokens
-_TABLE = "position_embedding.table"  # of sinusoidal positions, which are no weight here
+_TABLE = "position_embedding.table"  # of sinusoidal positions, which gpt computes, so that it is not a weight
 _MAX_NAMED = 3
 
 
 class Rows(NamedTuple):
-    """Where a gpt_cli weight is in a model directory: the rows `span` of tensor `source`, or of its transpose.
+    """Location of a gpt_cli weight in a model directory: rows `span` of the tensor `source`, or of its transpose.
 
-    The directory has the weight times `factor`, a power of two.
+    The directory stores the weight times `factor`, a power of two.
     """
 
     source: str
@@ -35,7 +35,7 @@ class Rows(NamedTuple):
 class Weights:
     """Map from the names of a gpt_cli state dict to weights, each read on request from a transformers directory.
 
-    `places` has the rows of each weight, `zeros` the shapes of weights that the directory lacks, read as zeros.
+    `places` locates the weights; `zeros` has the shapes of weights that the directory lacks, which are read as zeros.
     Embeddings are cut to the first `num_tokens` rows, the vocabulary size.
     """
 

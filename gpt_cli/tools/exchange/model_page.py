@@ -90,7 +90,7 @@ def first_prompt(config: Config, tokenizer: Tokenizer, opening: str = "") -> str
 
 @torch.no_grad()
 def stored(page_layout: Layout, weights: Mapping[str, Tensor]) -> bytes:
-    """Return the weights as little-endian bytes in the page's layout: matrices float16 or int8, vectors float32."""
+    """Return the weights as little-endian bytes in `page_layout`; raises UsageError if float16 cannot hold a weight."""
     content = bytearray(page_layout.num_bytes)
     for tensor in page_layout.tensors:
         weight = weights[tensor["name"]].float()

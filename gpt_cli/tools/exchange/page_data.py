@@ -109,7 +109,7 @@ def _megabytes(num_bytes: int) -> str:
 
 
 def tokenizer_content(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return data from which a page builds a tokenizer that gives the same ids for every text.
+    """Return data from which a page builds a tokenizer that encodes every text to the same ids as `tokenizer`.
 
     Raises CheckpointError for a Hugging Face tokenizer with a step that pages do not implement.
     """
@@ -154,7 +154,7 @@ def _library_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
         hint = "‹format=safetensors› and hf export every tokenizer"
         raise CheckpointError("tokenizer", f"the page of a model does not support tokenizers with {wrong}", hint=hint)
     ids = {name: number for number, name in names.items()}
-    bytes_of = decoder(tokenizer.content)[0] if letters else utf8  # the page replaces the marks of the others
+    bytes_of = decoder(tokenizer.content)[0] if letters else utf8  # the page itself replaces the mark of spaces
     pairs = [pair.split(" ", 1) if isinstance(pair, str) else pair for pair in model["merges"]]
     groups = [[token for token in added_tokens if bool(token.get("normalized")) is late] for late in (False, True)]
     return {

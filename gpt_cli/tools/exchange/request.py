@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _MOST = ("the config of a model", FOREIGN_CONFIG_BYTES)
 Directories = Annotated[Coerced[Sequence[ReadPath], str | Path | Sequence[str | Path]], BeforeValidator(read_texts)]
-# of a directory for transformers
+# names of files in an export for transformers
 FILES = (
     "README.md",
     "config.json",
@@ -56,7 +56,7 @@ FILES = (
 MODELFILE = "Modelfile"  # beside a GGUF file
 _OURS = b"# written by gpt export"
 _QUANTIZED = {"gguf": ("q8_0", "bf16", "f16"), "html": ("float16", "int8"), "handout": ("float16", "int8")}
-# of a hand-out
+# names of files in a handout
 PAGES = ("attention.html", "film.html", "index.html", "model.html")
 
 
@@ -107,7 +107,7 @@ class ImportRequest(Request):
         of_file = is_gguf(first)
         if self.steps and any(map(is_gguf, self.directory)):
             raise UsageError("‹steps›", "it takes directories of transformers, but this is a GGUF file")
-        if len(self.directory) == 1 and self.out is None and not of_file:  # which gives the run its name
+        if len(self.directory) == 1 and self.out is None and not of_file:  # the directory names the run
             require_model(first)
         steps = directories_by_step(self.directory) if self.steps else {}
         name = shared_name(first) if steps else os.path.basename(os.path.realpath(first))
@@ -157,7 +157,7 @@ class ExportRequest(Request):
     checkpoint: WhichCheckpoint = NONE
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield an error (`Misfit`) for each of `quantize`, `title` and `prompt` that the format does not take."""
+        """Yield an error (`Misfit`) for each of `quantize`, `title` and `prompt` that the format does not use."""
         kinds = _QUANTIZED.get(self.format, ())
         if self.quantize is not None and not kinds:
             sentence = f"‹format={self.format}› writes weights as they are; only gguf, html and handout convert them"
@@ -175,9 +175,9 @@ class ExportRequest(Request):
     def find(self, host: Host) -> tuple[Header, str | None]:
         """Return the header of the checkpoint, and the prompt with which pages open, None for a default prompt.
 
-        Raises UsageError if `out` is taken or no class of transformers fits the model, DataError for a prompt that the
-        model cannot encode, CheckpointError if there is no such checkpoint, EnvironmentFailure for a page too large for
-        browsers, or GGUF without its library.
+        Raises UsageError if `out` must not be replaced or no class of transformers fits the model, DataError for a
+        prompt that the model cannot encode, CheckpointError if there is no such checkpoint, EnvironmentFailure for a
+        page too large for browsers, or for GGUF without the library gguf.
         """
         if self.format in ("hf", "handout"):
             require_directory(self.out, self.format, self.overwrite)
@@ -219,7 +219,7 @@ class ExportRequest(Request):
 def require_directory(out: Path, form: str, overwrite: bool = False) -> None:
     """Raise UsageError unless `out` is new, empty or an export of format `form`; other files in it need `overwrite`."""
     our_files = FILES if form == "hf" else PAGES
-    replaced = Path(os.path.realpath(out))  # also for x/.., where there is no x
+    replaced = Path(os.path.realpath(out))  # resolves x/.. even if there is no x
     if replaced.is_dir():
         names = sorted(path.name for path in replaced.iterdir())
         foreign = next((name for name in names if name not in our_files), None)
@@ -239,7 +239,7 @@ def require_directory(out: Path, form: str, overwrite: bool = False) -> None:
 def require_file(out: Path, form: str) -> None:
     """Raise UsageError if `out` lacks the ending of the format `form`, is a directory, or names a protected file.
 
-    Protected are files of a run, checkpoints except exports, and, for gguf, a Modelfile there that gpt did not write.
+    Protected are files of a run, checkpoints except exports, and, beside GGUF, a Modelfile that gpt did not write.
     """
     if out.suffix != f".{form}":
         raise UsageError("‹out›", f"{shown(out.name)} does not end in .{form}, but ‹format={form}› requires it")

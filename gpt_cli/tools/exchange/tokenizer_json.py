@@ -68,7 +68,7 @@ def tokenizer_json(tokenizer: Tokenizer, padded: bool = True) -> dict[str, Any]:
 def pipeline(
     model: Any, cut: Any, decoder: Any, added: Iterable[tuple[int, str, bool]], after: Any = None
 ) -> dict[str, Any]:
-    """Return the content of a tokenizer.json from its parts, of which `model` and `decoder` have their usual names.
+    """Return the content of a tokenizer.json with the parts `model` and `decoder`, and without a normalizer.
 
     `cut` is the pre-tokenizer, `after` the post-processor; `added` yields (id, text, special) for each added token.
     """
@@ -89,7 +89,7 @@ def pipeline(
 
 
 def chat_template(config: Config, tokenizer: Tokenizer) -> str | None:
-    """Return a model's chat template (Jinja); None if it was not trained on chats or its tokenizer has the template."""
+    """Return a model's chat template (Jinja); None if the model learned no chats or `tokenizer` has the template."""
     if config.data.loss is None:
         return None
     template = template_for(config.data.template, tokenizer)
@@ -109,7 +109,7 @@ def tokenizer_files(
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": END_OF_TEXT,
         "eos_token": END_OF_TEXT,
-        # the text <|endoftext|> is encoded as plain text, as with us
+        # the text <|endoftext|> is encoded as plain text, as in gpt
         "split_special_tokens": True,
         "clean_up_tokenization_spaces": False,
         "model_max_length": context_length,
@@ -141,7 +141,7 @@ def json_bytes(content: Mapping[str, Any]) -> bytes:
 def merges(token_bytes: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
     """Return the pairs that byte pair encoding merges, in the order of their ranks.
 
-    Earlier merges leave most tokens in two parts, which are the pair. If a token of a published vocabulary has more
+    Earlier merges reduce most tokens to two parts, which are the pair. If a token of a published vocabulary has more
     parts, the result has every pair of tokens that forms the token, since tiktoken merges any such pair.
     """
     ranks = {token: rank for rank, token in enumerate(token_bytes)}
@@ -222,7 +222,7 @@ def read_tokenizer(directory: Path, end_of_text: int | list[int] | None, info: M
 def checked(
     text: str, settings: Mapping[str, Any], end_of_text: int, names: Mapping[int, str], where: str
 ) -> HuggingFaceTokenizer:
-    """Return the tokenizer of a tokenizer.json, `text`, and a tokenizer_config.json, `settings`, if gpt supports it.
+    """Return the tokenizer of a tokenizer.json (content `text`) and a tokenizer_config.json (content `settings`).
 
     `names` maps ids to tokens. Raises one CheckpointError, about the file `where`, for all unsupported features, or for
     a file that the library tokenizers cannot read.
@@ -310,7 +310,7 @@ def _ours(content: Mapping[str, Any], info: Mapping[str, Any]) -> Tokenizer | No
         return None
     names = sorted(model["vocab"], key=model["vocab"].__getitem__)
     if (padded := PADDING in names) and len(spare := set(byte_letters()).difference(names)) == 1:
-        names[names.index(PADDING)] = spare.pop()  # which the padding replaces
+        names[names.index(PADDING)] = spare.pop()  # the byte that the padding replaces
     tokenizer = rebuilt(info, names, by_letters=info.get("kind") != "char")
     # save_pretrained of transformers writes a template that adds nothing
     adds = any("Sequence" not in piece for step in steps(content, "post_processor") for piece in step.get("single", ()))

@@ -1,4 +1,4 @@
-"""`gpt explain`: explain a head of a model, a published example or a study, as text, a page, JSON or a picture."""
+"""`gpt explain`: explain a model's head, a published example or one idea (a study) as text, page, JSON or picture."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gpt_cli.tools.explain.render import to_html, to_markdown, to_terminal
 from gpt_cli.tools.explain.request import ExplainRequest
 from gpt_cli.tools.explain.worked_example import journey
 
-# bytes for each attention weight: of the head, and of the requested positions as text and as JSON
+# bytes of memory for each attention weight: to compute a head, and to write the requested rows as text and as JSON
 _COMPUTING, _AS_TEXT, _AS_JSON = 100, 400, 50
 
 
@@ -41,7 +41,7 @@ class Explained(Result):
     out: str | None = None
 
     def show(self, screen: Screen) -> None:
-        """Show the text, or nothing if the explanation was written to a file."""
+        """Show the explanation on `screen`, unless it was written to the file `out`."""
         if self.out is None:
             super().show(screen)
 
@@ -50,11 +50,11 @@ class Explained(Result):
         return json.loads("".join(self.as_json()))
 
     def as_json(self) -> Iterable[str]:
-        """Yield the explanation as JSON, in pieces, with unrounded numbers."""
+        """Yield the explanation as JSON, in pieces, with unrounded numbers; minus infinity is null."""
         return self.explanation.to_json()
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Return plain text, Markdown or HTML, by `form`; raises EnvironmentFailure if memory is short."""
+        """Return plain text, Markdown or HTML, as `self.form` says; raises EnvironmentFailure if memory is short."""
         if queries := self.explanation.facts.get("queries"):
             _require_room(len(self.explanation.facts["tokens"]), queries, each=_AS_TEXT)
         if self.form == "terminal":
@@ -62,7 +62,7 @@ class Explained(Result):
         return (to_markdown if self.form == "markdown" else to_html)(self.explanation, self.language)
 
     def as_file(self, ending: str, notice: Notify) -> Iterable[bytes]:
-        """Return the content of a file with this ending, in pieces; the request has checked the ending."""
+        """Return a file's content in pieces, in the format of `ending`: .html, .md, .json or a picture's (.png)."""
         if ending in PICTURES:
             return [self.as_picture(ending[1:], notice) or b""]
         if ending == ".json":
@@ -70,11 +70,11 @@ class Explained(Result):
         return [f"{replace(self, form={'.html': 'html', '.md': 'markdown'}[ending]).as_text()}\n".encode()]
 
     def as_page(self) -> str:
-        """Return an HTML page that runs no script and makes no network request."""
+        """Return the explanation as an HTML page that runs no script and makes no network request."""
         return replace(self, form="html").as_text()
 
     def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes | None:
-        """Return a picture of a study, None for other explanations; `notice` receives a line about missing fonts."""
+        """Return a png, svg or pdf of a study, None without a study; `notice` receives a line on missing fonts."""
         if self.study is None:
             return None
         from gpt_cli.tools.explain.plots import plot
@@ -99,14 +99,14 @@ def explain(request: ExplainRequest, target: tuple[str, str, Header] | None, hos
 
 
 def _head(request: ExplainRequest, host: Host, prompt: str, source: str, header: Header) -> Explanation:
-    """Return the explanation of a head of a trained model."""
+    """Explain the requested head of a trained model on `prompt`; errors about the prompt name its `source`."""
     loaded = load_for(host, request.run, request.checkpoint, header)
     context_length = loaded.config.model.context_length
     ids = encode_prompt(loaded.tokenizer, prompt, context_length, source=source, truncate=request.truncate)
     tokens = [loaded.tokenizer.token_text(token) for token in ids]
     queries = _queries(request.query, len(ids))
     _require_room(len(ids), queries, each=_AS_JSON, besides=_COMPUTING * len(ids) ** 2)
-    # refuses a model that overflows in float32, which the float64 of an explanation would hide
+    # raises CheckpointError if the model overflows in float32, which the explanation in float64 would hide
     origin = Origin(str(loaded.path), loaded.step, prompt)
     layer, head = request.layer or 0, request.head or 0
     dump_attention(loaded.model, loaded.tokenizer, ids, layers=[layer], heads=[head], stages=STAGES, origin=origin)
@@ -116,7 +116,7 @@ def _head(request: ExplainRequest, host: Host, prompt: str, source: str, header:
 
 
 def _require_room(num_tokens: int, queries: Sequence[int], *, each: int, besides: int = 0) -> None:
-    """Raise EnvironmentFailure unless memory holds `each` bytes for each query and token, plus `besides` bytes."""
+    """Raise EnvironmentFailure unless memory holds `each` bytes per pair of query and token, plus `besides` bytes."""
     what = f"{counted(1, 'head')} on {counted(num_tokens, 'token')}"
     num_bytes = besides + each * num_tokens * len(queries)
     hint = f"‹query={queries[-1]}›" if len(queries) > 1 else "use a shorter prompt"
@@ -135,7 +135,7 @@ def _queries(text: str | None, num_tokens: int) -> list[int]:
 
 
 def _study(request: ExplainRequest, host: Host) -> Explanation:
-    """Return the study `request.study`: scaling, mask, dropout or padding; scaling also measures a trained model."""
+    """Return the requested study (scaling, mask, dropout or padding); scaling also measures a trained model, if any."""
     if request.study != "scaling":
         return {"mask": studies.mask, "dropout": studies.dropout, "padding": studies.padding}[str(request.study)]()
     try:

@@ -11,7 +11,7 @@ import numpy as np
 from gpt_cli.common.chunks import gathered, json_pieces
 from gpt_cli.common.language import say
 
-# the steps of one head in order, for every form of model
+# all steps in the explanation of a head, in order; a form of model has some of them
 HEAD_STEPS = (
     "token_embedding", "ngram_embedding", "ngram_normalised", "position_embedding", "stream", "normalised",
     "latent", "query_latent", "queries", "keys", "normalised_queries", "normalised_keys", "rotary_queries",
@@ -48,7 +48,7 @@ _TITLES = {
 class Note:
     """A sentence or label: `text` is English, and is translated for display.
 
-    In JSON, `key` stands for the kind of sentence, and `values` has the words and numbers that were put into it.
+    In JSON, `key` names the kind of sentence, and `values` has the words and numbers that the sentence contains.
     """
 
     key: str
@@ -60,7 +60,7 @@ Label = str | Note  # a plain text, such as that of a token, is the same in ever
 
 
 def label_text(label: Label, language: str) -> str:
-    """Return the text of a label in `language`, one of LANGUAGES."""
+    """Return the text of a label in `language`, "en" or "zh"."""
     return label if isinstance(label, str) else say(label.text, language)
 
 
@@ -73,18 +73,18 @@ def title_of(step: str) -> str:
 class Step:
     """One computation: its formula, and its result `numbers`, [rows, columns] in float64.
 
-    If `beside` is true, the numbers are one row, with a column for each key token, and adjacent steps share a table.
+    If `beside` is true, `numbers` is one row, with a column per key token; adjacent steps with `beside` share a table.
     """
 
     name: str
     formula: str
     numbers: np.ndarray
     rows: Sequence[Label]
-    columns: Sequence[Label] = ()  # empty: they are numbered
-    part: str = ""  # a key of `parts` of the explanation
+    columns: Sequence[Label] = ()  # empty: columns are numbered
+    part: str = ""  # a key of `Explanation.parts`
     notes: Sequence[Note] = ()
     beside: bool = False
-    title: str = ""  # empty: `title_of` the name
+    title: str = ""  # empty: `title_of(name)` is the title
 
     def __post_init__(self) -> None:
         assert self.numbers.shape == (len(self.rows), len(self.columns) or self.numbers.shape[1])
@@ -99,7 +99,7 @@ class Explanation:
     facts: Mapping[str, Any] = field(default_factory=dict)  # further entries of the JSON, such as tokens
     parameters: Mapping[str, np.ndarray] = field(default_factory=dict)
     parts: Mapping[str, str] = field(default_factory=dict)
-    source: str = ""  # the model and the text that it is about
+    source: str = ""  # of a head: the checkpoint and the prompt
 
     def to_json(self) -> Iterator[str]:
         """Yield the explanation as JSON, in pieces, with unrounded numbers; minus infinity is null."""

@@ -28,8 +28,8 @@ def explain_head(
 ) -> Explanation:
     """Explain one head at the positions `queries`, from the embeddings to the residual stream after attention.
 
-    `tokens` are the texts of ids [T]. The model is converted to float64 in place. From the residual stream on, each
-    step but the outputs of other heads follows from the steps before it and the parameters of the explanation.
+    `tokens` are the texts of ids [T]. The model is converted to float64 in place. After the residual stream, a
+    reader can recompute each step from earlier steps and the explanation's parameters, except other heads' outputs.
     """
     model = model.double().eval()
     names = [f"{position} {label.strip() or label}" for position, label in enumerate(map(label_of, tokens))]
@@ -66,7 +66,7 @@ def explain_head(
 
 
 class HeadSteps:
-    """Collector of a head's steps for queries at `positions`; `names` label tokens, and `rotary` is rope or None."""
+    """Collector of a head's steps for queries at `positions`; `names` label tokens, `rotary` is None without rope."""
 
     def __init__(self, head: int, names: Sequence[str], positions: Sequence[int], rotary: RotaryPositions | None):
         self.head, self.names, self.positions, self.rotary = head, names, list(positions), rotary
@@ -89,7 +89,7 @@ class HeadSteps:
 
 
 def _add_embeddings(steps: HeadSteps, model: GPT, batch: Tensor, layer: int) -> tuple[Tensor, Tensor | None]:
-    """Add the steps up to the residual stream into `layer`; return that stream, and the rope rotation or None."""
+    """Add the steps up to the residual stream into block `layer`; return this stream [1, T, D] and rope's rotation."""
     x, rotation = model.embed(batch)
     embedded = model.token_embedding(batch)
     id_text = " ".join(map(str, batch[0].tolist()))
@@ -119,7 +119,7 @@ def _add_projections(
 
     Returns the formulas of the scores and of their divisor, and the parameters used, by name.
     """
-    if type(attention) is LatentAttention:  # exactly this: a form derived from it may compute something else
+    if type(attention) is LatentAttention:  # not isinstance: a subclass may compute something else
         return _add_latent_projections(steps, attention, x, source, rotation)
     Wq, Wk, Wv = projections_of(attention, steps.head, "gpt explain")
     queries, keys = Wq(x), Wk(x)
@@ -171,7 +171,7 @@ def _add_latent_projections(
 
 
 def _add_rotated(steps: HeadSteps, query: str, key: str, queries: Tensor, keys: Tensor, rotation: Tensor) -> None:
-    """Add the steps of queries and keys rotated by rope, which may rotate only the first R numbers of each."""
+    """Add the steps in which rope rotates queries and keys, or only the first R numbers of each vector."""
     assert steps.rotary is not None
     part = rotation.shape[-1] < keys.shape[-1]
     turned = f"{key}[:R]" if part else key
@@ -197,7 +197,7 @@ def _turning(name: str, *, part: bool) -> str:
 
 
 def _add_scores(steps: HeadSteps, stages: Stages, product: str, root: str | None, window: int | None) -> None:
-    """Add the steps from scores to weights; `product` is the formula of scores, `root` of their divisor, if any."""
+    """Add the steps from scores to weights; `product` is the formula of scores, `root` that of the divisor or None."""
     scores, weights = stages.scores[0, steps.positions], stages.weights[0, steps.positions]
     steps.of_pairs("scores", product, scores)
     term, divisor = "s", stages.queries.shape[-1] ** 0.5
@@ -218,14 +218,14 @@ def _add_values(steps: HeadSteps, stages: Stages) -> None:
     weights, values = stages.weights[0, steps.positions], stages.values[0]
     if len(weights) == 1:
         steps.of_all("weighted_values", "wⱼ vⱼ", weights[..., None] * values)
-    lengths = weights * values.norm(dim=1)  # of each part of the sum, since no weight is negative
+    lengths = weights * values.norm(dim=1)  # of the terms wⱼ vⱼ, since no weight is negative
     named = zip(steps.query_names, lengths, strict=True)
     notes = [_largest("largest_parts", f"longest terms for {name}", name, row, steps.names) for name, row in named]
     steps.of_queries("head_output", "h = Σ wⱼ vⱼ", stages.heads, *notes)
 
 
 def _add_outputs(steps: HeadSteps, block: Block, x: Tensor, mixed: Tensor) -> None:
-    """Add the steps from `mixed` [1, T, H K], the outputs of all heads, back to the residual stream."""
+    """Add the steps that project all heads' outputs, `mixed` [1, T, H K], and add them to the stream x [1, T, D]."""
     projection, last = block.attention.projection_layer, block.attention.num_heads - 1
     heads = ", ".join(dict.fromkeys(["h0", *(["..."] if last > 1 else []), f"h{last}"]))
     steps.of_queries("concatenated", f"hs = ({heads})", mixed)
@@ -239,7 +239,7 @@ def _add_outputs(steps: HeadSteps, block: Block, x: Tensor, mixed: Tensor) -> No
 
 
 def _largest(key: str, beginning: str, query: str, numbers: Tensor, names: Sequence[str]) -> Note:
-    """Return a note about the token `query`: after `beginning`, the tokens of the largest positive `numbers` [T]."""
+    """Return a note on the token `query`: `beginning`, then up to 3 tokens with the largest positive `numbers` [T]."""
     order = torch.argsort(numbers, descending=True, stable=True)[:_NUM_LARGEST].tolist()
     largest_pairs = [(position, float(numbers[position])) for position in order if numbers[position] > 0]
     text = ", ".join(f"{names[position]} {number:.4f}" for position, number in largest_pairs)

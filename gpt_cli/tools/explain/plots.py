@@ -19,7 +19,7 @@ def plot(study: str, explanation: Explanation, language: str, *, kind: str, noti
     For the study "scaling", the picture has curves and bars, for other studies heat maps with their numbers. If no
     installed font has the Chinese characters, the words are English and `notice` receives a line.
     """
-    of_titles, missing = find_fonts({*"".join(step.title for step in explanation.steps)})  # of a run's path, too
+    of_titles, missing = find_fonts({*"".join(step.title for step in explanation.steps)})  # a title may have a path
     remark_on_missing(missing, notice)
     fonts, language = fonts_for(language, notice)
     with rc_context({"font.family": [*dict.fromkeys([*fonts, *of_titles])], "font.size": 8}):
@@ -34,7 +34,7 @@ def _scaling(steps: Sequence[Step], language: str) -> Figure:
     both = [say("undivided", language), say("divided", language)]
     for part, step in zip(figure.subfigures(len(steps), 1, squeeze=False)[:, 0], steps, strict=True):
         part.suptitle(say(step.title or title_of(step.name), language), fontsize=8, parse_math=False)
-        # without and with the division: two columns of one fact, or, of normal numbers, two rows
+        # each fact without and with division: in two columns, or, for normal numbers, in two rows
         num_beside = len(step.columns) // 3
         kinds = both[:num_beside]
         for index, axes in enumerate(part.subplots(1, 3)):

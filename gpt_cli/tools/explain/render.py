@@ -44,7 +44,7 @@ class Table:
 
 
 def to_terminal(explanation: Explanation, language: str, width: int) -> str:
-    """Return an explanation as text; a table wider than `width` goes on below, or is cut if its columns lack names."""
+    """Return an explanation as text; columns beyond `width` follow below, or are left out if columns have no names."""
     lines = [say(explanation.title, language), *([explanation.source] if explanation.source else [])]
     for table in _tables(explanation, language):
         lines += ["", f"== {table.part}", ""] if table.part else [""]
@@ -104,7 +104,7 @@ def to_html(explanation: Explanation, language: str) -> str:
 
 
 def _tables(explanation: Explanation, language: str) -> Iterator[Table]:
-    """Yield a table for each step; adjacent steps that are `beside` each other share one table."""
+    """Yield a table for each step, but one table for adjacent steps whose `beside` is true."""
     groups: list[list[Step]] = []
     for step in explanation.steps:
         if groups and step.beside and groups[-1][-1].beside:
@@ -142,7 +142,7 @@ def _number(number: float) -> str:
 
 
 def _cut(table: Table) -> list[list[str]]:
-    """Return a table's header and rows; if the columns have no names, one ellipsis replaces those after the twelfth."""
+    """Return a table's header and rows; if columns have no names, an ellipsis replaces all after the twelfth."""
     rows = [list(row) for row in (table.header, *table.rows)]
     if table.whole or len(rows[0]) <= _MAX_COLUMNS + 1:
         return rows
@@ -150,7 +150,7 @@ def _cut(table: Table) -> list[list[str]]:
 
 
 def _aligned(rows: Sequence[Sequence[str]], width: int, *, whole: bool) -> Iterator[str]:
-    """Yield a table's lines, with as many columns as fit in `width`; with `whole`, the other columns follow below."""
+    """Yield a table's lines; columns beyond `width` follow below if `whole`, else an ellipsis replaces them."""
     label = min(_MAX_LABEL, max(cell_len(row[0]) for row in rows))
     # rows may have thousands of numbers: take no more than could fit
     columns = list(zip(*(row if whole else row[: width + 1] for row in rows), strict=True))[1:]

@@ -65,7 +65,7 @@ class ExplainRequest(PromptRequest):
             yield from self.apart("study", *useless, value=str(self.study))
 
     def require_shown(self, *, json: bool) -> None:
-        """Raise UsageError for --json with `form`, which has no effect beside it."""
+        """Raise UsageError if `json` is true (--json) and `form` is set, since JSON has only one form."""
         if json and self.form is not None:
             raise UsageError("‹form›", "‹form› and ‹json› cannot be combined; leave one of them out")
 

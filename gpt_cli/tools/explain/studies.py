@@ -31,10 +31,10 @@ SENTENCES = ((5, 2, 1, 0, 0), (1, 3, 1, 4, 0))
 
 @torch.no_grad()
 def scaling(loaded: Loaded | None) -> Explanation:
-    """Compare softmax with and without a division before it: its entropy in nats, largest weight, and gradient.
+    """Compare softmax of undivided and of divided scores: its entropy in nats, largest weight, and gradient.
 
-    The numbers divided by √K are scores of random queries and keys, and attention scores of the model `loaded` (None:
-    left out). Those divided by 100 are normal random numbers. The gradient is the Frobenius norm of softmax's Jacobian.
+    Scores of random queries and keys, and of the model `loaded` (None: left out), are divided by √K; normal random
+    numbers are divided by 100. The gradient is the Frobenius norm of softmax's Jacobian.
     """
     generator = torch.Generator().manual_seed(0)
     rows = []
@@ -62,22 +62,22 @@ def scaling(loaded: Loaded | None) -> Explanation:
 
 
 def _facts(scores: Tensor) -> Tensor:
-    """Entropy, largest weight and norm of the Jacobian of the softmax of each row of scores: [rows, n] -> [rows, 3]."""
+    """Compute entropy in nats, largest weight and gradient of the softmax of each row: [rows, n] -> [rows, 3]."""
     weights = scores.softmax(dim=-1)
     entropy = torch.special.entr(weights).sum(-1)
     squares = weights.square().sum(-1)
-    # of diag(w) - w wᵀ: the sum of its squared entries
+    # the gradient is the norm of the Jacobian diag(w) - w wᵀ: the root of the sum of its squared entries
     derivative = (squares - 2 * weights.pow(3).sum(-1) + squares.square()).clamp(min=0).sqrt()
     return torch.stack([entropy, weights.amax(-1), derivative], dim=-1)
 
 
 def _measured(scores: Tensor, K: int) -> np.ndarray:
-    """Measure entropy, largest weight and gradient of softmax, undivided and divided by √K: [rows, n] -> [rows, 6]."""
+    """Compute entropy, largest weight and gradient of softmax, of `scores` and scores / √K: [rows, n] -> [rows, 6]."""
     return torch.stack([_facts(scores), _facts(scores / K**0.5)], dim=-1).flatten(1).numpy()
 
 
 def _model_scores(loaded: Loaded) -> Step:
-    """Measure each layer's attention scores, as means over heads and rows, on a text that the model generates."""
+    """Measure softmax of attention scores on a text that the model generates: a row per layer, means over its heads."""
     model, start = loaded.model, loaded.tokenizer.begin([])
     count = min(loaded.config.model.context_length, HEADS_WINDOW) - len(start)
     steps = generate(Decoder(model), [start], SamplingParameters(), max_new_tokens=count, seed=0, end_of_text=None)
@@ -94,7 +94,7 @@ def _model_scores(loaded: Loaded) -> Step:
 
 @torch.no_grad()
 def mask() -> Explanation:
-    """Show that masking after softmax, unlike before, leaks later tokens unless each row is renormalised."""
+    """Show that masking after softmax leaks later tokens unless rows are renormalised; masking before it does not."""
     x = torch.tensor(EMBEDDINGS, dtype=torch.float64)
     with torch.random.fork_rng(devices=[]):
         head = linear_head().double()

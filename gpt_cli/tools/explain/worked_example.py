@@ -39,7 +39,7 @@ def step_of(name: str, formula: str, numbers: Tensor, *, title: str = "") -> Ste
 
 @torch.no_grad()
 def journey() -> Explanation:
-    """Explain the published example, six tokens, in seven forms of attention; torch's global generator stays as is."""
+    """Explain the published example, six tokens, in seven forms of attention; torch's random state does not change."""
     x = torch.tensor(EMBEDDINGS)
     steps = [replace(step_of("token_embedding", "x", x), part="inputs")]
     parameters: dict[str, np.ndarray] = {}
@@ -65,7 +65,7 @@ def _simple(x: Tensor) -> StepsAndMatrices:
 
 
 def _projected(source: str, queries: Tensor, keys: Tensor, values: Tensor) -> list[Step]:
-    """Return the steps of attention without a causal mask, from queries to contexts."""
+    """Return the steps of attention without a causal mask; `source` is the formula of q, k and v, such as "x W{0}"."""
     scores = attention_scores(queries, keys)
     weights = (scores * score_scale(queries.shape[-1])).softmax(dim=-1)
     return [
@@ -85,7 +85,7 @@ def _trainable(x: Tensor) -> StepsAndMatrices:
 
 
 def linear_head() -> Attention:
-    """Seed torch's global generator, and return the untrained head of three of the example's forms of attention."""
+    """Return a new head (D = 3, K = 2) with the same weights at each call; seeds torch's global generator with 789."""
     torch.manual_seed(789)
     return Attention(3, 2)
 
@@ -140,7 +140,7 @@ def _split(x: Tensor) -> StepsAndMatrices:
 
 
 def _of_heads(x: Tensor, heads: list[Attention]) -> tuple[list[Step], Tensor]:
-    """Return the steps of all `heads` on x [T, D], and their outputs side by side [T, H K]."""
+    """Return the steps of all `heads` on x [T, D], and the heads' outputs side by side, [T, H K]."""
     of_heads = [head.stages(x) for head in heads]
     steps = [
         step_of(f"{name}_{number}", formula, numbers, title=f"head {number}: {title_of(name)}")

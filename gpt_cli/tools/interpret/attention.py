@@ -51,7 +51,7 @@ class AttentionResult(AttentionDump, Result):
     loaded: Loaded = field(repr=False)
     out: str | None
     ending: str | None  # the format of `out`
-    num_generated: int  # tokens that the model was to add; it may have ended the text before
+    num_generated: int  # tokens that the request asked for; the model may have ended the text earlier
 
     @property
     def generated(self) -> list[dict[str, Any]]:
@@ -125,7 +125,7 @@ class AttentionResult(AttentionDump, Result):
         return page_bytes(len(self.layers) * len(self.heads), len(self.tokens))
 
     def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes:
-        """Return a picture of attention maps, with a row for each layer unless there is one head only.
+        """Return a picture of attention maps, with a row for each layer unless there is only one head.
 
         `notice` receives a line on what the picture leaves out. Raises EnvironmentFailure if memory is short."""
         self._require_room(ending := f".{kind}")
@@ -217,8 +217,8 @@ def with_heads(
 ) -> AttentionDump:
     """Return `dump` with head scores, logit-lens predictions and, if a page can hold them, the tokens heads promote.
 
-    While heads are scored, `count` receives the number of tokens read since its last call; then, for each head whose
-    promoted tokens are found, len(dump.tokens). Raises CheckpointError for NaN or inf.
+    While heads are scored, `count` receives the number of tokens read since its last call; afterwards, it
+    receives len(dump.tokens) when the promoted tokens of a head are ready. Raises CheckpointError for NaN or inf.
     """
     chosen: dict[str, Any] = {"layers": dump.layers, "heads": dump.heads}
     ids, end_of_text = np.array(dump.token_ids), tokenizer.end_of_text

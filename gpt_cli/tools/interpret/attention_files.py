@@ -30,7 +30,7 @@ _FEW = 2**18  # this many numbers of two bytes still make a file below a megabyt
 def encode_dump(
     dump: AttentionDump, ending: str, notice: Notify = ignored, count: Callable[[int], object] = lambda _: None
 ) -> Iterator[bytes]:
-    """Encode `dump` as a file of the format `ending`, such as .csv: yield JSON and CSV in pieces, others in one piece.
+    """Encode `dump` in the format `ending`, such as .csv; yield JSON and CSV in pieces, other formats in one piece.
 
     `notice` receives a line on what a picture leaves out, `count` the number of array rows written since its last call.
     """
@@ -78,7 +78,7 @@ def _arrays(dump: AttentionDump) -> dict[str, np.ndarray]:
 
 
 def _csv(dump: AttentionDump, count: Callable[[int], object]) -> Iterator[str]:
-    """Yield a CSV header, then lines of the weights on or below the diagonal; no token can act as a formula."""
+    """Yield a CSV header, then lines of weights on or below the diagonal; no token can act as a spreadsheet formula."""
     tokens = ['"' + inert_cell(token).replace('"', '""') + '"' for token in dump.tokens]
     yield "layer,head,query,key,query_token,key_token,weight\n"
     for layer, of_layer in zip(dump.layers, dump.weights, strict=True):
@@ -122,8 +122,8 @@ def weights_content(
 ) -> dict[str, object]:
     """Return content of an HTML page: tokens, layers, heads, origin and attention weights.
 
-    `weights` are lower triangles [..., layers, heads, T (T + 1) / 2] of integers from `quantise`. Those of a film are
-    differences from the frame before, modulo 256.
+    `weights` are lower triangles [..., layers, heads, T (T + 1) / 2] of integers from `quantise`. On a page by training
+    step, each step but the first has the differences from the step before, modulo 256.
     """
     return {
         "tokens": tokens,
@@ -145,7 +145,7 @@ def scores_content(frames: Sequence[HeadScores]) -> dict[str, object]:
 
 
 def scored_content(numbers: np.ndarray) -> dict[str, object]:
-    """Return page content: head scores [..., scores], their names, and thresholds, such as 0.4 for induction."""
+    """Return page content: an array of head scores, names of all scores, thresholds of roles (0.4 for induction)."""
     roles = [(column, least) for column, _, least in ROLES]
     content = packed(numbers.astype("<f4").tobytes())
     return {"columns": COLUMNS, "roles": roles, "least_tokens": LEAST_TOKENS, "numbers": content}

@@ -150,11 +150,11 @@ class Finding(Figures):
 class View(ABC):
     """Base class of views, which show a command's findings as tables, JSON, CSV, pictures and pages.
 
-    Of a Finding, --json by default prints `about`, single numbers, `lists`, and a table for each key of `tabled`. The
-    value of that key is the axes of the table.
+    By default, --json prints a finding's `about`, single numbers, `lists`, and a table for each item of `tabled`, which
+    maps the key of a table to the axes of its rows.
     """
 
-    tabled: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # keys of JSON for rows, and their axes; CSV has the last one
+    tabled: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # JSON key of a table -> axes of its rows; CSV: the last
     beside: ClassVar = (1, 1)  # panels in a row of a picture, and in a row of a picture by step
 
     def as_dict(self, finding: Finding) -> dict[str, Any]:
@@ -259,7 +259,7 @@ def as_csv(rows: Sequence[Row]) -> bytes:
 
 
 def _flat(row: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield a row's (column, cell) pairs, texts inert; entries of lists, from 1, have columns like raises_1_token."""
+    """Yield a row's (column, cell) pairs, none a formula; entries of a list have columns such as raises_1_token."""
     for key, value in row.items():
         parts = {str(n): part for n, part in enumerate(value, 1)} if isinstance(value, list) else value
         if isinstance(parts, Mapping):

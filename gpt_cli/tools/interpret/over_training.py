@@ -42,13 +42,13 @@ class Film(Result):
     run: str
     content: dict[str, object] = field(repr=False)  # of the page, with the weights of all frames
     layers: tuple[int, ...] = field(repr=False)
-    heads: tuple[int, ...] = field(repr=False)  # the same for each layer
+    heads: tuple[int, ...] = field(repr=False)  # of each layer
     tokens: tuple[str, ...]
     steps: tuple[int, ...]
     losses: tuple[float, ...]  # of the batches of these steps, in nats per token
     scores: tuple[HeadScores, ...]  # of each step
     every: int
-    num_others: int  # of these snapshots, those of another prompt
+    num_others: int  # snapshots that are left out because they have another prompt, tokens or shape
     out: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -81,9 +81,9 @@ def film(request: AttentionRequest, target: ToInspect, host: Host) -> Film:
 
 @contextlib.contextmanager
 def steps_of(target: ToInspect, device: str | None, host: Host) -> Iterator[Steps]:
-    """For `with`: the `Steps` of a run, read from its snapshots, or computed from its checkpoints on `target.prompt`.
+    """Yield the attention of a run by training step, as `Steps`, to a `with` statement.
 
-    The prompt None means snapshots. Raises CheckpointError and DataError.
+    If `target.prompt` is None, read snapshots; else run checkpoints on the prompt. Raises CheckpointError, DataError.
     """
     if target.prompt is None:
         yield kept_steps(target.header.run)
@@ -98,10 +98,10 @@ def steps_of(target: ToInspect, device: str | None, host: Host) -> Iterator[Step
 def make_film(
     run: RunFiles | Steps, layers: str | None = None, heads: str | None = None, name: str | None = None, title: str = ""
 ) -> Film:
-    """Make the film of the chosen layers and heads, such as `0,3-5`, on the prompt of the newest snapshot.
+    """Make a film, a page of attention by training step, of `layers` and `heads`, such as `0,3-5` (None: all).
 
-    `name` is the name of the run on the page (None: its path). Raises CheckpointError for a run without snapshots, or
-    for a file that is not a valid snapshot; UsageError for heads that the model does not have.
+    The prompt is that of the newest snapshot; `name` is the run's name on the page (None: its path). Raises
+    CheckpointError for an invalid snapshot or a run without any, UsageError for layers or heads that the model lacks.
     """
     run = kept_steps(run) if isinstance(run, RunFiles) else run
     frames = read_frames(run, MOST_BYTES, layers, heads, name)
@@ -119,8 +119,8 @@ def read_frames(
 ) -> Film:
     """Return a film of evenly spaced snapshots with the newest snapshot's prompt, as many as fit in `most_bytes`.
 
-    A film has one snapshot at least. `most_bytes` limits its arrays before compression; `name` is what the film calls
-    the run. Raises UsageError for layers or heads that the model lacks, CheckpointError for an invalid snapshot.
+    `most_bytes` limits the film's arrays before compression, but the newest snapshot is always in it. The film calls
+    the run `name`. Raises UsageError for layers or heads that the model lacks, CheckpointError for an invalid snapshot.
     """
     newest = run.newest
     num_layers, num_heads = newest.weights.shape[:2]
@@ -148,7 +148,7 @@ def read_frames(
 def frames_apart(
     num_snapshots: int, num_heads: int, num_tokens: int, most_bytes: int = MOST_BYTES, num_cells: int = 0
 ) -> int:
-    """Return the least n for which every n-th of the snapshots fits in `most_bytes` before compression.
+    """Return the least n such that a film with every n-th snapshot has at most `most_bytes` before compression.
 
     A snapshot has a map for each of `num_heads` heads (of all layers), and `num_cells` predictions (layers times T).
     """
@@ -184,7 +184,7 @@ def _tell_others(number: int, notice: Notify) -> None:
 def head_history(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
     """Return the head scores of a run by training step; write them to `request.out`, if set.
 
-    Raises CheckpointError for a damaged snapshot or checkpoint, UsageError for layers or heads that the model lacks.
+    Raises CheckpointError for damaged files, DataError for unfit prompts, UsageError for layers or heads out of range.
     """
     with steps_of(target, request.device, host) as steps:
         num_layers, num_heads = steps.newest.weights.shape[:2]
@@ -204,10 +204,10 @@ def history_of(
     heads: Sequence[int],
     sort: str | None = None,
 ) -> Finding:
-    """Return a Finding of the chosen heads' scores by step, from `snapshots` of one prompt; `HeadsView` gets `sort`.
+    """Return a Finding of scores of `heads` in `layers` by step, from `snapshots` of one prompt, read one at a time.
 
-    Snapshots are read one at a time, since they are large. A step's loss, in nats per token, is that of its training
-    batch or, for checkpoints (`losses` is None), of the prompt. Validation loss is NaN where there was no evaluation.
+    `sort` names the score by which tables select heads (None: the best of each kind). A step's loss, in nats per token,
+    is that of its training batch or, if `losses` is None, of the prompt. Validation loss is NaN without an evaluation.
     """
     validation, view = dict(losses["validation_loss"] if losses else ()), HeadsView(sort, losses=losses)
     about, steps = {}, list[Finding]()

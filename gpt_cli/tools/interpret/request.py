@@ -91,7 +91,7 @@ class ToInspect(NamedTuple):
     layers: tuple[int, ...]
     heads: tuple[int, ...]
     header: Header
-    prompt: str | None = None  # None: a text, or the snapshots that a run has kept
+    prompt: str | None = None  # None: read a text, or snapshots of attention that training wrote
     source: str = ""  # the field of the prompt, or stdin
     text: DataConfig | None = None  # how the run reads text and, without `data`, its training text; None for a prompt
 
@@ -103,7 +103,7 @@ def chosen_heads(header: Header, layers: str | None, heads: str | None) -> tuple
 
 
 def parse_selection(text: str | None, count: int, field: str) -> tuple[int, ...]:
-    """Return the indices below `count` that `text` selects, such as 0,3-5 (None: all); UsageError names `field`."""
+    """Return the indices below `count` that `text`, such as 0,3-5, selects (None: all); UsageError names `field`."""
     if text in (None, "all"):
         return tuple(range(count))
     where = f"‹{field}›"
@@ -286,9 +286,9 @@ class ReadingRequest(PromptRequest):
             raise UsageError(flag, f"{flag} needs ‹prompt› or ‹prompt_file›", hint=hint)
 
     def reading(self, host: Host, heads: str | None = None, *, by_step: bool = False) -> ToInspect:
-        """Return layers, heads, and prompt or text to inspect; UsageError for layers or heads that the model lacks.
+        """Return layers, heads, and prompt or text to inspect; raises UsageError for layers or heads out of range.
 
-        With `by_step`, the model is that of the run's newest step; CheckpointError for a run without steps.
+        With `by_step`, choose the checkpoint of the newest step; raises CheckpointError for a run without steps.
         """
         if self.truncate:
             self.require_prompt("‹truncate›", host)

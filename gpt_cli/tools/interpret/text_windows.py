@@ -30,7 +30,7 @@ DATA_TO_TRAIN = 0.9  # the share of a text on which a tuned lens trains, if it t
 class Text:
     """Ids of a prompt or text, and the `windows` (start, end) of them that the model reads.
 
-    `targets` are the windows without positions whose next id is unknown: for a prompt, the last one.
+    `targets` are the same windows, but without the last id of a prompt, whose next id is unknown.
     """
 
     about: str | list[str]  # the prompt, or the sources of the text
@@ -45,9 +45,9 @@ class Text:
 
 
 def encode_prompt_of(target: ToInspect, loaded: Loaded, *, truncate: bool | None, least: int = 1) -> Text:
-    """Return the encoded prompt; DataError if it is too long, cannot be encoded, or has fewer than `least` tokens.
+    """Encode the prompt; raise DataError if it is too long, cannot be encoded, or has fewer than `least` tokens.
 
-    With `truncate`, drop the first tokens of a prompt that is too long; pass None if the command has no such flag.
+    With `truncate`, drop the first tokens of a prompt that is too long; None means a command without --truncate.
     """
     assert target.prompt is not None
     longest = loaded.config.model.context_length
@@ -81,8 +81,8 @@ def open_text(
 ) -> tuple[Corpus, str | list[str], list[float]]:
     """Open the text of --data `sources`, or, if there are none, the validation text of the first model's run.
 
-    Returns the text, its sources, and, for each (name, model) of `models`, the approximate share of --data that trained
-    the model; without --data, no shares. A notice names models trained only on answers: here, all tokens are measured.
+    Returns the text, its sources, and, with --data, the approximate share of --data on which each model was trained. A
+    notice names each model that was trained on answers alone, because the losses measured here count all tokens.
     """
     shares = list[tuple[str, float]]()
     if sources:

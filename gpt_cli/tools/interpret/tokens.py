@@ -45,7 +45,7 @@ class Tokens(Result):
 
     @property
     def summary(self) -> str:
-        """The tokenizer, the numbers of tokens and characters, and the bytes per token."""
+        """A line with the tokenizer, the numbers of tokens and characters, and the bytes per token."""
         each = "" if self.bytes_per_token is None else f", {self.bytes_per_token:.2f} bytes per token"
         tokens, characters = counted(self.num_tokens, "token"), counted(self.num_characters, "character")
         return f"{self.tokenizer}: {tokens} for {characters}{each}"
@@ -108,7 +108,7 @@ def tokens(request: TokensRequest, target: None, host: Host) -> Tokens:
 
 
 def _named(name: str) -> Tokenizer:
-    """Load the published tokenizer `name`; errors name the flag --tokenizer."""
+    """Load the tokenizer `name`: byte, or a published one such as gpt2; errors name the flag --tokenizer."""
     try:
         return ByteTokenizer() if name == "byte" else published_tokenizer(name)
     except GptError as error:

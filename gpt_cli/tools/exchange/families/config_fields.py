@@ -69,7 +69,7 @@ class ConfigFields:
         return self.content.get(key, default)
 
     def number(self, key: str, default: float | None = None) -> float | None:
-        """Return the number at `key`, or `default` if absent or null; other types, or no default then, are problems."""
+        """Return the number at `key`, or `default` if absent or null; other types and missing defaults are problems."""
         value = self.get(key)
         if value is None and default is None:
             self.refuse(f"it has no {key}")

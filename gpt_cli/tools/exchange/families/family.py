@@ -42,7 +42,7 @@ class Family(ABC):
         "num_hidden_layers": "num_blocks",
         "intermediate_size": "feed_forward_size",
     }
-    optional: tuple[str, ...] = ()  # of these keys
+    optional: tuple[str, ...] = ()  # keys of `names` that may be absent or null
     dropout_key: str
     dropout = 0.0  # this and the values below are the defaults of config.json
     epsilon_key: str
@@ -104,7 +104,7 @@ class Family(ABC):
     ) -> dict[str, Recipe]:
         """Return the recipes of the transformers layer `theirs`: its weight, made of `parts`, and its bias.
 
-        The bias is left out unless `biased`; it is zeros unless `has_bias`, which says that gpt's layer has one.
+        If `biased`, the result has a bias: that of gpt's layer if `has_bias`, else zeros.
         """
         shape = (num_in, num_out) if self.transposes else (num_out, num_in)
         recipes = {f"{theirs}.weight": Recipe(shape, parts, self.transposes)}
@@ -115,11 +115,11 @@ class Family(ABC):
         return recipes
 
     def written_biases(self, model: ModelConfig) -> tuple[bool, bool, bool]:
-        """Return whether an export has biases (in q, k and v; in the attention output; in the feed-forward part)."""
+        """Return whether an export has biases in q, k and v, in the attention output, and in the feed-forward part."""
         return True, True, True
 
     def absent(self, fields: ConfigFields) -> re.Pattern[str] | None:
-        """Return a pattern of names of biases in gpt's model that a model of this config.json lacks; None: no names."""
+        """Return a pattern for the transformers names of biases that gpt has and this config.json lacks, or None."""
         return None
 
     def notes(self, model: ModelConfig) -> Iterator[str]:

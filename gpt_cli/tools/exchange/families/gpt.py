@@ -149,7 +149,7 @@ def _spread(types: Any, num_blocks: Any) -> list[str] | None:
 
 
 class GPTNeoX(Family):
-    """Converter for GPT-NeoX: rope on a part of each head, parallel branches, one matrix of q, k and v head by head."""
+    """Converter for GPT-NeoX: rope on a part of each head, parallel branches, one matrix of rows q0 k0 v0 q1 ..."""
 
     model_type, class_name = "gpt_neox", "GPTNeoXForCausalLM"
     prefix, embedding = "gpt_neox.", "gpt_neox.embed_in.weight"

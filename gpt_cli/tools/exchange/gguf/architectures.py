@@ -20,7 +20,7 @@ from gpt_cli.tools.exchange.families import FAMILIES, fit
 from gpt_cli.tools.exchange.families.family import Family
 
 _HINT = "‹format=hf›, or safetensors for use with gpt, exports other models"
-# names of layers in GGUF: of attention by their names in transformers, of the feed-forward part by ours
+# names of layers -> names in GGUF: of attention from transformers, of the feed-forward part from gpt_cli
 _OF_GPT2 = {"attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output"}
 _OF_GPT_NEOX = {"attention.query_key_value": "attn_qkv", "attention.dense": "attn_output"}
 _OF_LLAMA = {
@@ -49,8 +49,8 @@ class Architecture(NamedTuple):
     name: str
     types: tuple[str, ...]
     attention: Mapping[str, str]
-    activations: tuple[str, ...]  # of ours
-    # other features of ours that it has
+    activations: tuple[str, ...]  # names in gpt_cli
+    # other settings of gpt_cli that the architecture supports
     has: frozenset[str] = frozenset()
     always_biased: bool = False  # whether each linear layer must have a bias, which may be zeros
     own_output: bool = False  # whether it must have an output layer, which may be a copy of the embedding
@@ -63,7 +63,7 @@ class Architecture(NamedTuple):
         return f"attention.layer_norm_{'rms_' if rms else ''}epsilon"
 
     def names(self, family: Family, blocks: Iterable[int | str]) -> dict[str, str]:
-        """Return GGUF name -> transformers name of all tensors that a model with these block numbers can have."""
+        """Map GGUF names to transformers names of all tensors that a model with the block numbers `blocks` can have."""
         layers = {**self.attention, **dict(zip(family.norms, ("attn_norm", "ffn_norm"), strict=True))}
         layers |= {f"mlp.{theirs}": _FEED_FORWARD[ours] for theirs, ours in family.layers.items()}
         names = {
@@ -107,7 +107,7 @@ ARCHITECTURES = {one.name: one for one in _ALL}
 
 
 def architecture_of(model: ModelConfig, vocab_size: int) -> tuple[Architecture, Family, Fit]:
-    """Return the llama.cpp architecture for `model`, and for the equivalent transformers class its Family and its Fit.
+    """Return the llama.cpp architecture for `model`, and the Family and Fit of the equivalent transformers class.
 
     The Fit has the class's config and a recipe per tensor. Raises UsageError that names every unsupported setting.
     """
@@ -168,7 +168,7 @@ def rope_factors(config: Mapping[str, Any], rotated_size: int) -> np.ndarray:
 
 
 def arranged(rows: Any, order: str, num_heads: int, *, back: bool = False) -> Any:
-    """Reorder a torch or numpy tensor for GGUF by `order` of `Architecture.order`; `back` reverses the reordering."""
+    """Reorder a torch or numpy tensor for GGUF; `order` is an `Architecture.order`, `back` reverses the reordering."""
     if order == "transposed":
         return rows.T
     shape, others = tuple(rows.shape), tuple(rows.shape[1:])

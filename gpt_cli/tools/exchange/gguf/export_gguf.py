@@ -92,7 +92,7 @@ def write_gguf(out: Path, checkpoint: Checkpoint, name: str, kind: str | None) -
         yield _header(chosen.name, keys, infos)
         if factors is not None:
             yield _padded(factors.tobytes())
-        for there, (theirs, recipe) in tensors.items():  # one at a time is in memory beside the model
+        for there, (theirs, recipe) in tensors.items():  # one tensor at a time is in memory beside the model
             heads = config.model.key_value_heads if ".k_proj." in theirs else config.model.num_heads
             rows = arranged(computed(recipe, ours), chosen.order(theirs), heads)
             yield _padded(_bytes(rows, infos[there].type))

@@ -119,7 +119,7 @@ def _config(
     theirs: Mapping[str, Any],
     where: str,
 ) -> dict[str, Any]:
-    """Build a config.json from GGUF keys, removed from `left`, and `theirs`, an export's config.json (may be empty)."""
+    """Build a config.json from `theirs`, an export's config.json or {}, and GGUF keys, removed from `left`."""
 
     def taken(key: str, default: Any = None) -> Any:
         return left.pop(f"{architecture.name}.{key}", default)
@@ -175,7 +175,7 @@ def _head_size(config: Mapping[str, Any]) -> int:
 
 
 def _scaling(factors: np.ndarray, theirs: Mapping[str, Any], config: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Find the rope_scaling behind `factors`: that of `theirs`, a config.json, or of Llama 3; else CheckpointError."""
+    """Return the rope_scaling that gives `factors`, of config.json `theirs` or of Llama 3; CheckpointError if none."""
     base, size = config.get("rope_theta"), _head_size(config)
     said = theirs.get("rope_scaling")
     for one in (*([said] if isinstance(said, dict) else []), *({**_LLAMA3, **factor} for factor in _PUBLISHED)):

@@ -174,7 +174,7 @@ class _Header:
         return content
 
     def _require(self, num_bytes: int) -> None:
-        """Raise CheckpointError if `num_bytes` more would exceed the file, or the largest header that gpt reads."""
+        """Raise CheckpointError if the file, or the largest header that gpt reads, ends within the next `num_bytes`."""
         if self.position + num_bytes > self.size:
             raise self.error(f"the file is truncated: it ends inside its header, after {self.size:,} bytes")
         if self.position + num_bytes > GGUF_HEADER_BYTES:

@@ -41,7 +41,7 @@ class _Cut(NamedTuple):
     """The rule by which llama.cpp splits a text before it merges bytes, for one value of `tokenizer.ggml.pre`."""
 
     patterns: tuple[str, ...]  # applied one after another
-    whole: bool = False  # whether a word that is a token is that token, whatever its merges
+    whole: bool = False  # whether a word that is in the vocabulary becomes that token without merges
     others: tuple[str, ...] = ()  # other names of the same rule
 
 
@@ -52,7 +52,7 @@ _CUTS = {
     "qwen2": _Cut((QWEN2_PATTERN,), others=("stablelm2", "deepseek-r1-qwen", "megrez")),
     "smollm": _Cut((_DIGIT, GPT2_PATTERN), others=("starcoder", "refact", "command-r", "codeshell", "exaone")),
 }
-# other spellings, which give the same tokens with vocabularies that were learned with them
+# pattern -> a pattern of _CUTS; both give the same tokens if the vocabulary was learned with the first
 _SAME = {R50K_PATTERN: GPT2_PATTERN, OLD_R50K_PATTERN: GPT2_PATTERN, as_oniguruma(CL100K_PATTERN): OLD_CL100K_PATTERN}
 _MARKS = "llama.cpp may cut words with combining marks or letters beyond ASCII into other tokens than gpt"
 # patterns that llama.cpp lacks -> the name of the nearest rule, and a notice on what that rule splits differently
@@ -115,12 +115,12 @@ def _of_kept(tokenizer: HuggingFaceTokenizer) -> tuple[dict[str, Any], list[str]
 def _keys(pre: str, tokens: list[str], types: list[int], pairs: list[str], tokenizer: Tokenizer) -> dict[str, Any]:
     end = tokenizer.end_of_text
     values = {
-        # not rwkv, a list of tokens, which loops forever on a character of which it knows only the first byte
+        # not rwkv: with it, llama.cpp loops forever on a character of which only the first byte is a token
         "model": "gpt2",
         "pre": pre,
         "tokens": tokens,
         "token_type": types,
-        # llama.cpp wants some: no text has this pair
+        # llama.cpp requires merges; no text contains this pair
         "merges": pairs or [f"{tokens[end]} {tokens[end]}"],
         "bos_token_id": tokenizer.begin([])[0],
         "eos_token_id": end,
@@ -148,7 +148,7 @@ def _pre(patterns: tuple[str, ...], whole: bool | None) -> tuple[str, list[str]]
 
 
 def _patterns(content: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the patterns with which a tokenizer.json splits a text before it maps bytes to letters."""
+    """Return the split patterns of a tokenizer.json's pre-tokenizer; UsageError for steps that llama.cpp lacks."""
     patterns, last = list[str](), None
     for step in steps(content, "pre_tokenizer"):
         last = step["type"]
@@ -198,7 +198,7 @@ def tokenizer_from(keys: Mapping[str, Any], where: str, info: Mapping[str, Any])
     if not all(merge.count(" ") == 1 and " " not in (merge[0], merge[-1]) for merge in pairs):
         raise CheckpointError(where, "a merge is not two tokens with a space between them")
     end_twice = f"{tokens[-1]} {tokens[-1]}"
-    pairs = [merge for merge in pairs if merge != end_twice]  # of an export that has no merges
+    pairs = [merge for merge in pairs if merge != end_twice]  # the placeholder of an export without merges
     end, begin = (_id(keys, key, tokens, where) for key in ("eos_token_id", "bos_token_id"))
     if end is None:
         raise CheckpointError(where, "it has no end-of-text token, which joins documents and starts texts")
@@ -245,7 +245,7 @@ def _id(keys: Mapping[str, Any], key: str, tokens: Sequence[str], where: str) ->
 
 
 def _beginning(begin: int | None, tokens: Sequence[str], where: str) -> dict[str, Any]:
-    """Return the tokenizer.json post-processor that puts the id `begin` before every text; CheckpointError if None."""
+    """Return the tokenizer.json post-processor that begins texts with the id `begin`; CheckpointError if it is None."""
     if begin is None:
         raise CheckpointError(where, "it puts a token before every text, but does not name it")
     name = tokens[begin]

@@ -49,7 +49,7 @@ _PARTS = {"attention": "attention", "feed_forward": "feed-forward"}  # of a bloc
 def compare(request: CompareRequest, target: ToCompare, host: Host) -> Finding:
     """Return a Finding of the differences of two models on one text; write it to `request.out`, if set.
 
-    Raises CheckpointError, DataError, UsageError and EnvironmentFailure.
+    Raises CheckpointError (damage, NaN), DataError or UsageError (unusable text), EnvironmentFailure (memory, disk).
     """
     use_threads(request.threads)
     device = choose_device(request.device or "auto")
@@ -171,7 +171,7 @@ class Window:
 
 @torch.no_grad()
 def compare_window(models: Sequence[GPT], window: Tensor, wheres: Sequence[str]) -> Window:
-    """Compare two models' predictions of ids 1 to N of `window` [N + 1]; a CheckpointError names one of `wheres`."""
+    """Compare predictions of ids 1 to N of `window` [N + 1] by two models, named `wheres`; CheckpointError for NaN."""
     first, second = models
     ids, following = window[:-1], window[1:]
     heads = have_same_heads(first, second)
@@ -215,7 +215,7 @@ def head_changes(windows: Sequence[Window]) -> list[Row]:
 
     `attention_change` is the mean total variation distance of a head's attention rows, 0 to 1; `write_change` is
     ||b - a|| / ||a||, where a and b are the head's outputs in the first and the second model, None if a is 0 or d_model
-    differs. Standard errors are None for one window. No rows if the numbers of blocks or heads differ.
+    differs. Standard errors are None for one window. If numbers of blocks or heads differ, there are no rows.
     """
     if not windows or windows[0].attention is None:
         return []

@@ -24,7 +24,7 @@ class ToCompare(NamedTuple):
 
     paths: tuple[Path, Path]
     headers: tuple[Header, Header]
-    text: DataConfig  # without `data`, it also names the training text of the first
+    text: DataConfig  # without --data, it also names the training text of the first model
 
     @property
     def one_tokenizer(self) -> bool:

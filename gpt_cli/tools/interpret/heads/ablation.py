@@ -48,8 +48,8 @@ def ablate(
 
     `how` "zero" removes what a head adds to the residual stream, "mean" replaces a head's output by its mean over the
     windows, and "layer" skips a whole block. A window (start, end) reads ids start to end - 1 and predicts start + 1 to
-    end. Memory does not grow with the number of heads. `count` receives the number of tokens done since its last call,
-    each token once for each of `num_models` models. Raises CheckpointError if losses are not finite.
+    end. Memory does not grow with the number of heads. `count` receives the number of tokens done since its last call;
+    each of `num_models` models reads every token once. Raises CheckpointError if losses are not finite.
     """
     assert how in WAYS
     assert not model.training
@@ -79,14 +79,14 @@ def ablate(
 
 
 def num_models(how: str, layers: Sequence[int], heads: Sequence[int]) -> int:
-    """Return how many models `ablate` measures: the whole one, and one without each head (or layer, by `how`)."""
+    """Return how many models `ablate` measures: the full model, and one without each head (or layer, by `how`)."""
     return len(layers) * (1 if how == "layer" else len(heads)) + 1
 
 
 def _without(
     model: GPT, tokens: Tensor, layers: Sequence[int], heads: Sequence[int] | None, means: Tensor | None, at_once: int
 ) -> Iterator[Tensor]:
-    """Yield summed losses, float64 [n, B], of windows [B, T + 1]: without each of n heads, then of the whole model.
+    """Yield summed losses, float64 [n, B], of windows [B, T + 1]: without each of n heads, then of the full model.
 
     If `heads` is None, skip each layer instead. `means` replace the outputs of heads (None: 0); n is at most `at_once`.
     """
@@ -106,9 +106,9 @@ def _without(
 
 def _lacking(made: Activations, missing: Tensor) -> Tensor:
     """Residual stream after a block whose attention output lacks `missing`: [n, B, T, D] -> [n, B, T, D]."""
-    if made.block.parallel:  # nothing in it reads what its heads write
+    if made.block.parallel:  # nothing in a parallel block reads what its heads write
         return made.resid_post - missing
-    # taken from the stream, which stays in float32, and not from what attention adds to it
+    # subtract from the stream, which is float32, not from the output of attention, which may be bfloat16
     return made.block.after_attention(made.resid_pre - missing, made.attn_out)
 
 

@@ -55,7 +55,7 @@ class Direction:
 
 
 def factors_of(block: Block, heads: Sequence[int]) -> Factors:
-    """Return the factors of a block's `heads`, with the norm before attention, if there is one, folded in."""
+    """Return the factors of `heads`, with any norm before attention folded in; UsageError for unsupported attention."""
     attention = block.attention
     if type(attention) is LatentAttention:
         queries, keys, values = _of_latent(attention, heads)
@@ -100,7 +100,7 @@ def composition(
 
     A score is ||M OV|| / (||M|| ||OV||) in Frobenius norms, from 0 to 1, and 0 where a matrix is zero. OV is that of
     the lower head; M is a matrix of the higher head: QK transposed (index 0, Q composition), QK (1, K) or OV (2, V).
-    `count` receives the number of layer pairs since its last call. CheckpointError names `where` for NaN or inf.
+    `count` receives the number of layer pairs since its last call. NaN or inf raises CheckpointError, naming `where`.
     """
     writers = list[Tensor]()  # of the layers below: [heads, D, K], which equal OV up to a rotation from the right
     for number, layer in enumerate(layers):
@@ -126,7 +126,7 @@ def directions(
     """Yield two lists for each head: the strongest directions of its OV, and of its QK, the largest first.
 
     Dot products with token embeddings score what OV reads and QK compares; logits minus their mean score what OV
-    writes. Of other blocks, only post-norms are applied. CheckpointError names `where` for NaN or inf in matrices.
+    writes. Of other blocks, only post-norms are applied. NaN or inf raises CheckpointError, naming `where`.
     """
     below = [block for block in model.blocks[:layer] if not block.pre_norm][::-1]
     factors = factors_of(model.blocks[layer], heads)
@@ -160,7 +160,7 @@ def _through_block(block: Block, reader: Tensor) -> Tensor:
 
 
 def _singular(left: Tensor, right: Tensor, where: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the strongest singular vectors of left rightᵀ, both [D, K]: left [n, D], n values, right [n, D]."""
+    """Compute the truncated SVD of left rightᵀ, both [D, K]: left vectors [n, D], values [n], right vectors [n, D]."""
     (basis, root), (other, of_other) = torch.linalg.qr(left), torch.linalg.qr(right)
     core = root @ of_other.mT
     require_finite(core, "matrices of heads", where)

@@ -40,10 +40,10 @@ TOP = 5  # tokens that a head raises or lowers most, and those of a direction
 
 @restored_threads()
 def heads(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
-    """Score how each head attends on a text; on request, also ablate heads and find promoted tokens and passages.
+    """Score how each head attends on a text; on request, ablate heads, find promoted tokens, passages and circuits.
 
-    Writes the finding to `request.out`, if set. Raises CheckpointError, DataError, UsageError for a position that the
-    prompt does not have, and EnvironmentFailure if memory is short.
+    Writes the finding to `request.out`, if set. Raises CheckpointError (damage, NaN), DataError (unfit prompt or text),
+    UsageError for a position that the prompt does not have, and EnvironmentFailure if memory is short.
     """
     use_threads(request.threads)
     device = choose_device(request.device or "auto")
@@ -142,7 +142,7 @@ def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Fin
 def passages_of(
     passages: Passages, text: Text, tokenizer: Tokenizer, layers: Sequence[int], heads: Sequence[int]
 ) -> tuple[Figure, list[Row]]:
-    """Return the mean norm of each head's output, [layer, head], and rows with the passages where it is largest."""
+    """Return a figure [layer, head] of each head's mean output norm, and rows with the passages of largest norm."""
     sizes = Figure("mean_size", {"layer": layers, "head": heads}, passages.mean_sizes())
     return sizes, passages.rows(text.ids, tokenizer)
 
@@ -217,7 +217,7 @@ def _joined(rows: Sequence[Row], more: Sequence[Row]) -> list[Row]:
 
 
 def _prompt(request: HeadsRequest, target: ToInspect, loaded: Loaded) -> Text:
-    """Return the encoded prompt; raises DataError if it is too long, or has one token though the model can read two."""
+    """Encode the prompt; raise DataError if it is too long, or has one token although the model can read two."""
     text = encode_prompt_of(target, loaded, truncate=request.truncate, least=min(2, loaded.config.model.context_length))
     if text.num_tokens < 2 and request.ablate:
         raise UsageError("‹ablate›", "this model reads 1 token at a time, so a prompt has none to predict; use ‹data›")
@@ -227,7 +227,7 @@ def _prompt(request: HeadsRequest, target: ToInspect, loaded: Loaded) -> Text:
 def require_room_for_heads(num_tokens: int, heads: Sequence[int], *, may_choose: bool) -> None:
     """Raise EnvironmentFailure, before the model runs, if memory cannot hold the attention of one layer's heads.
 
-    `may_choose` lets the hint offer fewer heads. Layers are computed one by one.
+    If `may_choose`, the hint of the error may advise fewer heads. The model computes one layer at a time.
     """
     per_head, free = BYTES_PER_WEIGHT * num_tokens**2, available_memory()
     fewer = ",".join(map(str, heads[: (free or 0) // per_head])) if may_choose else ""

@@ -44,7 +44,7 @@ class Passages:
 
     `add` searches windows for passages, and `top` [layers][heads] has the best ones so far. A window's first token,
     which attends to itself alone, is never a peak. `values` [layers][heads][passages] are this model's output norms at
-    the peaks of `others`, passages of another checkpoint. CheckpointError names `where` for NaN or inf.
+    the peaks of `others`, passages of another checkpoint. NaN or inf raises CheckpointError, naming `where`.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Passages:
     def add(self, row: int, stages: Stages, starts: np.ndarray) -> None:
         """Search a batch of windows for the passages with the largest output norms of the heads in `layers[row]`.
 
-        `stages` has that layer's attention tensors on the windows, `starts` [B] the windows' first indices in the text.
+        `stages` has the layer's attention tensors on the windows; `starts` [B] are the indices where windows start.
         """
         # the norm of P h, which a head adds: that of R h is the same, and no vector of D numbers is made for each head
         sizes = torch.einsum("hjk,bhtk->bhtj", self._roots[row], stages.heads).norm(dim=-1)  # [B, heads, T]
@@ -106,7 +106,7 @@ class Passages:
             del of_head[self.most :]
 
     def mean_sizes(self) -> np.ndarray:
-        """Return each head's mean output norm over all tokens but the first of each window: [L, heads], NaN if none."""
+        """Average each head's output norm over all but the first token of each window: [layers, heads]; NaN if none."""
         return np.divide(self._sums, self._num_tokens, np.full_like(self._sums, np.nan), where=self._num_tokens > 0)
 
     def rows(self, ids: Ids, tokenizer: Tokenizer) -> list[Row]:

@@ -60,7 +60,7 @@ def head_figures(scores: HeadScores) -> list[Figure]:
 
 
 def labels_of(scores: HeadScores, num_tokens: int) -> list[Row]:
-    """Return a label for each head, such as induction, by its scores on a text of `num_tokens` tokens."""
+    """Return {"label": role} for each head, such as induction, or None if no score is high or `num_tokens` is low."""
     places = np.ndindex(len(scores.layers), len(scores.heads))
     return [{"label": role_of(scores.of(*index), num_tokens)} for index in places]
 
@@ -96,8 +96,8 @@ class HeadsView(View):
         """Return a row for each head, or, for several training steps, for each step and head.
 
         Columns layer_... repeat the figures of a head's layer; columns such as q_L0_H3 have composition scores with
-        lower heads. A passage has its peak, norm and text. For several steps, the passages are those of the last step;
-        a row has the positions of their peaks, and the norms there at the row's own step.
+        lower heads. A passage has its peak, norm and text. For several steps, each row has the positions of the peaks
+        of the last step's passages, and the head's norms at these positions at the row's step.
         """
         if finding.stacked:
             rows = super().csv_rows(finding)
@@ -129,10 +129,10 @@ class HeadsView(View):
     def tables(self, finding: Finding, width: int, marks: tuple[str, str] = BRACKETS) -> list[Rows]:
         """Return tables of heads, passages and circuits, with the peak token of each passage between `marks`.
 
-        For several training steps, a table has a row for each step, with the strongest head for each kind of attention
-        or, with `sort`, the scores of the heads that are highest at the last step. With passages, a row has the ratios
-        of a few heads instead: the mean output norm at the peaks of the last step's passages divided by the head's mean
-        norm over the text. A table of these passages follows.
+        For several training steps, a table has a row for each step: the strongest head for each kind of attention or,
+        with `sort`, the scores of the heads that are highest at the last step. If the finding has passages, a row has
+        ratios of a few heads: the mean output norm at the peaks of the last step's passages, divided by the head's mean
+        norm over the text. A second table shows these heads' passages.
         """
         if finding.stacked:
             return self._by_step(finding, width, marks)
@@ -211,8 +211,8 @@ class HeadsView(View):
     def panels(self, finding: Finding) -> Iterator[Panel]:
         """Yield a heat map for each score; for several steps, curves of the losses and of each kind of attention.
 
-        Of curves, only the heads with the largest scores of a panel have labels; a head has one line style in all
-        panels. Passages of several steps have no panels.
+        In each panel of curves, only the heads with the largest scores have labels; the line style of a labelled head
+        is the same in all panels. Passages of several steps have no panels.
         """
         if not finding.stacked:
             for name in (*COLUMNS, LOSS_CHANGE):
@@ -264,7 +264,7 @@ def _as_text(passage: Row) -> Row:
 
 
 def _of_heads(rows: Sequence[Row]) -> Rows:
-    """Return a table of head scores, aligned to the right, and labels."""
+    """Return a table with a row for each head: its scores, aligned to the right, and its label."""
     headings = [*HEADINGS.values(), *(["loss change"] if LOSS_CHANGE in rows[0] else [])]
     columns = [[name, *numbers] for name, numbers in zip(headings, zip(*map(_numbers, rows), strict=True), strict=True)]
     widths = [max(map(len, column)) for column in columns]

@@ -89,7 +89,7 @@ def _some(tokens: Iterable[str], columns: int) -> str:
 def heads_page(report: Mapping[str, Any]) -> bytes:
     """Return an HTML page of `report`, which `gpt heads --json` prints, with each head's highest composition scores.
 
-    For a report with `steps`, the page has a frame for each step, or, if passages are too many, for evenly spaced ones.
+    For a report with `steps`, the page has a frame for each step, or, for too many passages, for evenly spaced steps.
     """
     circuits, steps = report.get("circuits"), report.get("steps") or [report]
     rows = steps[-1]["heads"]

@@ -1,4 +1,4 @@
-"""`gpt lens`: the predictions that the final norm and the output layer make of the residual stream after each block."""
+"""`gpt lens`: what the final norm and the output layer predict from the residual stream after each block."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SCALES: Mapping[str, Scale] = {"rank": "rank", "probability": "share", "token_p
 class Seen:
     """Predictions of L layers on T tokens: the likeliest token, its probability, and divergence from the last layer.
 
-    For the first N tokens, whose next token is known: the next token's loss in nats, rank from 1 and probability.
+    Loss (nats), rank (from 1) and probability are those of the true next token, known for the first N tokens.
     """
 
     tokens: np.ndarray  # [L, T]
@@ -47,9 +47,9 @@ class Seen:
 
 @restored_threads()
 def lens(request: LensRequest, target: ToInspect, host: Host) -> Finding:
-    """Measure the predictions of a model's layers, or of a run's checkpoints; write them to `request.out`, if set.
+    """Measure what each layer predicts, in one model or in each checkpoint of a run; write it to `request.out`, if set.
 
-    Raises CheckpointError, DataError, UsageError and EnvironmentFailure.
+    Raises CheckpointError (damage, NaN), DataError or UsageError (unusable text), EnvironmentFailure (memory, disk).
     """
     use_threads(request.threads)
     device = choose_device(request.device or "auto")
@@ -110,7 +110,7 @@ def look(
     where: str = "checkpoint",
     maps: Maps | None = None,
 ) -> Seen:
-    """Return the predictions of layers after each of the ids [T]; `following` [N] are the known next ids.
+    """Return the predictions of layers after each of the ids [T]; `following` [N] are the true ids after the first N.
 
     The model's output layer reads the residual stream (logit lens, nostalgebraist 2020) or, with `maps`, the mapped
     stream (tuned lens). The divergence of a layer is KL(p || q) in nats, where the last layer predicts p and this
@@ -149,8 +149,8 @@ def lens_figures(
 ) -> tuple[Figure, ...]:
     """Return figures [layer]: means of loss, rank, probability and divergence over tokens, with standard errors.
 
-    `seen` has the predictions on each window, `mapped` those of a tuned lens. They add figures such as tuned_loss and
-    loss_gain, which is how much the tuned lens lowers the loss. `of_prompt` adds figures [layer, position].
+    `seen` has the logit lens's predictions on each window. `mapped`, those of a tuned lens, adds figures such as
+    tuned_loss, and loss_gain (how much the tuned lens lowers the loss). `of_prompt` adds figures [layer, position].
     """
     windows = {name: [getattr(each, name) for each in seen] for name in MEASURES}
     if mapped:
@@ -173,7 +173,7 @@ def lens_figures(
 
 
 def _mean(name: str, layers: Sequence[int], windows: Sequence[np.ndarray]) -> Figure:
-    """Return a figure [layer] of a measure's mean over tokens of `windows`, [L, N] each; error NaN for one window."""
+    """Return a figure [layer]: a measure's mean over all tokens of `windows` [L, N]; errors are NaN for one window."""
     sums = np.array([each.sum(axis=1) for each in windows], float).T.copy()  # [layers, windows]
     sizes = np.array([each.shape[1] for each in windows], float)
     means = [of_layer.sum() / sizes.sum() if sizes.sum() else np.nan for of_layer in sums]
@@ -208,6 +208,6 @@ def by_position(
 
 
 def lens_of_ids(model: GPT, tokenizer: Tokenizer, ids: Sequence[int], layers: Sequence[int], where: str) -> list[Row]:
-    """Return a row of layer predictions for each id, as `gpt lens --json` does; CheckpointError for NaN or inf."""
+    """Return a row of layer predictions for each id, as in `gpt lens --json`; raises CheckpointError for NaN or inf."""
     token_ids = torch.tensor([*ids], device=model.token_embedding.weight.device)
     return by_position(tokenizer, ids, layers, look(model, token_ids, token_ids[1:], layers, where))

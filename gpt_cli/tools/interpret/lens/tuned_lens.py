@@ -74,7 +74,7 @@ class Maps:
 
 @dataclass(frozen=True)
 class Tuned:
-    """Trained maps of a tuned lens; `text` lists the sources they trained on: --data if `of_data`, else the run's."""
+    """Trained maps of a tuned lens; `text` names their training text: --data if `of_data`, else that of the run."""
 
     maps: Maps
     text: str | list[str]
@@ -84,10 +84,10 @@ class Tuned:
 
 
 def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host: Host) -> Tuned:
-    """Return the maps that a run stores for a model's weights; if it stores none, train and, if possible, store them.
+    """Return the maps that a run stores for a model's weights; if there are none, train and, if possible, store maps.
 
-    If the training text of the run cannot be read, maps are trained on the first nine tenths of --data. Raises
-    UsageError or DataError if neither text can be read, and CheckpointError and EnvironmentFailure.
+    The maps are trained on the run's training text, or, if unreadable, on the first nine tenths of --data. Raises
+    UsageError or DataError if neither can be read, CheckpointError for NaN, EnvironmentFailure if memory is short.
     """
     run, identity = run_of_checkpoint(loaded.path), identity_of(loaded)
     path = None if run is None else run.maps_file(loaded.step)
@@ -122,7 +122,7 @@ def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host:
 def _training_text(
     request: ReadingRequest, target: ToInspect, loaded: Loaded, host: Host
 ) -> tuple[Corpus, str | list[str], bool]:
-    """Return the run's training text, or --data if that cannot be read; also its sources, and whether it is --data."""
+    """Return the run's training text or, if unreadable, --data; the text's sources; and whether the text is --data."""
     try:
         data = config_with_text(target.header, _ADVICE).data
         training, _ = read_run_text(str(loaded.header.run.path), data, host)
@@ -136,7 +136,7 @@ def _training_text(
 
 
 def num_steps(model: GPT) -> int:
-    """Number of training steps of the maps; depends only on the model's sizes, so that a training can be repeated."""
+    """Number of training steps of the maps, from the model's sizes alone, so that a training can be repeated."""
     D, V, num_maps = model.config.d_model, model.vocab_size, len(model.blocks) - 1
     of_blocks = sum(parameter.numel() for parameter in model.blocks[0].parameters()) * len(model.blocks)
     # the stream of all tokens; then logits and their gradient, the map and its two gradients
@@ -219,7 +219,7 @@ def identity_of(loaded: Loaded) -> str:
 
 
 def read_maps(path: Path, identity: str, loaded: Loaded) -> Tuned | None:
-    """Read a tuned lens (a map for each layer but the last) from a file; None if its model is not `identity`.
+    """Read a tuned lens from a file; return None if the file belongs to a model with another `identity`, a SHA-256.
 
     Raises CheckpointError for a damaged or missing file.
     """

@@ -52,7 +52,7 @@ class LensView(View):
         ]
 
     def tables(self, finding: Finding, width: int) -> list[Rows | str]:
-        """Return a table of a prompt's likeliest next tokens by layer and position, then one of each layer's means.
+        """Return, for a prompt, a table of likeliest next tokens by position and layer; then one of each layer's means.
 
         For several training steps, return a table of the loss and one of the divergence: a row for each step, a column
         for each layer. If not all layers fit, the tables show evenly spaced layers, including the last.
@@ -103,7 +103,7 @@ class LensView(View):
         yield from steps_shown(finding, "checkpoint")
 
     def panels(self, finding: Finding) -> Iterator[Panel]:
-        """Yield a map of a prompt's likeliest next tokens, or curves of each measure by layer, or by training step."""
+        """Yield, for a prompt, a map of likeliest next tokens; for a text or several steps, curves of each measure."""
         tuned = "tuned_" if "tuned_loss" in finding else ""
         if positions := finding.lists.get("positions", [])[-MOST_TOKENS:]:
             title = "the most probable next token after each layer, and its probability"
@@ -139,8 +139,8 @@ LENS = LensView()
 def lens_content(frames: Sequence[Sequence[Row]], lens: str = "") -> dict[str, object]:
     """Return page content of `frames`, each a list like `positions` of `gpt lens --json`, with a row for each token.
 
-    `lens` is the prefix of the keys to read: tuned_, or none. `tokens` [frames, L, T] are indices of `texts`; `numbers`
-    [frames, 5, L, T] are the token's probability, divergence, and the next token's loss, rank and probability.
+    `lens` is the prefix of the keys to read: tuned_ or "". `tokens` [frames, L, T] are indices of `texts`; `numbers`
+    [frames, 5, L, T] are the predicted token's probability, divergence, and the true token's loss, rank, probability.
     """
     cells = [[row for each in positions for row in each["layers"]] for positions in frames]
     shape = len(frames), len(frames[0]), len(frames[0][0]["layers"])  # [frames, T, L]

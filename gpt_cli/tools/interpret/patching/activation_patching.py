@@ -39,10 +39,10 @@ class Task(NamedTuple):
 
 
 class PatchMeasurement(NamedTuple):
-    """Metric [P] on the `clean` and `corrupt` prompts of P pairs, and what patches change: exact and estimated.
+    """Metric [P] on the `clean` and `corrupt` prompts of P pairs; its `changes` by patches, and their `estimates`.
 
-    `changes` and `estimates` are [P, layers, units, positions], or [P, inputs, positions] of an edge, or None if not
-    requested.
+    The changes and the estimates are [P, layers, units, positions], or [P, inputs, positions] for an edge, or None if
+    the request leaves them out.
     """
 
     clean: np.ndarray
@@ -67,7 +67,7 @@ def measure_patches(
     """Measure the metric on both prompts of each task, and its change by each patch; CheckpointError for NaN or inf.
 
     At one of `positions` (None: at all), a patch replaces `target.edge`, or, if that is None, one of the `chosen` units
-    of one of `target.layers`. `count` is passed on to `exact`.
+    of one of `target.layers`. `exact` calls `count` with 1 for each position.
     """
     model, metrics, changes, estimates = loaded.model, list[list[float]](), list[np.ndarray](), list[np.ndarray]()
     for task in tasks:
@@ -98,7 +98,7 @@ def record(model: GPT, ids: Tensor) -> Recorded:
 
 
 def metric(model: GPT, x: Tensor, task: Task) -> Tensor:
-    """Logit of `answer` minus logit of `against`, or, without `against`, log-probability: streams x [N, D] -> [N]."""
+    """Logit of `answer` minus that of `against`, or, if that is None, log-probability of `answer`: x [N, D] -> [N]."""
     if task.against is not None:
         # in float64, so that the order of sums hardly matters: a whole clean stream gives the clean metric
         seen, weights = (
@@ -129,7 +129,7 @@ def exact(
     """Change of the metric on the corrupt prompt when each unit of each layer is patched: [layers, units, positions].
 
     Meng et al. 2022; Heimersheim and Nanda 2024. Patches at positions before the first difference, and in the last
-    layer at all positions but the last, change nothing. The position None patches all at once. `count` receives 1 for
+    layer at all positions but the last, change nothing. None patches all positions at once. `count` receives 1 for
     each position.
     """
     T, top, first = len(task.clean), len(model.blocks) - 1, task.first

@@ -1,4 +1,4 @@
-"""`gpt patch`: the share of a metric that activations of a clean prompt recover in a corrupt one, also by step."""
+"""`gpt patch`: the share of a metric that activations of a clean prompt recover in a corrupt prompt, also by step."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ LEAST = 1e-3  # of the metric between two prompts, in nats: the rounding of floa
 def patch(request: PatchRequest, target: ToPatch, host: Host) -> Finding:
     """Measure the share of a metric that each patch recovers, and write it to `request.out`, if set.
 
-    With `request.over_training`, do so for each checkpoint of the run. If the pairs name no answer, the metric compares
+    With `request.over_training`, measure each checkpoint of the run. If the pairs name no answer, the metric compares
     the model's likeliest tokens after the two prompts; for several checkpoints, those of the newest model. Raises
-    CheckpointError, UsageError, DataError and EnvironmentFailure.
+    CheckpointError (damage, NaN), DataError (unfit pairs), UsageError (unfit parts), EnvironmentFailure (memory).
     """
     use_threads(request.threads)
     device = choose_device(request.device or "auto")
@@ -114,7 +114,7 @@ def _encode(loaded: Loaded, pair: Pair, key: str) -> list[int]:
 
 
 def _of_other_length(loaded: Loaded, pair: Pair, clean: Sequence[int], corrupt: Sequence[int], host: Host) -> DataError:
-    """Return the error about prompts of different lengths; notices show both prompts, token below token."""
+    """Return the error for prompts of different lengths; notices show the corrupt tokens below the clean tokens."""
     text, prompts = loaded.tokenizer.token_text, (("clean", clean), ("corrupt", corrupt))
     rows = [(name, *(quoted(text(token), LABEL) for token in ids)) for name, ids in prompts]
     columns = zip_longest(*rows, fillvalue="")
@@ -142,7 +142,7 @@ def _likeliest(loaded: Loaded, both: Tensor, pair: Pair) -> tuple[int, int]:
 
 
 def _next_token(tokenizer: Tokenizer, pair: Pair, key: str, host: Host) -> int:
-    """Return the id of a pair's `key`, answer or against; DataError unless it is the same one token after both."""
+    """Return the id of a pair's `key`, answer or against; DataError unless it is one token, equal for both prompts."""
     text, source, token_ids = getattr(pair, key), pair.named(key), set[int]()
     for prompt in (pair.clean, pair.corrupt):
         token = _added(tokenizer, prompt, text, source)
@@ -173,7 +173,7 @@ def _is_one_with_space(tokenizer: Tokenizer, prompt: str, text: str) -> bool:
 
 
 def _added(tokenizer: Tokenizer, prompt: str, text: str, source: str) -> int | list[int]:
-    """Return the one id that `text` appends to a prompt's ids, or else the list of ids from the first new id on."""
+    """Return the id that `text` appends to a prompt's ids, or else the list of ids from the first changed one on."""
     encode_text(tokenizer, text, source)  # so that an error counts characters from where the text begins
     before, after = encode_text(tokenizer, prompt, source), encode_text(tokenizer, prompt + text, source)
     if after[:-1] == before:
@@ -196,10 +196,10 @@ def _tell_metric(loaded: Loaded, target: ToPatch, tasks: Sequence[Task], host: H
 def _to_patch(
     loaded: Loaded, request: PatchRequest, target: ToPatch, tasks: Sequence[Task], host: Host
 ) -> tuple[list[Unit], list[int | None]]:
-    """Return units to patch in each layer, and positions: None (all), then 0, 1, ... if all prompts have one length.
+    """Return units to patch in each layer, and positions: None (all at once), then 0, 1, ... if all lengths are equal.
 
-    Raises UsageError if lengths differ and the residual stream is the only part: all positions together recover
-    everything. Raises EnvironmentFailure if memory cannot hold the residual streams of all patches of one position.
+    Raises UsageError if lengths differ and the residual stream is the only part, because its patch at all positions
+    recovers everything; EnvironmentFailure if memory cannot hold the residual streams of all patches of one position.
     """
     chosen, lengths = units(request.chosen, target.heads), {len(task.clean) for task in tasks}
     num_patches, longest = len(chosen) * len(target.layers), max(lengths)
@@ -300,7 +300,7 @@ def _require_gap(measured: PatchMeasurement, target: ToPatch, host: Host) -> Non
 
 
 def _correlation(rows: Sequence[Row]) -> float | None:
-    """Correlation of estimates and exact shares that are not both 0; None if there are too few or all are equal."""
+    """Correlate exact and estimated shares that are not both 0; None for fewer than 3, or if one kind is constant."""
     both = [(row["recovered"], row.get("estimate")) for row in rows]
     two: np.ndarray = np.empty(0) if None in both[0] else np.array([pair for pair in both if any(pair)]).T
     return float(np.corrcoef(two)[0, 1]) if two.size > 4 and two.std(axis=1).all() else None

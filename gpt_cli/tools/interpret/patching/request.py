@@ -65,7 +65,7 @@ class Pair(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """Edge from head (`layer`, `head`) to what reads its output (`to_layer`, `to`): a head, feed_forward or logits."""
+    """An edge from head (`layer`, `head`) to its reader (`to_layer`, `to`): a higher head, feed_forward or logits."""
 
     layer: int
     head: int
@@ -202,7 +202,7 @@ def parse_edge(text: str, sizes: ModelConfig) -> Edge:
 
 
 def _read_pairs(path: Path) -> list[Pair]:
-    """Return a file's pairs; DataError names the first wrong lines, or a pair with other keys than the first."""
+    """Return a file's pairs; raise DataError about the first wrong lines, or a pair with other keys than the first."""
     try:
         lines = read_bytes(path, DataError, most=("a file of pairs", PROMPT_BYTES)).decode("utf-8-sig").split("\n")
     except UnicodeDecodeError:

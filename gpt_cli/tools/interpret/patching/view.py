@@ -43,8 +43,8 @@ _TITLES = {
 class PatchView(View):
     """View of `gpt patch`: the share of the metric that each patch recovers, [part, layer, position].
 
-    A part is residual, attention, feed_forward or a head, such as H3. Position None: all positions are patched at once.
-    If one edge (head to head) is patched, the axes are [input, position]: queries, keys or values of the second head.
+    A part is residual, attention, feed_forward or a head, such as H3. Position None means all positions at once. If one
+    edge (head to head) is patched, axes are [input, position]: all, queries, keys or values of the second head.
     """
 
     tabled: ClassVar = {"rows": PLACES}
@@ -154,7 +154,7 @@ PATCH = PatchView()
 
 
 def metric_words(finding: Finding) -> str:
-    """Describe the metric, such as logit of “ a” minus logit of “ b”, with tokens that all pairs share, if any."""
+    """Describe the metric, such as logit of " a" minus logit of " b", with tokens that all pairs share, if any."""
     answer, against = (finding.about[key] and quoted(finding.about[key], LABEL) for key in ("answer", "against"))
     if finding.about["metric"] == "log_probability":
         return f"log probability of {answer or 'the answer'}"
@@ -176,7 +176,7 @@ def label(finding: Finding, position: int | None, limit: int = LABEL) -> str:
 def strongest(
     rows: Sequence[Row], part: str, figure: str, together: int = STRONGEST, each: int = STRONGEST
 ) -> list[Row]:
-    """Return a part's rows of largest |figure|: up to `together` for all positions, up to `each` for a single one."""
+    """Return a part's rows of largest |figure|: up to `together` of all positions at once, `each` of single ones."""
     of_part = sorted((row for row in rows if row["part"] == part), key=lambda row: -abs(row[figure]))
     placed = [row for row in of_part if row["position"] is not None and abs(row[figure]) >= LEAST]
     return [row for row in of_part if row["position"] is None][:together] + placed[:each]
@@ -231,7 +231,7 @@ def _shown(finding: Finding) -> Figure:
 
 
 def _reached(shares: Figure) -> list[int]:
-    """Return the positions from the first that has an effect when patched, at most the last MOST_TOKENS."""
+    """Return the positions from the first at which a patch has an effect; of these, at most the last MOST_TOKENS."""
     positions = [position for position in shares.coords["position"] if position is not None]
     changed = [at for at, position in enumerate(positions) if shares.at(position=position).values.any()]
     return positions[min(changed, default=0) :][-MOST_TOKENS:]
