@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gpt_cli.api import train as train
     from gpt_cli.trained import Trained
 
-# modules of functions, one for each group of commands; the others are functions of gpt_cli.api, which imports pydantic
+# modules, one for each group of commands; gpt_cli.api has the functions of the other commands, and imports pydantic
 _GROUPS = ("configs", "data")
 __all__ = ["__version__", "attention", "bench", "compare", "configs", "data", "evaluate", "explain", "export_model"]
 __all__ += ["heads", "import_model", "info", "lens", "load", "patch", "remove_runs", "report", "runs", "sample"]
@@ -50,7 +50,7 @@ def __getattr__(name: str) -> object:
     if name in __all__:
         return getattr(import_module("gpt_cli.api"), name)
     sentence = f"module 'gpt_cli' has no attribute {name!r}"
-    if name.startswith("_") or util.find_spec(f"gpt_cli.{name}"):  # not mistyped: Python asks, to import it next
+    if name.startswith("_") or util.find_spec(f"gpt_cli.{name}"):  # not a typo: `from gpt_cli import` looks here first
         raise AttributeError(sentence)
     from gpt_cli.config.suggest import function_meant
 
@@ -59,7 +59,7 @@ def __getattr__(name: str) -> object:
 
 
 def load(path: str | Path | None = None, checkpoint: str | int = "best") -> Trained:
-    """Load a trained model with its tokenizer and config on the CPU; functions of gpt_cli are methods of the result.
+    """Load a trained model, tokenizer and config on the CPU; functions like gpt_cli.sample are methods of the result.
 
     `path` is a run directory or one checkpoint file; None means the newest run under `runs/`. `checkpoint` selects the
     checkpoint of a run directory: "best", "last" or the number of a step. Raises CheckpointError if the checkpoint is

@@ -84,7 +84,7 @@ class Command(Generic[P, R]):
         return self if loaded is None else Command(self.request, self._function, self._work, loaded)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the command and return its result. Raises GptError, or TypeError by the rules of the class docstring."""
+        """Run the command and return its result. Raises GptError, or TypeError for a call of a wrong form."""
         if len(args) > 1 or (args and self._leading in kwargs):
             raise TypeError(f"all arguments but {self._leading} need their names")
         values: dict[str, Any] = {**dict(zip([self._leading], args, strict=False)), **kwargs}
@@ -118,7 +118,7 @@ def command(
     """Return a decorator that turns a function into a Command, whose arguments are the fields of `request`.
 
     The Command calls the decorated function with the request, the inputs that `request.find` returns, and a Host. If
-    `work` is set, it calls `done`, with `work`, `torch` and `shares`, and never calls the decorated function.
+    `work` is set, the Command never calls the decorated function, but calls `done` with `work`, `torch` and `shares`.
     """
     assert isinstance(request, type)
     assert issubclass(request, Request)
@@ -132,8 +132,8 @@ def command(
 def done(work: str, request: Request, inputs: Any, host: Host, *, torch: bool = False, shares: bool = False) -> Any:
     """Import the function `work`, call it with `request`, `inputs` and `host`, and return its result.
 
-    `work` is `module:function`, with a module of gpt_cli. `torch` declares that the import loads torch. `shares` does
-    so too, and lets torch's waiting threads sleep during the call while other programs need the cores.
+    `work` is `module:function`, with a module of gpt_cli. `torch` or `shares` declares that the import loads torch.
+    `shares` also lets torch's waiting threads sleep during the call while other programs need the cores.
     """
     module, _, name = work.partition(":")
     with sharing() if shares else nullcontext():
@@ -148,7 +148,7 @@ def _meaning(name: str, field: Any) -> str:
 
 
 def _warned(line: str) -> None:
-    """Issue the warning `line` as if from the user's code that called gpt_cli, however deep in gpt_cli it arises."""
+    """Issue the warning `line`, attributed to the statement in the user's code that called gpt_cli."""
     frame, level = sys._getframe(1), 2
     while frame.f_back and frame.f_globals["__name__"].partition(".")[0] in _NOT_THE_CALLER:
         frame, level = frame.f_back, level + 1
@@ -195,13 +195,13 @@ def sweep() -> Swept: ...
 
 @command(InfoRequest)
 def info(request: InfoRequest, inputs: Any, host: Host) -> Info:
-    """Describe a config or checkpoint. A damaged checkpoint raises CheckpointError; no other is described instead."""
+    """Describe a config or checkpoint; raise CheckpointError for a damaged checkpoint, even if another is intact."""
     return done("tools.bench.model_info:info", request, inputs, host, torch=True)
 
 
 @command(ExportRequest)
 def export_model(request: ExportRequest, inputs: Any, host: Host) -> Exported:
-    """Export a model to `out`. An existing file is replaced, unless it is a training checkpoint or belongs to a run."""
+    """Export a model to `out`; replace a file there, unless it is a training checkpoint or a run's (UsageError)."""
     return done("tools.exchange.export_model:export", request, inputs, host, torch=True)
 
 

@@ -19,8 +19,8 @@ class GptError(Exception):
     """An error that a user can correct, printed as `error: where: sentence`, with a line `hint: ...` if it has a hint.
 
     `where` is the flag, the key, the file and line, or the object that the sentence is about; the sentence says what is
-    wrong and what would be right. A raised error may have `others`, so that the user sees all problems at once. If only
-    some of the errors have a hint, its line names them by `about` (default: `where`), as in `hint: FILE: ...`.
+    wrong and what would be right. A raised error may have `others`, so that the user sees all problems at once. A hint
+    that applies to only some of the errors begins with their `about` (default: `where`), as in `hint: FILE: ...`.
     """
 
     exit_code = EXIT_CODE_BUG
@@ -36,7 +36,7 @@ class GptError(Exception):
     def lines(self, spell: Callable[[str], str] = as_flags) -> list[str]:
         """Return the lines for stderr in the user's language: an `error:` line for each problem, then each hint once.
 
-        Messages write a request's fields in marks: ‹top_k=5›. `spell` turns these into flags (the default) or keywords.
+        Messages write a request's fields in marks: ‹top_k=5›. `spell` turns marks into flags (the default) or keywords.
         """
         problems = [self, *self.others]
         hints: dict[str, list[str]] = {}
@@ -59,31 +59,31 @@ class GptError(Exception):
 
 
 class UsageError(GptError):
-    """A flag or a setting is wrong."""
+    """Error for a wrong flag or setting."""
 
     exit_code = 2
 
 
 class DataError(GptError):
-    """The corpus, the token file or the prompt is wrong."""
+    """Error for a wrong corpus, token file or prompt."""
 
     exit_code = 3
 
 
 class CheckpointError(GptError):
-    """A checkpoint or run is missing, damaged, too new, not from gpt, or does not suit the command."""
+    """Error for a checkpoint or run that is missing, damaged, too new, not from gpt, or unsuitable for the command."""
 
     exit_code = 4
 
 
 class EnvironmentFailure(GptError):  # noqa: N818 - EnvironmentError is a name of Python
-    """The machine prevents the work: a full disk, no permission, a missing device, too little memory, no network."""
+    """Error for a fault of the machine: a full disk, no permission, a missing device, too little memory, no network."""
 
     exit_code = 5
 
 
 class DivergedError(GptError):
-    """The loss or the gradient is not finite."""
+    """Error for a loss or gradient that is not finite."""
 
     exit_code = 6
 
@@ -133,7 +133,7 @@ def keywords_named() -> Iterator[None]:
 
 
 def name_keywords(error: GptError) -> None:
-    """Rewrite an error and its `others` to name Python keywords, not flags; add all hints to the error's traceback."""
+    """Rewrite an error and its `others` to name Python keywords, not flags; add `others` and hints to its traceback."""
     for each in (problems := [error, *error.others]):
         each.where, each.sentence = as_keywords(each.where), as_keywords(each.sentence)
         each.hint = each.hint and as_keywords(each.hint)
@@ -153,7 +153,7 @@ def inert(text: str) -> str:
 
 
 def inert_json(text: str) -> str:
-    """Escape control characters in JSON text, which a terminal would obey; the JSON value stays the same."""
+    """Escape the control characters in JSON text, so that no terminal obeys them; the JSON value stays the same."""
     return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 

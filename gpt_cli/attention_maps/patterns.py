@@ -102,8 +102,7 @@ def _predictions(model: GPT, batch: torch.Tensor, num_generated: int) -> tuple[P
     """Return the probability and rank of each of the last `num_generated` tokens of a batch [1, T]."""
     if not num_generated:
         return ()
-    x = model.last_residual(batch)[:, -max(num_generated + 1, LOGITS_AT_ONCE // model.vocab_size) :]
-    logits = model.logits(x)[0, -num_generated - 1 : -1]
+    logits = model.logits(model.last_residual(batch)[0, -num_generated - 1 : -1])
     logits = logits.to(float64_device(logits.device)).double()
     chosen = logits.gather(1, batch[0, -num_generated:, None].to(logits.device))
     probabilities = (chosen - logits.logsumexp(dim=1, keepdim=True)).exp()[:, 0]

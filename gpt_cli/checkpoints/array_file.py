@@ -35,7 +35,7 @@ class ArrayFile:
 
     def to_bytes(self, about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
         """Return the content of a file with the metadata `about` and the `arrays`; equal input gives equal bytes."""
-        # safetensors writes others in a wrong order
+        # safetensors writes arrays that are not contiguous in a wrong order
         arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         # one entry, because safetensors writes several in any order
         content = {"about": about, "digest": _digest(about, arrays)}

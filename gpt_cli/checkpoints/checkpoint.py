@@ -38,7 +38,7 @@ class Checkpoint:
     config: Config
     tokenizer: Tokenizer
     progress: Progress
-    weights: Mapping[str, Tensor]  # one of TYPES each
+    weights: Mapping[str, Tensor]  # each with one of the dtypes in TYPES
     optimizer_state: Mapping[str, Tensor]
 
     where: str = "checkpoint"  # the file it was read from, as errors name it
@@ -69,7 +69,7 @@ def on_cpu(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint file; a crash leaves the old or the new file whole. Raises EnvironmentFailure."""
+    """Write a checkpoint file, or raise EnvironmentFailure; a crash leaves the complete old or complete new file."""
     weights = _plain(checkpoint.weights)
     stored = {name: (type_of(tensor.dtype), tensor.shape) for name, tensor in weights.items()}
     write_durably(path, prepared(checkpoint, stored, lambda: _contents(weights)))
@@ -81,7 +81,7 @@ def prepared(
     """Return the bytes of a checkpoint file in chunks, with weights from `weights` instead of `checkpoint.weights`.
 
     `stored` maps the name of each weight to its type, such as F32, and its shape. `weights` is called twice, for the
-    digest and for the file. It yields the bytes of one weight at a time, so that memory need not hold a large model.
+    digest and for the file; each call yields the bytes weight by weight, so that memory need not hold a large model.
     """
     optimizer_state = {OPTIMIZER_PREFIX + name: moment for name, moment in _plain(checkpoint.optimizer_state).items()}
     metadata = {
@@ -111,7 +111,7 @@ def read_checkpoint(path: Path, *, everything: bool = False) -> Checkpoint:
 
 
 def verify_checkpoint(path: Path) -> Checkpoint:
-    """Verify a whole checkpoint file; return its content, but with tensors on the meta device to save memory."""
+    """Verify every byte of a checkpoint file; return its content with tensors on device meta, which have no data."""
     return parse_checkpoint(read_verified(path, everything=True, keep=False), as_stored=True)
 
 

@@ -49,11 +49,11 @@ _PICKLES = (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 class Header:
     """The header of a checkpoint file, read without the weights.
 
-    Its content is not verified, because the file's digest covers the header together with the weights.
+    The header is not verified, because the file's digest covers the header together with the weights.
     """
 
     path: Path
-    content: bytes  # of the header, its length included
+    content: bytes  # the header, after the 8 bytes that state its length
     metadata: Mapping[str, str]
     tensors: Mapping[str, TensorEntry]  # optimizer moments included
     step: int
@@ -202,13 +202,13 @@ class Progress:
     smoothed_loss: Figure | None = None  # the mean of the losses so far that `gpt train` shows
     began_from: str | None = None  # the name of the model whose weights step 0 had; None for random ones
     teachers: tuple[Step, ...] = ()  # the last step of each model before the current one
-    model_elapsed: Seconds = 0.0  # when the present model began
+    model_elapsed: Seconds = 0.0  # `elapsed` when the current model began
 
     @classmethod
     def at_the_start(
         cls, num_training_tokens: int, data_digest: str, environment: Mapping[str, str], began_from: str | None = None
     ) -> Progress:
-        """Return the progress before step 1; `began_from` names the model that gave the weights (None: random ones)."""
+        """Return the progress at step 0; `began_from` names the model that gave the weights (None: random weights)."""
         return cls(
             step=0,
             observed_step=0,
@@ -255,5 +255,5 @@ def _read_progress(text: str) -> Progress:
 
 @cache
 def _reader() -> TypeAdapter[Progress]:
-    # to make one evaluates our annotations, which takes longer than reading many files
+    # cached, because building this adapter takes longer than reading many files
     return TypeAdapter(Progress)

@@ -40,9 +40,9 @@ def load(
 ) -> Loaded:
     """Load a model to the CPU from the first undamaged file of `select.find_checkpoints(path, checkpoint)`.
 
-    `warn` receives a line for each damaged file that is skipped; if `warn` is None, a damaged file is an error, as is a
-    model other than in `expected`, a header read earlier. Weights become float32, unless `as_stored`. Raises the errors
-    of `find_checkpoints`, and CheckpointError.
+    `warn` receives a line for each damaged file. If `warn` is None or no file is left, raises CheckpointError. A
+    file also counts as damaged if its model differs from that of `expected`, a header that the caller read earlier.
+    Weights become float32, unless `as_stored`. Raises the errors of `find_checkpoints`.
     """
 
     def use(file: Path) -> Loaded:

@@ -17,7 +17,7 @@ from gpt_cli.common.file_signatures import HOLDER, LOCK, is_checkpoint
 from gpt_cli.common.files import NO_LOCKS, make_directory, require_regular_target, require_writable, write_failure
 from gpt_cli.errors import EnvironmentFailure, UsageError, shown, visible
 
-_LOOKS, _LOOK_EVERY = 5, 0.02  # `is_held` in another process holds the lock for a moment
+_LOOKS, _LOOK_EVERY = 5, 0.02  # tries, and seconds between: `is_held` in another process locks for a moment
 
 
 @contextlib.contextmanager
@@ -134,8 +134,8 @@ def _is_at(descriptor: int, path: Path) -> bool:
 def require_foreign(path: Path, *, replaces: bool = False) -> None:
     """Raise UsageError if the output file `path`, or the target of a link there, is a checkpoint or a file of a run.
 
-    `replaces` allows overwriting a checkpoint outside runs. A path that is reserved for a file of a run is refused even
-    before that file exists. Raises EnvironmentFailure if `path` cannot be written.
+    `replaces` allows overwriting a checkpoint outside runs. A path that a run may use for one of its files raises
+    UsageError even before that file exists. Raises EnvironmentFailure if `path` cannot be written.
     """
     with contextlib.suppress(OSError, RuntimeError):  # a circle of links, a missing permission: the writer reports it
         target = path.resolve()

@@ -17,7 +17,7 @@ from gpt_cli.common.untrusted_files import open_regular, read_bytes, require_siz
 from gpt_cli.errors import GptError, shown
 
 _HEADING = re.compile(r"^=== step ([1-9][0-9]{0,17}) ===$", re.MULTILINE)
-# at the beginning of such a line, which may have backslashes of its own
+# match at the beginning of a line that looks like a heading, perhaps after backslashes
 _TO_ESCAPE = re.compile(r"^(?=\\*=== step \d+ ===$)", re.MULTILINE)
 _ESCAPED = re.compile(r"^\\(?=\\*=== step \d+ ===$)", re.MULTILINE)
 _MOST = ("a log of a run", LOG_BYTES)
@@ -56,7 +56,7 @@ def metrics_of(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | flo
 
 
 def last_metrics(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | float]]:
-    """Yield the undamaged lines in the last 16 KiB of metrics as `metrics_of` does, but newest first."""
+    """Yield a dict name -> number for each undamaged line in the last 16 KiB of a metrics file, newest first."""
     if not path.exists():
         return
     with open_regular(path, kind) as file:
@@ -90,7 +90,7 @@ def sample_record(sample: LoggedSample) -> str:
 def samples_of(content: str) -> tuple[LoggedSample, ...]:
     """Return the samples in the content of samples.txt, in the order of their steps.
 
-    A heading whose step is not higher than the one before is part of a text: old versions of gpt did not escape it.
+    A heading with a step not above the previous heading's is sample text, which old versions of gpt did not escape.
     """
     headings: list[re.Match[str]] = []
     for heading in _HEADING.finditer(content):

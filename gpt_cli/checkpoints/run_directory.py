@@ -25,9 +25,9 @@ class RunDirectory(RunFiles):
     """The files of one run, and methods that change them."""
 
     def open_for(self, config: Config | None, after: int | None = None) -> None:
-        """Prepare the directory for a new run, or for resuming one after the step `after`; write the resolved config.
+        """Prepare the directory for a new run (`after` is None) or for resuming after step `after`; write `config`.
 
-        Removes the files of an earlier run, or, for resuming, the outcome, the picture of the losses and what `rewind`
+        For a new run, removes files of an earlier run; for resuming, the outcome, the loss picture and what `rewind`
         removes. If `config` is None, a new run has no config.yaml until `write_config`. Raises EnvironmentFailure.
         """
         make_directory(self.checkpoints)
@@ -52,7 +52,7 @@ class RunDirectory(RunFiles):
             self.write_config(config)
 
     def write_config(self, config: Config) -> None:
-        """Write the resolved config, which makes the directory a run; raise EnvironmentFailure if that fails."""
+        """Write config.yaml, which makes the directory a run; raise EnvironmentFailure if that fails."""
         write_durably(self.config, [write_config(config).encode()])
 
     def require_space(
@@ -60,8 +60,8 @@ class RunDirectory(RunFiles):
     ) -> None:
         """Raise EnvironmentFailure if the disk cannot hold the run with up to `num_checkpoints` checkpoints.
 
-        A new best checkpoint is written beside the old file, so both need `best_bytes`; all future attention snapshots
-        need `snapshot_bytes`. The run replaces present checkpoints and temporary files, so their space is free too.
+        A new best checkpoint is written beside the old one, so each needs `best_bytes`; all future attention snapshots
+        need `snapshot_bytes`. The run replaces present checkpoints and temporary files, so their space counts as free.
         """
         replaced_files = [path for path in (*self.steps().values(), self.best, *self.temporaries()) if path.exists()]
         disk = next(filter(Path.exists, (self.path, *self.path.absolute().parents)))  # a dry run makes no directory
@@ -75,7 +75,7 @@ class RunDirectory(RunFiles):
             raise EnvironmentFailure(shown(self.path), sentence, hint=hint)
 
     def newest(self, warn: Callable[[str], object]) -> Checkpoint | None:
-        """Return the newest intact checkpoint, for resuming; `warn` receives a line for each damaged one skipped.
+        """Return the newest intact checkpoint, for resuming; `warn` receives a line for each damaged newer checkpoint.
 
         Returns None if nothing was saved yet. Raises CheckpointError if all checkpoints are damaged or gone, or the run
         was imported.
@@ -104,11 +104,11 @@ class RunDirectory(RunFiles):
         return None
 
     def save(self, checkpoint: Checkpoint, keep: int) -> None:
-        """Save a checkpoint, then remove all but the newest `keep` checkpoints, the saved one included.
+        """Save a checkpoint, then remove older checkpoints until only the newest `keep` are left, the new one included.
 
-        Also keeps the last checkpoint of each earlier model if the run trains several models in turn, files that gpt
-        did not write, and checkpoints of later steps, which resuming may have skipped as damaged. Forces metrics.jsonl
-        to disk first. Raises EnvironmentFailure.
+        Never removes files that gpt did not write, checkpoints of later steps, which resuming may have skipped as
+        damaged, or the last checkpoint of each earlier model, if the run trains several in turn. Forces metrics.jsonl
+        to disk first. Raises EnvironmentFailure if a file cannot be written or removed.
         """
         if self.metrics.exists():
             make_durable(self.metrics, self.path)
@@ -128,7 +128,7 @@ class RunDirectory(RunFiles):
         write_durably(self.snapshot_file(step), [content])
 
     def end(self, stopped_by: str, step: int, **figures: Any) -> None:
-        """Write outcome.json: `stopped_by`, such as "patience", the last step, and `figures`; NaN becomes null."""
+        """Write outcome.json: `stopped_by` (such as "patience"), `step` and `figures`; NaN and infinity become null."""
         infinite = {key for key, value in figures.items() if isinstance(value, float) and not math.isfinite(value)}
         finite = {key: None if key in infinite else value for key, value in figures.items()}
         content = {"stopped_by": stopped_by, "step": step} | finite

@@ -70,14 +70,14 @@ class Overview:
 
 
 def have_one_tokenizer(runs: Iterable[Overview]) -> bool:
-    """Return whether no two runs with a loss differ in tokenizer, so that their nats per token are comparable."""
+    """Return whether all runs that have a loss share one tokenizer, so that their nats per token are comparable."""
     return len({run.tokenizer for run in runs if run.result is not None and run.tokenizer is not None}) < 2
 
 
 def likeness_of(run: Overview) -> Likeness | None:
-    """Return the shipped config with a run's name, or else the most similar one, and the settings that differ from it.
+    """Compare a run's config with the shipped config of the run's name, or else with the most similar shipped config.
 
-    For an imported run, these are only settings of model and tokenizer. Returns None for a run without a config.
+    For an imported run, compares only settings of model and tokenizer. Returns None for a run without a config.
     """
     if run.config is None:
         return None
@@ -88,12 +88,12 @@ def likeness_of(run: Overview) -> Likeness | None:
 
 
 def is_run(directory: Path) -> bool:
-    """Return whether a directory is a run, or has the lock of a training that has not (yet) written its run."""
+    """Return whether a directory is a run, or has the lock file of a training that has not written its files yet."""
     return holds_run(directory) or (is_lock(directory / LOCK) and not (directory / SWEEP).exists())
 
 
 def find_runs(directory: Path) -> list[Path]:
-    """Return [directory] for a run, else `runs_below(directory)`; raise OSError if the directory cannot be read."""
+    """Return [directory] if it is a run, else `runs_below(directory)`; raise OSError if it cannot be read."""
     return [directory] if is_run(directory) else runs_below(directory)
 
 
@@ -181,7 +181,7 @@ def _overview(run: RunFiles) -> Overview:
 
 
 def _header(path: Path | None) -> Header | None:
-    """Return the header of a checkpoint; None if the file is missing, even if a trainer has just removed it."""
+    """Return the header of a checkpoint; None if `path` is None or the file is missing, perhaps removed just now."""
     if path is None or not path.exists():
         return None
     try:
@@ -193,7 +193,7 @@ def _header(path: Path | None) -> Header | None:
 
 
 def _config(run: RunFiles, header: Header | None) -> Config:
-    """Return a run's config, from `header` (faster) if the checkpoint is as new as config.yaml, else from this file."""
+    """Return a run's config: from `header`, which is faster, unless config.yaml is newer than the checkpoint."""
     path = run.config
     is_older = header and is_config(path, whole=True) and path.stat().st_mtime_ns <= header.path.stat().st_mtime_ns
     return header.config if header and is_older else read_run_config(path)
@@ -213,7 +213,7 @@ def read_outcome(run: RunFiles) -> dict[str, Any]:
 
 
 def _bits_of(run: RunFiles, best_loss: float | None) -> float | None:
-    """Convert `best_loss` from nats per token to bits per byte, by the ratio in metrics; None if metrics have none."""
+    """Convert `best_loss` from nats per token to bits per byte by the ratio of the last logged evaluation, if any."""
     if best_loss is None:
         return None
     for line in last_metrics(run.metrics, CheckpointError):

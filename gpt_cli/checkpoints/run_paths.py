@@ -60,7 +60,7 @@ class RunFiles:
         return f"gpt train --out {shlex.quote(str(self.path))} --resume"
 
     def intact(self) -> tuple[str, str | None]:
-        """Return a clause that names the newest checkpoint, and a hint that resumes the run or, without a run, None."""
+        """Return a clause on the newest checkpoint, and a hint with the command that resumes the run (None: no run)."""
         steps = list(self.steps())
         clause = f"the newest checkpoint is of step {steps[-1]:,}" if steps else "nothing was saved yet"
         return clause, f"continue with {self.resume_command}" if self.exists() else None
@@ -151,7 +151,7 @@ def named_run(name: str | Path) -> Path:
 
 
 def short_run_name(run: Path) -> str:
-    """Return the name that `named_run` resolves to `run`: its path below runs/, or else its whole path."""
+    """Return a run's path relative to runs/, which `named_run` accepts as a name; outside runs/, the whole path."""
     with contextlib.suppress(ValueError):
         if (name := str(run.resolve().relative_to(RUNS.resolve()))) != ".":
             return name

@@ -17,7 +17,7 @@ from gpt_cli.common.mistyped import nearest
 from gpt_cli.common.untrusted_files import require_reachable
 from gpt_cli.errors import CheckpointError, UsageError, counted, shown, visible
 
-# how often to search again after a trainer has removed the files between search and reading
+# searches in all, because a trainer may remove the files between a search and reading
 ATTEMPTS = 10
 _MOST_LISTED = 10
 
@@ -64,16 +64,16 @@ def first_usable(
 
 
 def find_checkpoint(path: str | Path | None, checkpoint: str | None = None) -> Path:
-    """Return the named or default checkpoint file: the first of those that `find_checkpoints` returns."""
+    """Return the named or default checkpoint file: the first result of `find_checkpoints`, whose errors are raised."""
     return find_checkpoints(path, checkpoint)[0]
 
 
 def find_checkpoints(path: str | Path | None, checkpoint: str | None = None) -> list[Path]:
     """Return the checkpoint files to try, in order; `checkpoint` is "best", "last", the number of a step, or None.
 
-    `named_run` resolves `path`; without `path`, the newest run under runs/ is taken. Without `checkpoint`, the best
-    checkpoint comes first, then all others, newest first. Raises CheckpointError if there is no such file, UsageError
-    for a `checkpoint` of another form.
+    `path` is a file, or names a run as `named_run` describes; None means the newest run under runs/. If `checkpoint` is
+    None, the best checkpoint comes first, then all others, newest first. Raises CheckpointError if there is no such
+    file, UsageError for a `checkpoint` of another form.
     """
     if checkpoint not in (None, "best", "last") and not (checkpoint.isdecimal() and len(checkpoint) <= 12):
         raise UsageError("‹checkpoint›", f"{shown(checkpoint)} is not allowed; use best, last or the number of a step")
@@ -81,6 +81,8 @@ def find_checkpoints(path: str | Path | None, checkpoint: str | None = None) -> 
     if os.path.isfile(run):  # false, not an error, for a name that is too long
         if run == RunFiles(run.parent).config and RunFiles(run.parent).exists():
             raise CheckpointError(shown(run), "this is the config of a run, not a checkpoint", hint=run_hint(run))
+        if checkpoint is not None:
+            raise UsageError("‹checkpoint›", f"{shown(run)} is a file, and only runs have checkpoints")
         return [run]
     if not os.path.isdir(run):
         require_reachable(run)
@@ -101,7 +103,7 @@ def find_checkpoints(path: str | Path | None, checkpoint: str | None = None) -> 
 
 
 def newest_run() -> Path:
-    """Return the run under runs/ (`find_runs`) whose checkpoints changed last; raise CheckpointError without any."""
+    """Return the run under runs/ whose checkpoints changed last; raise CheckpointError if no run has a checkpoint."""
     if not (runs := _runs(trained=True)):
         hint = "gpt train --data my.txt trains a model; or name a model in another folder"
         raise CheckpointError("runs/", "there is no trained model in this folder", hint=hint)
@@ -109,14 +111,14 @@ def newest_run() -> Path:
 
 
 def near_run(path: Path, *, trained: bool = False, directories: bool = False) -> Path | None:
-    """Return the run that a mistyped path may mean: the run that contains it, else the most similar name, or None.
+    """Return the run that a mistyped path may mean: one that contains it, else one with a similar name, else None.
 
     `trained` restricts the search to runs with a checkpoint; `directories` adds directories of runs, such as sweeps.
     """
     if inside := next((parent for parent in path.parents if RunFiles(parent).exists()), None):
         return inside
     runs = _runs(trained=trained)
-    runs += dict.fromkeys(run.parent for run in runs if directories and run.parent != RUNS)
+    runs += dict.fromkeys(run.parent for run in runs if directories and RUNS in run.parent.parents)
     names = {name: run for run in runs for name in (run.name, str(run.relative_to(RUNS)))}
     near = nearest(str(path).removeprefix(f"{RUNS}/"), names) or nearest(path.name, names)
     return names[near] if near else None

@@ -45,8 +45,8 @@ def is_imported(run: RunFiles) -> bool:
 def config_with_text(header: Header, advice: str = NAME_ONE, *, stdin: bool = False) -> Config:
     """Return the config of a model, including the sources (files, catalogue names) of its training text.
 
-    Raises UsageError if that text is unknown or not here, or if a stranger may have named it. Raises DataError for text
-    from stdin, unless `stdin` allows it. `advice` is the hint of these errors.
+    Raises UsageError if that text is unknown or not fetched yet, or if a stranger may have named it. Raises DataError
+    for text from stdin, unless `stdin` is true. `advice` is the hint of these errors.
     """
     run = run_of_checkpoint(header.path)
     if run is None:
@@ -70,7 +70,7 @@ def config_with_text(header: Header, advice: str = NAME_ONE, *, stdin: bool = Fa
 def trusted_config(header: Header) -> Config:
     """Return the valid config.yaml of the checkpoint's run, or else the safe part of the checkpoint's own config.
 
-    The safe part is model, tokenizer and learning settings; the rest, such as names of files, gets defaults.
+    The safe part has the model, the tokenizer and settings marked LEARNING; others, such as file names, get defaults.
     """
     run = run_of_checkpoint(header.path)
     run_config = None if run is None or _of_transformers(run) or is_imported(run) else valid_config(run)
@@ -85,9 +85,9 @@ def valid_config(run: RunFiles) -> Config | None:
 
 
 def located(data: DataConfig, run: Path, notice: Notify) -> DataConfig:
-    """Return a run's data settings; if relative paths do not exist, resolve them from a folder above the run.
+    """Return a run's data settings; if relative paths do not all exist, resolve them from a folder above the run.
 
-    That folder is the nearest one that contains all these files, such as the directory where the user called
+    The folder is the nearest one from which all relative paths exist, such as the directory where the user called
     `gpt train`; `notice` receives a line with its name. Without such a folder, the paths stay as they are.
     """
     relative = [
@@ -125,9 +125,9 @@ def prompts_like(text: str, english: str = "The") -> list[str]:
 
 
 def readable_prompt(header: Header) -> str:
-    """Return a prompt that a model can encode: "The value of", or a part of samples that are mostly not ASCII letters.
+    """Return a prompt that a model can encode: "The value of", or a part of its samples if these are mostly not ASCII.
 
-    For a model of characters, the prompt has only characters of its vocabulary: if need be, three of its letters.
+    With a character tokenizer, the prompt has only characters of the vocabulary: if need be, the first three letters.
     """
     text = "\n".join(_samples(header))
     letters = list(filter(str.isalpha, text))
@@ -143,7 +143,7 @@ def readable_prompt(header: Header) -> str:
 
 
 def opening(header: Header) -> str:
-    """Return the likely prompt of a run: the first line that its early samples share, up to a whole word; or ""."""
+    """Return the likely prompt of a run: the first line that its early samples share, in whole words; else ""."""
     samples = _samples(header)
     alike = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*samples, strict=False))
     shared = "".join(letters[0] for letters in alike)

@@ -127,7 +127,7 @@ def _invoke(words: Sequence[str], state: dict[str, Any]) -> int:
 
 
 def _welcome() -> str:
-    """Return the text of `gpt` without arguments: commented commands to try, first those for the newest run, if any."""
+    """Return the text that `gpt` alone prints: commands to try, with comments; those for the newest run come first."""
     from gpt_cli.checkpoints.select import find_header, newest_run
     from gpt_cli.checkpoints.training_text import readable_prompt
 

@@ -142,7 +142,7 @@ COMMANDS = [name for name in TABLE if name not in ("completion", "help", "config
 
 
 def below(group: str) -> list[str]:
-    """Return the names of the commands in a group; for "", of the commands and groups of `gpt` itself."""
+    """Return the names of the commands in `group`; the group "" is `gpt` itself, and contains the other groups too."""
     return [last for above, _, last in (name.rpartition(" ") for name in TABLE) if above == group]
 
 

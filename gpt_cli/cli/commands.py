@@ -29,7 +29,7 @@ _keyword = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
 
 
 def callback(name: str, function: Command[..., Any]) -> Callable[..., int | None]:
-    """Return a function with which typer runs the command `name` from flags; it returns an exit code, None for 0."""
+    """Return a function that typer calls with the flags of command `name`, and that returns an exit code (None: 0)."""
     fields, row = flags_of(function.request), TABLE[name]
 
     def call(*, context: typer.Context, quiet: bool, debug: bool, json: bool = False, **options: Any) -> int | None:

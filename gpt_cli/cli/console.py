@@ -29,7 +29,7 @@ from gpt_cli.errors import inert
 
 _CHINESE = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef"
 _OPENING, _CLOSING = "（“‘《「『【", "，。；：？！、）”’》」』】…"
-_WORD = rf"""(?:'[^']*'|"[^"]*"|[^\s'"{_CHINESE}])+"""  # of a shell: quoted, it has spaces
+_WORD = rf"""(?:'[^']*'|"[^"]*"|[^\s'"{_CHINESE}])+"""  # of a shell; quotes may contain spaces
 _FLAG = rf"--?[a-z][\w-]*(?:[ =](?!-){_WORD})?"
 # commands of other programs, with files that they read and write
 _OTHER = rf"(?:iconv|tr|python|ulimit)(?: -\w+(?: (?![<>-]){_WORD})?)+(?: (?![<>-]){_WORD})?(?: [<>] {_WORD})*"
@@ -71,7 +71,7 @@ class Patient:
             self._descriptor = None
 
     def hurry(self) -> None:
-        """Let the present write and later ones wait at most one second for the reader; any thread may call this."""
+        """Let the current and later writes wait at most one second for the reader; any thread may call this method."""
         self._hurried = True
 
     def write(self, text: str) -> int:
@@ -128,7 +128,7 @@ def colourful(stream: TextIO) -> bool:
 
 @dataclass(frozen=True)
 class Console:
-    """Prints results on stdout, and messages in the user's language on stderr; `quiet` hides notices and progress."""
+    """Output of a command: results on stdout, translated messages on stderr; `quiet` hides notices and progress."""
 
     quiet: bool = False
 
@@ -154,14 +154,14 @@ class Console:
         print(text, flush=True)
 
     def pieces(self, pieces: Iterable[str]) -> None:
-        """Print a result that may be too long for memory on stdout, piece by piece; end the output with a newline."""
+        """Print the pieces of a result on stdout one by one, as they may not all fit in memory; end with a newline."""
         last = ""
         for last in filter(None, pieces):
             print(for_stdout(last), end="")
         print(end="" if last.endswith("\n") else "\n", flush=True)
 
     def show(self, result: Result, *, json: bool = False) -> None:
-        """Print a command's result on stdout, as text that suits a terminal or a pipe, or as JSON."""
+        """Print a command's result on stdout: as JSON if `json`, else as text that suits a terminal or a pipe."""
         if json:
             self.pieces(result.as_json())
             return
@@ -170,7 +170,7 @@ class Console:
 
     @contextlib.contextmanager
     def counting(self, what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
-        """Show the progress of the task `what`: yield a function to call with the number of units done since last time.
+        """Show the progress of the task `what`: yield a function to call with the number of newly completed units.
 
         A terminal shows a bar after two seconds, other output a line at most every ten seconds. `total` is None if
         unknown. The first call starts the clock; a thread keeps the display up to date between two calls.
@@ -235,7 +235,7 @@ def _lines(line: str, width: int) -> Iterator[str]:
     if cell_len(line) <= width:
         yield line
         return
-    # below the text of a row, or of a line that is indented
+    # continue below the text of a row, or of a line that is indented
     lead = re.match(r"\S+ {2,}| *", line)
     indent = " " * cell_len(lead[0] if lead else "")
     indent = indent if 2 * len(indent) <= width else ""

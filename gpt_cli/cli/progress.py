@@ -20,7 +20,7 @@ _WITH_TOTAL = "{desc}{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{r
 
 
 class Meter:
-    """Base class of progress displays of a task, `what`, that has `total` units, or an unknown number (None).
+    """Base class of progress displays: the task `what` has `total` units of work; None means an unknown number.
 
     The first `count` starts the clock; then a thread calls `beat` each second, as minutes may pass between two counts.
     """

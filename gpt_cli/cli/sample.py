@@ -62,7 +62,7 @@ def drive(request: SampleRequest, console: Console, *, json: bool, words: Sequen
     inputs = request.find(host)
     with sharing():
         with host.importing():
-            from gpt_cli.sampling.sample import Sampler, sample  # only now torch
+            from gpt_cli.sampling.sample import Sampler, sample  # not earlier, because this loads torch
         if json or not request.stream or len(inputs.prompts) * request.num_samples > 1:
             samples = sample(request, inputs, host)
             if json:
@@ -210,7 +210,7 @@ def _typed(name: str) -> str:
 def _setting_name(typed: str, text: str = "") -> str:
     """Return the setting that `typed` names; else raise UsageError, with a hint from `text`, the rest of the line."""
     if (name := typed.replace("-", "_")) not in SETTINGS:
-        near = nearest(name, SETTINGS) or next((each for each in SETTINGS if each.startswith(name)), None)
+        near = nearest(name, SETTINGS) or next((each for each in SETTINGS if name and each.startswith(name)), None)
         words = [_typed(word) for word in re.split(r"[\s=]+", text)]
         if named := [word for word in words if word.replace("-", "_") in SETTINGS]:
             near = " ".join(words[words.index(named[0]) :])

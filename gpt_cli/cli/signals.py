@@ -26,11 +26,11 @@ SAME_REQUEST_SECONDS = 1.0
 class Signals:
     """The signals that ask a training to save a checkpoint (USR1) or to stop (INT, TERM, HUP, XCPU).
 
-    The caller sets `saving` before the first step, and `saved` after the last checkpoint. A stop signal before `saving`
-    ends the process at once. The first stop signal after `saving` is kept as `received`; the training saves and stops.
-    A second stop signal ends the process at once, unless the signal is XCPU or comes within a second of the first. A
-    process that ends at once prints a line if `may_speak(exit code)` is true, and calls `before_leaving`. The line ends
-    with `advice` if a second signal comes before `saved`, which loses the steps since the last checkpoint.
+    The caller sets `saving` to True before the first step, and `saved` to True after the last checkpoint. A stop signal
+    while `saving` is False ends the process at once. Later, the first stop signal sets `received`, and the training
+    saves and stops. A second stop signal ends the process at once, unless it is XCPU or comes within a second of the
+    first. A process that ends at once prints a line if `may_speak(exit code)` is true, and calls `before_leaving`. If
+    `saved` is False, a second signal loses the steps since the last checkpoint, and the line ends with `advice`.
     """
 
     before_leaving: Callable[[], object] = lambda: None

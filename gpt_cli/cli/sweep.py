@@ -34,6 +34,7 @@ def drive(request: SweepRequest, console: Console, *, json: bool, words: Sequenc
         command = f"gpt sweep {shlex.quote(str(request.file))}"
         command += f" --out {shlex.quote(str(request.out))}" if request.out else ""
         command += f" --max-time {request.max_time}" if request.max_time else ""
+        command += f" --jobs {request.jobs}" if request.jobs > 1 else ""
         console.warn(f"stopped by {signal_name(result.signal)}; continue: {command}")
         return 128 + result.signal
     if failure := result.failure():

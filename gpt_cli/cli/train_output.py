@@ -158,7 +158,7 @@ class _TrainingPosition:
             self.best = step, validation_loss, model
 
     def prints_line(self, done_before: int, elapsed: float) -> bool:
-        """Return whether a line is due at `elapsed` seconds (if so, note it); `done_before` is the earlier `done`."""
+        """Return whether a line is due at `elapsed` seconds; if so, store the time. `done_before` is the old `done`."""
         part, since = max(1, self.length // NUM_LINES), elapsed - self._line_at
         prints = since >= (LEAST_SECONDS if self.done // part > done_before // part else LINE_SECONDS)
         prints = prints or self.done == self.length > done_before

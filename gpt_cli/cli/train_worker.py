@@ -36,7 +36,7 @@ def train_together(
 ) -> int:
     """Train the plan that `read` returns, as one rank of several; return the exit code.
 
-    Raises an error only if this rank has to report it to the user; if another process does, returns the exit code.
+    Raises an error only if this rank must report it to the user; if another process reports it, returns the exit code.
     """
     plan, failure = None, None
     try:

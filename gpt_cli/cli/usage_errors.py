@@ -29,7 +29,7 @@ _CHECKPOINT = ".safetensors"
 
 
 def usage_error(error: ClickUsageError, command: str, words: Sequence[str]) -> GptError:
-    """Convert typer's error about command line `words` to a GptError; `command` is its name, such as `gpt sample`."""
+    """Convert typer's error about command line `words` to a GptError; `command` is a name such as `gpt sample`."""
     from gpt_cli.config.suggest import command_meant  # reads the declarations of all settings
 
     see, line = f"{command} --help lists the flags", _Line(error.ctx, command, words)
@@ -43,7 +43,7 @@ def usage_error(error: ClickUsageError, command: str, words: Sequence[str]) -> G
     if isinstance(error, BadParameter) and error.param is not None:
         flag = _name(error.param)
         return UsageError(flag, _sentence(error.message), hint=full_width(line.value_of(flag)))
-    depth = len(command.split()) - 1  # gpt itself is no word of the line
+    depth = len(command.split()) - 1  # `words` does not contain gpt itself
     if error.message.startswith("No such command") and depth < len(words):
         wrong = words[depth]
         commands = getattr(error.ctx and error.ctx.command, "commands", {})
@@ -83,14 +83,14 @@ class _Line:
 
     def __init__(self, context: Any, command: str, words: Sequence[str]):
         self.words, self._name, self._context = list(words), command, context
-        self._first = len(command.split()) - 1  # gpt itself is no word of the line
+        self._first = len(command.split()) - 1  # `words` does not contain gpt itself
         self._parameters = context.command.params if context is not None else []
         self._request = getattr(context and context.command.callback, "request", None)
         self._flags: Mapping[str, Any] = {flag: one for one in self._parameters for flag in one.opts if flag[:1] == "-"}
         self._roles = self._read_roles()
 
     def _read_roles(self) -> list[str]:
-        """Return for each word the flag, as typed, that the word is or whose value it is; "" for any other word."""
+        """Return, for each word, the flag as typed: the word itself, or the flag whose value the word is; else ""."""
         roles = [""] * self._first
         while (position := len(roles)) < len(self.words):
             flag, equals, _ = self.words[position].partition("=")
@@ -168,7 +168,7 @@ class _Line:
         return f"did you mean {line}?" if line else None
 
     def _flags_for(self, words: Sequence[str]) -> Iterator[str]:
-        """Yield `--flag word` for each config, run or text in `words`; join all others as one --prompt, if allowed."""
+        """Yield `--flag word` for each config, run or text in `words`; join other words as one --prompt, if allowed."""
         from gpt_cli.checkpoints.training_text import is_imported
         from gpt_cli.config.load import shipped_configs
         from gpt_cli.text.datasets import ENTRIES
@@ -198,7 +198,7 @@ class _Line:
 
 
 def _without_spaces(setting: str, words: Sequence[str]) -> str | None:
-    """Join the parts of a setting KEY=VALUE that spaces have split; None if the parts are not those of a setting."""
+    """Join the parts of a setting KEY=VALUE that spaces have split; return None if the parts form no setting."""
     if "=" not in setting and "=" not in words[0]:
         return f"{setting}={words[0]}"
     joined = "".join([setting, *words[: 2 if words[0] == "=" else 1]])
@@ -210,7 +210,7 @@ def _plain(flag: str) -> str:
 
 
 def _name(parameter: object) -> str:
-    """Return the name of a click parameter for messages: `--flag` for a flag, for an argument its name in the help."""
+    """Return a click parameter's name for messages: `--flag` for a flag, the placeholder for a positional argument."""
     flags = [flag for flag in getattr(parameter, "opts", []) if flag.startswith("-")]
     argument = getattr(parameter, "metavar", None) or getattr(parameter, "name", "")
     return flags[0] if flags else str(argument).strip("[].")

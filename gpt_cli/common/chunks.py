@@ -26,7 +26,7 @@ def gathered(pieces: Iterable[str], least: int = _LARGE) -> Iterator[str]:
 def json_pieces(content: Any, count: Callable[[int], object] = lambda _: None) -> Iterator[str]:
     """Yield the JSON text of `content` in pieces; arrays become lists, and minus infinity in arrays becomes null.
 
-    `count` receives 1 after each row of an array with two or more dimensions. Raises ValueError for NaN.
+    `count` receives 1 after each row of an array of two or more dimensions. Other infinities and NaN raise ValueError.
     """
     if isinstance(content, Mapping):
         for number, (key, value) in enumerate(content.items()):

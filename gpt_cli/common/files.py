@@ -105,7 +105,7 @@ def make_durable(*paths: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file if it exists. Raises EnvironmentFailure."""
+    """Remove a file if it exists; raise EnvironmentFailure if the system refuses."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -115,7 +115,7 @@ def remove(path: Path) -> None:
 
 
 def move(path: Path, target: Path) -> None:
-    """Rename a file within its directory, durably. Raises EnvironmentFailure."""
+    """Rename a file within its directory, so that a power cut cannot undo it; raise EnvironmentFailure on failure."""
     with _writing(target):
         os.replace(path, target)
         _sync(target.parent)
@@ -133,7 +133,7 @@ def remove_if_empty(directory: Path) -> str | None:
 
 
 def remove_directory(directory: Path) -> None:
-    """Remove a directory and all that is in it. Raises EnvironmentFailure."""
+    """Remove a directory and all that is in it; raise EnvironmentFailure if the system refuses."""
     try:
         shutil.rmtree(directory)
     except OSError as error:
@@ -230,7 +230,7 @@ def spooling(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def spooled(blocks: Iterable[bytes], name: str) -> Iterator[BinaryIO]:
-    """Write blocks to a temporary file, and yield the file at its start; raise the errors of `spooling`."""
+    """Write blocks to a temporary file, and yield the file at its start; raise EnvironmentFailure if a write fails."""
     file = tempfile.TemporaryFile()  # noqa: SIM115 - its close fails where a write has failed
     try:
         for block in blocks:
@@ -284,7 +284,7 @@ def _sync(path: Path) -> None:
 
 
 def working_folder() -> str:
-    """Return the working directory. Raises EnvironmentFailure if it was removed."""
+    """Return the working directory; raise EnvironmentFailure if it was removed."""
     try:
         return os.getcwd()
     except FileNotFoundError:

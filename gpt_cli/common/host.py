@@ -43,9 +43,9 @@ class Host:
     """What the caller of a long task, such as the command line or a notebook, provides to the task.
 
     `notice` and `warn` receive lines for the user; `counting` shows progress. A task reads the prompt from `stdin` if
-    the request's prompt is missing or "-". It uses the model `loaded`, from `gpt_cli.load`, unless that is None. A
-    training ends when `stop()` returns a signal's number; until then, `stop()` returns None. After a step, a training
-    saves if `save_requested()` is true, and may call `remark` to report a busy processor.
+    the request's prompt is missing or "-". A task uses the model `loaded`, from `gpt_cli.load`, unless `loaded` is
+    None. A training ends when `stop()` returns a signal's number; until then, `stop()` returns None. After a step, a
+    training saves if `save_requested()` is true, and may call `remark` to report a busy processor.
     """
 
     notice: Notify = ignored

@@ -71,7 +71,7 @@ def header_bytes(
 ) -> bytes:
     """Return the header of a file with `tensors`, name -> (dtype, shape), in order.
 
-    The header is padded to `num_bytes` (None: a multiple of 8). Raises ValueError if it is longer than `num_bytes`.
+    The header is padded to `num_bytes` (None: a multiple of 8). Raises ValueError if `num_bytes` is too small.
     """
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     end = 0

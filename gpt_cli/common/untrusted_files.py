@@ -22,7 +22,7 @@ _NO_TEXT = bytes({*range(1, 32)} - {*b"\b\t\n\r\f\x1b"})
 
 @contextlib.contextmanager
 def reading(path: Path, kind: type[GptError], *, hint: str | None = None) -> Iterator[BufferedReader]:
-    """Return a context manager that opens a regular file for reading, and never waits on a pipe or a device.
+    """Open a regular file for reading in the context, and never wait for a pipe or a device.
 
     Raises an error of class `kind`, with `hint`, if the file is missing or not regular, if the disk fails, or if the
     file changes while it is open; raises EnvironmentFailure if permission is missing.
@@ -37,7 +37,7 @@ def reading(path: Path, kind: type[GptError], *, hint: str | None = None) -> Ite
 
 
 def open_regular(path: Path, kind: type[GptError], *, hint: str | None = None) -> BufferedReader:
-    """Open a regular file and return it; the caller closes it. Raises the errors of `reading`."""
+    """Open a regular file, which the caller closes. Raises `kind` on failure, EnvironmentFailure without permission."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, ValueError):  # ValueError: a NUL in the name
@@ -76,9 +76,9 @@ def require_unchanged(
 def read_bytes(
     path: Path, kind: type[GptError], *, hint: str | None = None, most: tuple[str, int] | None = None
 ) -> bytes:
-    """Return the content of a regular file; raise the errors of `reading`.
+    """Return the content of a regular file; raise EnvironmentFailure if permission is missing.
 
-    A file with more bytes than `most`, such as ("a config", 1_000_000), is not read, but raises `kind`.
+    Raises `kind` for other failures, and, before reading, for more bytes than `most`, such as ("a config", 1_000_000).
     """
     with reading(path, kind, hint=hint) as file:
         before = require_size(path, file, kind, most=most, hint=hint)

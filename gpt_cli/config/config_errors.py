@@ -90,9 +90,9 @@ def no_setting(key_path: KeyPath, source: str, value: Any = None) -> GptError:
 def refusal(
     value: Any, details: Mapping[str, Any], allowed: list[str], fits: Callable[[str], bool], spelled: str = "{}"
 ) -> tuple[str, str | None]:
-    """Return the sentence of an error about a refused `value`, and a hint, None if there is none.
+    """Return the sentence of an error about a refused `value`, and a hint (None if there is no hint).
 
-    `details` is pydantic's error. The sentence is the text in it that gpt raised, else it names the `allowed` values.
+    `details` is pydantic's error. The sentence is the message of gpt's own validator, or names the `allowed` values.
     If `fits` accepts what the user probably means, such as 3, the hint is "did you mean ‹k=3›?", where `spelled` is
     "‹k={}›". Otherwise, the hint names a full-width character in the value, if there is one.
     """

@@ -20,11 +20,11 @@ _ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 class UnreadableError(ValueError):
-    """Error for a value that a setting's type cannot read; its text, if any, replaces the list of allowed values."""
+    """Error for a value that a setting's type cannot read; the user sees its text, if any, or the allowed values."""
 
 
 def _read_whole(value: Any) -> Any:
-    """Read text such as `12` or `100_000` as an int; raise UnreadableError for other text."""
+    """Convert text such as `12` or `100_000` to an int; raise UnreadableError for other text and for a bool."""
     if isinstance(value, bool):
         raise UnreadableError
     if not isinstance(value, str):
@@ -37,7 +37,7 @@ def _read_whole(value: Any) -> Any:
 
 
 def read_number(value: Any) -> Any:
-    """Read text such as `3e-4` as a float; raise UnreadableError for other text."""
+    """Convert text such as `3e-4` to a float; raise UnreadableError for other text and for a bool."""
     if isinstance(value, bool):
         raise UnreadableError
     if not isinstance(value, str):
@@ -57,7 +57,7 @@ def _read_switch(value: Any) -> Any:
 
 
 def _read_duration(value: Any) -> Any:
-    """Read seconds, or text such as `90s`, `5m`, `1h30m` and `1d`, as seconds; raise UnreadableError for other text."""
+    """Convert `90s`, `1h30m`, `1d` or a number to seconds; raise UnreadableError if it is malformed or out of range."""
     if isinstance(value, bool):
         raise UnreadableError
     if not isinstance(value, str | int | float):
@@ -76,7 +76,7 @@ def _read_list(value: Any) -> Any:
     """Wrap a single text in a list, or remove repeated texts from a list of texts; return other values unchanged."""
     if isinstance(value, str):
         return [value]
-    # anything else is left to the declared kind, which refuses it
+    # the declared type refuses any other value
     return list(dict.fromkeys(value)) if isinstance(value, list) and all(isinstance(v, str) for v in value) else value
 
 
@@ -105,9 +105,9 @@ def as_yaml(value: Any) -> str:
 
 
 class Fact(Enum):
-    """A mark on a setting: from where, besides the run's own config, its value may come.
+    """A mark on a setting that names a second source of its value, besides the run's own config.
 
-    FREE: a command that resumes the run may change it. LEARNING: it may come from the config of an untrusted model.
+    FREE: the command that resumes the run. LEARNING: the config of an untrusted model.
     """
 
     FREE = "may change in a run that continues"
@@ -178,7 +178,7 @@ class Section(BaseModel):
         return iter(())
 
     def key_uses(self) -> Iterable[tuple[str, bool, str]]:
-        """Return (key, is used, cause) for keys that another setting (cause: "tokenizer.kind char") can disable."""
+        """Return (key, is_used, cause) for keys that a cause, such as "tokenizer.kind char", can disable."""
         return ()
 
 

@@ -54,7 +54,7 @@ def find_config(name: str, also: Sequence[str] = ()) -> Path:
 
 
 def shipped_config(name: str, also: Sequence[str] = ()) -> Config | None:
-    """Return the shipped config that `name` means, None if it means another file; `also`, errors: see `find_config`."""
+    """Return the shipped config that `name` means, None for another file; `also` and errors are as in `find_config`."""
     path = find_config(name, also)
     return read_config(str(path)) if path in shipped_configs().values() else None
 
@@ -98,7 +98,7 @@ def read_run_config(path: Path, settings: Sequence[str] = (), flags: Flags | Non
 
 
 def without_retired(content: Any, *, whole: bool = False) -> Any:
-    """Return a config with today's keys instead of retired ones; `whole` means that gpt wrote it, with every key.
+    """Translate the retired keys of a config to today's keys; `whole` means that gpt wrote this config, with every key.
 
     stop_at, max_expansion and parallel are dropped. If stop_at is null and max_time is set, max_steps becomes null. If
     a `whole` config of an early version lacks stop_at, stop_at counts as null.
@@ -243,7 +243,7 @@ def read_shipped() -> Mapping[str, Config]:
 
 
 def likeness(config: Config, name: str) -> Likeness:
-    """Return how a config differs from the shipped config `name`, or from the most similar one if none has that name.
+    """Return how a config differs from the shipped config `name`, if it exists, or else from the most similar one.
 
     A value that a run chose instead of `auto` does not count as a difference.
     """

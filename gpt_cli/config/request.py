@@ -58,7 +58,7 @@ class Flag:
 
 
 class Request(Section):
-    """Base class of command arguments: a subclass's docstring is a command's help, a field's description a flag's."""
+    """Base class of command arguments: a class docstring is a command's help, a field description is a flag's help."""
 
     has_json: ClassVar[bool] = True  # whether the command has --json
     of_python: ClassVar[tuple[str, ...]] = ("progress",)  # the fields that are no flags
@@ -67,12 +67,12 @@ class Request(Section):
     progress: Annotated[Switch, Field(description="Draw bars.")] = False  # the command line does unless --quiet
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield a Misfit for each pair of fields that cannot be combined; subclasses add more."""
+        """Yield a Misfit for each group in `exclusive` whose first field and another are set; subclasses add more."""
         for first, *others in self.exclusive:
             yield from self.apart(first, *others)
 
     def apart(self, first: str, *others: str, value: str | None = None) -> Iterator[Misfit]:
-        """Yield a Misfit if `first` and any of `others` are set; its sentence shows `first` with `value`, if given."""
+        """Yield a Misfit if `first` and any of `others` are set; its sentence shows `value` too, unless None."""
         if fields := [name for name in others if self._has(name)] if self._has(first) else []:
             beside = first if value is None else f"{first}={value}"
             yield Misfit((fields[0],), f"‹{fields[0]}› and ‹{beside}› cannot be combined; leave one of them out")
@@ -121,7 +121,7 @@ def _refusals(kind: type[Request], error: ValidationError, values: Mapping[str, 
         if details["type"] == "missing":
             errors.append(UsageError(f"‹{name}›", _MISSING))
             continue
-        value = details["input"] if len(details["loc"]) > 1 else values[name]  # one of several, or as it was given
+        value = details["input"] if len(details["loc"]) > 1 else values[name]  # an element, or the whole value
         # Python may give another type than text: 5, which is not "5"
         said = shown(value) if isinstance(value, str | os.PathLike) else visible(repr(value), 200)
         allowed = allowed_values(name, schemas[name].get("items", schemas[name]))  # for a list, those of each element
@@ -141,7 +141,7 @@ def _refusals(kind: type[Request], error: ValidationError, values: Mapping[str, 
 
 
 def _read_path(value: Any) -> Any:
-    """Return a path with `~` expanded, also where the shell does not expand it, as in quotes."""
+    """Return a path with `~` expanded, as shells keep `~` inside quotes; raise UnreadableError for an empty path."""
     if not isinstance(value, str | os.PathLike):
         return value
     if not (text := os.fspath(value)).strip():

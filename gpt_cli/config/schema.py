@@ -34,8 +34,9 @@ from gpt_cli.config.model import ModelConfig
 PROMPT = "{prompt}"
 SEED = "train.seed"  # the only setting in which repeats of a run differ
 NAMED_TEMPLATES = ("chatml", "llama3")
-# tokens of published vocabularies; the others have as many as gpt2
-PUBLISHED = {"gpt2": 50_257, "p50k_base": 50_281, "cl100k_base": 100_277, "o200k_base": 200_019}
+# vocabulary sizes of gpt's tokenizers by tiktoken's names: byte pairs and the end of text
+PUBLISHED = dict.fromkeys(("gpt2", "r50k_base"), 50_257) | dict.fromkeys(("p50k_base", "p50k_edit"), 50_281)
+PUBLISHED |= {"cl100k_base": 100_257} | dict.fromkeys(("o200k_base", "o200k_harmony"), 199_999)
 
 
 class DataConfig(Section):
@@ -261,7 +262,7 @@ class TrainConfig(Section):
 
     @property
     def stored_per_weight(self) -> int:
-        """Maximum of values that a checkpoint adds per trained weight: AdamW has 2, rank and ema_decay 1 more each."""
+        """Maximum number of values that a checkpoint adds per trained weight: AdamW 2, rank 1, ema_decay 1."""
         return 2 + (self.rank is not None) + (self.ema_decay is not None)
 
     @property
@@ -322,7 +323,7 @@ class Config(Section):
     def unused(self, *sources: Config | None) -> Iterator[str]:
         """Yield a sentence for each key that is set but has no effect, because another setting disables it.
 
-        A key counts as set if its value differs from the default, and from that in each of `sources` (None: no config).
+        A key counts as set if its value differs from the default and from its values in `sources` (None: no config).
         """
         for name in type(self).model_fields:
             here, there = getattr(self, name), [getattr(source, name) for source in (Config(), *sources) if source]

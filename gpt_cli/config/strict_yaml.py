@@ -67,7 +67,7 @@ def parse(text: str, where: str) -> Document:
 
 
 def _read(text: str, where: str) -> Document:
-    """Build a document in one loop over the parser's events, without recursion; check each event before building."""
+    """Return the Document in `text`; check each event of the parser before using it, and never recurse."""
     documents: list[Any] = []
     enclosing: list[tuple[KeyPath, Any]] = [((), documents)]  # the mappings and lists that are still open
     key_path: KeyPath | None = None  # of the key whose value comes next

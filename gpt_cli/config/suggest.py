@@ -47,14 +47,14 @@ def takes(key: str, value: object) -> bool:
 
 
 def value_meant(value: object, fits: Callable[[str], bool]) -> str | None:
-    """Return what `fits` accepts first: `value`, its ASCII form, gpt's words for it (bf16: bfloat16); else None."""
+    """Return the first of `value`, its ASCII form and gpt's words (bf16: bfloat16) that `fits` accepts; else None."""
     ours = _ours("values", str(value).lower().replace("_", "-"))
     typed = [value, half_width(value)] if isinstance(value, str) else []
     return next(filter(fits, [*typed, *ours]), None)
 
 
 class Meaning(NamedTuple):
-    """What gpt has for a name of another program: pairs `fields` (name, value), or a command or sentence `text`.
+    """The gpt equivalent of another program's name: pairs `fields` (name, value), or a command or sentence `text`.
 
     A {} in a value or text stands for the value that the user typed.
     """
@@ -125,7 +125,7 @@ class Arguments:
     run: str = "run"  # the field that names a run
 
     def hint(self, typed: str, value: str | None = None) -> str | None:
-        """Return the hint for an unknown argument `typed`, given with value `value`; None if no argument is similar."""
+        """Return the hint for an unknown argument `typed` and its value; None if no argument is similar."""
         name = half_width(typed).lower().lstrip("-").replace("-", "_")
         name = self.run if name == "run" else name
         meanings = [Meaning(((name, "{}"),))] if name in self.fields else self._meanings(typed)
@@ -159,7 +159,7 @@ class Arguments:
         return meaning.is_import or (bool(self.fields[self._field(meaning)]) and "{}" in meaning.fields[-1][1])
 
     def _value(self, meaning: Meaning, value: str | None) -> str | None:
-        """Return `value` as `meaning` accepts it, else None; without a value return "", or None for `gpt import`."""
+        """Return `value` in a form that `meaning` accepts, else None; for value None, "" (None for `gpt import`)."""
         if value is None:
             return None if meaning.is_import else ""
         return value_meant(value, partial(self._fits, meaning))

@@ -14,14 +14,13 @@ from gpt_cli.checkpoints.load import Loaded
 from gpt_cli.common.host import Host
 from gpt_cli.common.machine.devices import autocast, to_device
 from gpt_cli.common.units import with_error
-from gpt_cli.errors import DataError, counted, visible
+from gpt_cli.errors import DataError, counted, shown, visible
 from gpt_cli.evaluation.nll import Observations, byte_lengths, in_batches, logits_in_slices, nll_of, score_of
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.chat_templates import Template, template_for
 from gpt_cli.text.conversations import Conversation
 from gpt_cli.text.sft_examples import ConversationCorpus, Examples, gather
-from gpt_cli.text.tokenizers import Tokenizer
 
 SHORT = 32  # tokens of answers that are compared as a whole
 _AT_ONCE = 2**12  # tokens
@@ -79,7 +78,7 @@ def measure_answers(
     if not examples.lengths.size:
         raise DataError("‹data›", f"this model sees {length} tokens, and no example fits")
     with host.counting("evaluating", int(examples.lengths.sum()), "tokens") as count:
-        nats, exact = answer_costs(model, examples, dtype=dtype, count=count, where=str(loaded.path))
+        nats, exact = answer_costs(model, examples, dtype=dtype, count=count, where=shown(loaded.path))
     of_tokens = byte_lengths(tokenizer)
     of_tokens[template.end_id(tokenizer)] = 0  # the token that ends an answer has no bytes of text
     num_bytes = np.add.reduceat(of_tokens[examples.ids] * examples.learned, examples.bounds[:-1])
@@ -87,7 +86,7 @@ def measure_answers(
     score = score_of(float(nats.sum()), int(examples.num_learned.sum()), int(num_bytes.sum()))
     short = exact[examples.num_learned <= SHORT]
     with host.working("choosing among answers"):
-        chosen = _chosen(model, conversations, tokenizer, template, dtype)
+        chosen = _chosen(loaded, conversations, template, dtype)
     about = {
         "examples": len(examples.lengths),
         "left_out": examples.num_left_out,
@@ -98,17 +97,15 @@ def measure_answers(
     return asdict(score) | {"loss_error": in_tokens.standard_error(), "answers": about}, whole
 
 
-def _chosen(
-    model: GPT, conversations: Sequence[Conversation], tokenizer: Tokenizer, template: Template, dtype: str
-) -> np.ndarray:
+def _chosen(loaded: Loaded, conversations: Sequence[Conversation], template: Template, dtype: str) -> np.ndarray:
     """Return whether the right choice is most probable, per conversation whose choices fit the context: bool [N]."""
     is_right = list[bool]()
     for one in conversations:
         if one.choices:
             candidates = [one.answered_by(choice) for choice in one.choices]
-            examples = gather(candidates, tokenizer, template, model.config.context_length)
+            examples = gather(candidates, loaded.tokenizer, template, loaded.config.model.context_length)
             if not examples.num_left_out:
-                nats, _ = answer_costs(model, examples, dtype=dtype)
+                nats, _ = answer_costs(loaded.model, examples, dtype=dtype, where=shown(loaded.path))
                 is_right.append(one.choices[int(nats.argmin())] == one.turns[-1].content)
     return np.array(is_right, bool)
 

@@ -97,7 +97,7 @@ class Evaluation(Result):
 
 
 class _Measured(NamedTuple):
-    """A run's figures on a text; `costs` has the loss of each stretch or answer, None if an example was left out."""
+    """A run's figures on a text; `costs` has the nats of each stretch or answer, None if an example was too long."""
 
     figures: dict[str, Any]
     costs: Observations | None
@@ -229,14 +229,14 @@ def _spaced(ids: Ids, target: ToEvaluate, request: EvaluateRequest) -> tuple[Seq
 def _difference(
     first: dict[str, Any], result: dict[str, Any], first_costs: Observations, costs: Observations, one_tokenizer: bool
 ) -> dict[str, Any]:
-    """Return a run's loss minus the first run's on a text, and its standard error, per byte unless `one_tokenizer`."""
+    """Return a run's loss minus the first run's, with standard error: nats/token if `one_tokenizer`, else bits/byte."""
     key, unit, nats = ("loss", "nats/token", 1.0) if one_tokenizer else ("bits_per_byte", "bits/byte", log(2))
     error = costs.error_of_difference(first_costs)
     return {"from": first["run"], "value": result[key] - first[key], "error": error and error / nats, "unit": unit}
 
 
 def _require_room(loaded: Loaded, num_ids: int, stride: int, dtype: str, request: EvaluateRequest) -> int:
-    """Return the number of windows that memory holds at once; raise EnvironmentFailure if it does not hold one."""
+    """Return the number of windows that fit in memory at once; raise EnvironmentFailure if a single window does not."""
     free, model = available_memory(), loaded.model
     if request.quantize:
         require_available("eval", "the weights to be rounded", rounding_bytes(model), free, hint="leave out ‹quantize›")

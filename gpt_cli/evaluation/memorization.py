@@ -1,4 +1,4 @@
-"""Measure memorization: how much of a model's samples occurs in its training text, which may exceed the memory.
+"""Measure memorization: how much of a model's samples occurs in its training text, which may be larger than memory.
 
 `longest_shared_run` and `copied_share` compare hashes of n symbols, a million at once, then check the few matches.
 """

@@ -67,7 +67,7 @@ def surprisals(
 def token_nll(model: GPT, x: Tensor, targets: Tensor) -> Tensor:
     """Return the negative log-likelihood of each target, in nats, from the last residual stream: [B, T, D] -> [B, T].
 
-    At most LOGITS_AT_ONCE logits are in memory at a time, or those of one position of each sequence if that is more.
+    At most LOGITS_AT_ONCE logits are in memory at a time, but at least the logits of one position of each sequence.
     """
     return torch.cat([nll_of(logits, wanted) for logits, wanted in logits_in_slices(model, x, targets)], dim=1)
 
@@ -153,7 +153,7 @@ def score_of(nats: float, num_tokens: int, num_bytes: int) -> Score:
 
 @dataclass(eq=False)
 class Observations:
-    """For each of N parts of a text, such as windows or answers: the total `nats`, and `amounts` of tokens or bytes."""
+    """Total `nats` and `amounts` of tokens or bytes, each [N], of N parts of a text, such as windows or answers."""
 
     nats: np.ndarray = field(default_factory=lambda: np.empty(0))
     amounts: np.ndarray = field(default_factory=lambda: np.empty(0))
@@ -179,7 +179,7 @@ class Observations:
 class Stretches(Observations):
     """Observations whose parts are stretches of a text, each of `size` tokens, or of `size` bytes with `byte_lengths`.
 
-    `add` sums surprisals into them. The first token has no surprisal, but in bytes the first stretch begins with it.
+    The first token of the text has no surprisal, but if bytes are counted, the first stretch begins with its bytes.
     """
 
     def __init__(self, size: int, ids: Ids, byte_lengths: np.ndarray | None = None):
@@ -201,7 +201,7 @@ class Stretches(Observations):
 
 
 def in_stretches(parts: Iterable[np.ndarray], ids: Ids, stretches: Sequence[Stretches]) -> Iterator[np.ndarray]:
-    """Yield the arrays `parts` unchanged; before, add their surprisals, of ids[1:] in order, to all `stretches`."""
+    """Add the surprisals in `parts`, of ids[1:] in order, to all `stretches`; yield each array of `parts` unchanged."""
     end = 1
     for nats in parts:
         for one in stretches:

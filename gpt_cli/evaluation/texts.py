@@ -35,7 +35,7 @@ def beginning(corpus: Corpus, max_tokens: int) -> Corpus:
 def read_named_text(sources: Sequence[str], settings: DataConfig, host: Host) -> SourceCorpus:
     """Read the text of --data, which may hold conversations, with a run's `settings` except `separator`.
 
-    Raises DataError or EnvironmentFailure, without hints at `data.` settings: commands with --data do not take them.
+    Raises DataError or EnvironmentFailure, without hints at `data.` settings, which commands with --data do not take.
     """
     try:
         corpus = read_corpus([*sources], reading_of([*sources], settings.changed(separator=None)), host=host)
@@ -51,7 +51,7 @@ def read_named_text(sources: Sequence[str], settings: DataConfig, host: Host) ->
 
 
 def read_run_text(name: str, data: DataConfig, host: Host) -> tuple[Corpus, Corpus]:
-    """Return the training and validation parts of a run's text, as it is now; raises DataError if it cannot be read."""
+    """Return the training and validation parts of a run's text as it is now; raise DataError if it is unreadable."""
     try:
         return read_split(located(data, named_run(name), host.notice), host)
     except DataError as error:

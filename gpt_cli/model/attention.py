@@ -58,7 +58,7 @@ def attention_weights(scores: Tensor, mask: Tensor, scale: float) -> Tensor:
 
 
 class Stages(NamedTuple):
-    """Intermediate tensors of a head: queries, keys, values [B, T, K], scores, weights [B, T, T], output [B, T, K]."""
+    """Intermediate tensors of attention: queries, keys, values, outputs [..., T, K], scores and weights [..., T, T]."""
 
     queries: Tensor
     keys: Tensor
@@ -69,7 +69,7 @@ class Stages(NamedTuple):
 
 
 def causal_stages(queries: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None = None) -> Stages:
-    """Compute causal attention of one head from queries, keys and values [B, T, K]; return its `Stages`."""
+    """Compute causal attention of one head from queries, keys and values [B, T, K]; return all intermediate tensors."""
     scores = attention_scores(queries, keys)
     weights = attention_weights(scores, causal_mask(queries.shape[-2], queries.device, window), scale)
     return Stages(queries, keys, values, scores, weights, weights @ values)
@@ -103,7 +103,7 @@ class Attention(nn.Module):
         return self.stages(x, rotation).weights
 
     def forward(self, x: Tensor, rotation: Tensor | None = None, keep: Tensor | None = None) -> Tensor:
-        """Compute the output [B, T, K]; dropout keeps weights where `keep` [B, T, T] is True (None: torch draws it)."""
+        """Compute the output [B, T, K]; dropout keeps weights where `keep` [B, T, T] is True (None: a random mask)."""
         stages = self.stages(x, rotation)
         return self.dropout(stages.weights, keep) @ stages.values
 
@@ -122,8 +122,7 @@ def concatenate_layers(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | No
 def causal_bias(queries: Tensor, window: int | None = None, document_mask: Tensor | None = None) -> Tensor:
     """Return the mask to add to attention scores: -inf where a query must not attend to a key, else 0.
 
-    For queries [B, H, T, K], the mask is [T, T]; with a `document_mask` [B, T, T] (True: also forbidden), it is
-    [B * H, T, T].
+    For queries [B, H, T, K], the mask is [T, T], or [B * H, T, T] with `document_mask` [B, T, T] (True: no attention).
     """
     B, H, T, _ = queries.shape
     hidden = queries.new_zeros(T, T).masked_fill(causal_mask(T, queries.device, window), -torch.inf)
@@ -144,8 +143,8 @@ def attend(
     """Compute attention of N heads at once; return outputs [N, T, K'] and attention weights [N, T, S].
 
     Queries are [N, T, K], keys [N, S, K], values [N, S, K']; K' may differ from K. N is B * H.
-    The weights are softmax(queries keysᵀ * scale + bias), before dropout. `bias` is [T, S], [1, T, S] or [N, T, S], or
-    None. `dropout` is a rate; dropout keeps weights where `keep` [N, T, S] is True (None: torch draws it).
+    The weights are softmax(queries keysᵀ * scale + bias), before dropout. `bias` is [T, S], [1, T, S], [N, T, S] or
+    None (0). `dropout` is a rate; dropout keeps weights where `keep` [N, T, S] is True (None: torch draws a mask).
     """
     if bias is None:
         scores = torch.bmm(queries * scale, keys.transpose(1, 2))
@@ -191,15 +190,15 @@ class SelfAttention(nn.Module, ABC):
 
     @abstractmethod
     def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute queries, keys and values [B, T, K] of one head; `rotation` [2, T, K] rotates queries and keys."""
+        """Compute queries, keys and values [B, T, K] of one head; `rotation` [2, T, R] rotates queries and keys."""
 
     @abstractmethod
     def project(
         self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute queries, keys and values of the given heads (None: all) from x [B, T, D]: each [B, heads, T, size].
+        """Compute queries, keys and values of `heads` (None: all) from x [B, T, D]: each [B, heads, T, size].
 
-        `rotation` rotates queries and keys. The size is K, or larger for queries and keys of latent attention.
+        `rotation` (None: no RoPE) rotates queries and keys. `size` is K; latent attention has wider queries and keys.
         """
 
     def add_norms(self, head_size: int, epsilon: float | None) -> None:
@@ -208,7 +207,7 @@ class SelfAttention(nn.Module, ABC):
             self.query_norm, self.key_norm = HeadNorm(head_size, eps=epsilon), HeadNorm(head_size, eps=epsilon)
 
     def norm_and_rotate(self, queries: Tensor, keys: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Apply the norms, if added, then the rotation, if given, to queries and keys [..., T, K]; return both."""
+        """Normalise queries and keys [..., T, K], if norms were added, and rotate both unless `rotation` is None."""
         if self.query_norm is not None and self.key_norm is not None:
             queries, keys = self.query_norm(queries), self.key_norm(keys)
         return (queries, keys) if rotation is None else (rotate(queries, rotation), rotate(keys, rotation))
@@ -222,8 +221,8 @@ class SelfAttention(nn.Module, ABC):
     ) -> Tensor:
         """Attend with all heads: [B, T, D] -> [B, T, D]. Dropout keeps weights where `keep` [B, H, T, T] is True.
 
-        If `keep` is None, torch draws it; if it is a ToDraw, the Triton kernel draws it. `document_mask` [B, T, T] is
-        True where a key is of another text; without `fused`, it must be None.
+        If `keep` is None, torch draws a mask; if `keep` is a ToDraw, the Triton kernel does. `document_mask` [B, T, T]
+        is True where query and key belong to different texts; without `fused`, `document_mask` must be None.
         """
         if not self.fused:
             assert document_mask is None, "one head by itself computes one text"
@@ -262,7 +261,7 @@ class SelfAttention(nn.Module, ABC):
         return causal_stages(queries, keys, values, self.scale, self.window)
 
     def stages(self, x: Tensor, rotation: Tensor | None, heads: Sequence[int]) -> Stages:
-        """Compute the `Stages` of the given heads from x [B, T, D], with shapes [B, heads, T, ...], without dropout."""
+        """Compute the intermediate tensors, [B, heads, T, ...], of `heads` from x [B, T, D], without dropout."""
         queries, keys, values = self.project(x, rotation, heads)
         flat = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
         attended = attend(*flat, causal_bias(queries, self.window), self.scale)
@@ -306,7 +305,7 @@ class MultiHeadAttention(SelfAttention):
     def project(
         self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute queries, keys and values of the given heads (None: all) in one product: each [B, heads, T, K]."""
+        """Compute queries, keys and values of `heads` (None: all) in one product: each [B, heads, T, K]."""
         chosen = range(self.num_heads) if heads is None else heads
         weights = self.shared_weights or self.projection_weights(chosen)
         projections = F.linear(x, *weights)  # [B, T, 3 x heads x K]
@@ -315,7 +314,7 @@ class MultiHeadAttention(SelfAttention):
         return *self.norm_and_rotate(queries, keys, rotation), values
 
     def projection_weights(self, heads: Sequence[int]) -> tuple[Tensor, Tensor | None]:
-        """Concatenate all Wq, then all Wk, then all Wv of the given heads: weight [3 x heads x K, D], bias or None."""
+        """Concatenate all Wq, then all Wk, then all Wv of `heads`: weight [3 x heads x K, D], bias or None."""
         chosen = [self.heads[head] for head in heads]
         return concatenate_layers([getattr(head, name) for name in ("Wq", "Wk", "Wv") for head in chosen])
 

@@ -48,7 +48,8 @@ def relu_squared(x: Tensor) -> Tensor:
 class Block(nn.Module):
     """Transformer block, [B, T, D] -> [B, T, D], with norms before each branch (pre) or after each residual sum (post).
 
-    With `parallel_branches`, attention and feed-forward both read the block's input (Wang and Komatsuzaki 2021).
+    With `parallel_branches`, attention and feed-forward both read the block's input (Wang and Komatsuzaki 2021). The
+    block's index `number` selects its attention window from the config.
     """
 
     def __init__(self, config: ModelConfig, number: int = 0):
@@ -71,7 +72,7 @@ class Block(nn.Module):
     ) -> Tensor:
         """Run the block on the residual stream: [B, T, D] -> [B, T, D]. If `keep` is None, torch draws dropout masks.
 
-        `rotation` has RoPE's cosines and sines; `document_mask` [B, T, T] is True where a key is of another text.
+        `rotation` has RoPE's cosines and sines; `document_mask` [B, T, T] is True for query and key of different texts.
         """
         weights = keep.weights if keep else None
         return self.after_attention(x, self.attention(self.attention_input(x), rotation, weights, document_mask), keep)
@@ -83,7 +84,7 @@ class Block(nn.Module):
         return self.after_feed_forward(x, self.feed_forward(feed_forward_input), feed_forward)
 
     def feed_forward_input(self, x: Tensor, attended: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return the residual stream after the attention branch, and the input of the feed-forward: each [B, T, D]."""
+        """Add `attended`, after dropout, to stream x; return the new stream and the feed-forward's input: [B, T, D]."""
         before, x = x, x + self.dropout(attended, keep)
         if self.pre_norm:
             return x, self.norm_2(before if self.parallel else x)
@@ -91,7 +92,7 @@ class Block(nn.Module):
         return x, x
 
     def after_feed_forward(self, x: Tensor, fed: Tensor, keep: Tensor | None = None) -> Tensor:
-        """Return x, the stream after attention, plus `fed` after dropout by mask `keep`; with post-norm, normalised."""
+        """Add feed-forward output `fed`, after dropout, to stream x; with post-norm, normalise the sum: [B, T, D]."""
         x = x + self.dropout(fed, keep)
         return x if self.pre_norm else self.norm_2(x)
 

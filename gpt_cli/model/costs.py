@@ -10,7 +10,7 @@ import torch
 from gpt_cli.config import ModelConfig
 from gpt_cli.model import GPT
 
-# parts of names in the state dict, in the order of the forward pass; the first that fits counts a parameter
+# substring of a parameter's name -> part of the model; the first substring that the name contains decides
 _PARTS = {
     "token_embedding": "token embedding",
     "ngram_embedding": "n-gram embedding",
@@ -24,7 +24,7 @@ _PARTS = {
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """Estimated costs of a model; memory is that of one process, on the CPU or on the device that it uses."""
+    """Estimated parameters, operations and memory of a model; memory is that of one process, on its device."""
 
     parameters_by_part: dict[str, int]
     forward_flops_per_token: int
@@ -33,8 +33,8 @@ class CostEstimate:
     training_bytes: int
     sampling_bytes: int
     cache_bytes_per_token: int
-    sent_bytes_per_step: int  # to the other processes; as many come from them
-    gathered_bytes: int  # moments in main memory of the first of several processes, while it saves
+    sent_bytes_per_step: int  # from a process to the others, which send it as many
+    gathered_bytes: int  # AdamW's moments in main memory of the first of several processes, while it saves
 
     @property
     def parameters(self) -> int:
@@ -56,10 +56,10 @@ def estimate(
     """Estimate the costs of training with `num_micro_batches` of `micro_batch_size` sequences a step, and of sampling.
 
     A product of [m, k] and [k, n] counts as 2mkn operations, the backward pass as twice the forward pass. Training
-    needs memory for float32 weights (twice if it `averages` them), gradients and their partial sums, AdamW's two
-    moments, and activations. Only `num_trained` parameters (None: all) have gradients and moments. With `num_ranks`
-    processes, the costs are those of one, which has the moments of its share of the parameters. Sampling needs memory
-    for the weights and a key-value cache of context_length tokens, or of a block's attention window if it is shorter.
+    needs memory for float32 weights (twice if training `averages` weights), gradients and their partial sums, AdamW's
+    two moments, and activations. Only `num_trained` parameters (None: all) have gradients and moments. With `num_ranks`
+    processes, the memory is that of one process, which stores the moments of its share of the parameters. Sampling
+    needs memory for weights and a key-value cache, whose length is context_length or a block's shorter window.
     """
     model = _laid_out(config, vocab_size)
     parts = _by_part(model, config.num_blocks)
@@ -79,7 +79,7 @@ def estimate(
     owned = max(-(-parameters // num_ranks), *(parameter.numel() for parameter in model.parameters()))
     gradients = 1 + gradients_waiting(num_micro_batches // num_ranks)
     activations = _activation_bytes(config, parameters, vocab_size, micro_batch_size, dtype, device)
-    # while gradients are summed: all of them, and those of half of the model that come, then of a quarter
+    # bytes per parameter while ranks sum gradients: 4 for all, 2 for a received half, 1 for a quarter
     summing = (0, 6, 7)[min(num_ranks, 4) // 2] * trained
     return CostEstimate(
         parts,
@@ -97,7 +97,7 @@ def estimate(
 
 
 def gradients_waiting(num_micro_batches: int) -> int:
-    """Return how many partial sums of gradients memory holds at most, besides the one that grows: 4 -> 1, 8 -> 2.
+    """Return how many partial sums of gradients wait in memory at most: 1 for 4 micro-batches, 2 for 8.
 
     `tree_sum` adds the gradients of a step's micro-batches in halves, and the sum of one half waits for the other.
     """
@@ -109,7 +109,7 @@ def gradients_waiting(num_micro_batches: int) -> int:
 
 
 def cache_bytes_by_attention(config: ModelConfig) -> dict[str, int]:
-    """Return the cache's bytes per token, by form of attention; forms other than the config's have default sizes."""
+    """Return the KV cache's bytes per token, by form of attention; forms other than the config's have default sizes."""
     size_keys = ("num_key_value_heads", "latent_size", "query_latent_size", "rotary_size")
     forms = get_args(ModelConfig.model_fields["attention"].annotation)
     others = {form: config.changed(attention=form, **dict.fromkeys(size_keys)) for form in forms}
@@ -157,8 +157,8 @@ def _activation_bytes(
     per_token = width * (4 * 4 + (2 * size if dropping else 0)) + size * products
     # per pair of tokens and head: weights, and with dropout the mask and the product of both
     per_pair = config.num_heads * size * (3 if dropping else 1)
-    # while the attention of one block is computed, and, in main memory between long blocks, what malloc keeps and
-    # cannot use again: at most 3.4 numbers, with dropout 5.3, as measured at 1,024 and 2,048 tokens (note 0053)
+    # while the attention of one block is computed; on CPUs also the holes between large allocations, which malloc
+    # cannot reuse: at most 3.4 numbers, with dropout 5.3, as measured at 1,024 and 2,048 tokens (note 0053)
     holes = 0 if length < 1024 or device != "cpu" else 5.5 if dropping else 3.5
     passing = int((3 + holes) * config.num_heads * size * length)
     logits = vocab_size * (size + 2 * 4)

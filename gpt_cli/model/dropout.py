@@ -34,7 +34,7 @@ class Keep(NamedTuple):
 class DropMasks:
     """The source of a micro-batch's dropout masks: rate, seed, step, and index of its first sequence in the step.
 
-    If given, `keys`, int32 [L, 3, 2] on the device, replace seed and step; they are the `key_halves` of `drop_keys`.
+    `keys`, unless None, replaces seed and step: int32 [L, 3, 2] on the device, from `drop_keys` and `key_halves`.
     """
 
     rate: float
@@ -44,7 +44,7 @@ class DropMasks:
     keys: Tensor | None = None
 
     def on(self, device: torch.device) -> DropMasks:
-        """Return a copy with `first_sequence` as a tensor on the device, for which torch.compile compiles only once."""
+        """Return a copy whose `first_sequence` is a tensor on the device: torch.compile compiles again for each int."""
         return replace(self, first_sequence=torch.full((), int(self.first_sequence), dtype=torch.int32, device=device))
 
     def to_draw(self, block: int = 0) -> ToDraw:
@@ -57,7 +57,7 @@ class DropMasks:
 
 
 class ToDraw(NamedTuple):
-    """The source of one block's dropout masks; `keys` are three 64-bit ints, or the halves of these: int32 [3, 2]."""
+    """The source of one block's dropout masks; `keys` are three 64-bit ints, or their 32-bit halves: int32 [3, 2]."""
 
     keys: Sequence[int] | Tensor
     first_sequence: int | Tensor
@@ -66,7 +66,7 @@ class ToDraw(NamedTuple):
     def draw(self, shape: Sequence[int], num_heads: int, device: torch.device, *, by_kernel: bool = False) -> Keep:
         """Draw the three dropout masks of a block whose input has shape [B, T, D].
 
-        With `by_kernel` and keys on the device, Keep.weights is this ToDraw, from which the attention kernel draws.
+        With `by_kernel` and keys on the device, Keep.weights is this ToDraw, and the attention kernel draws the mask.
         """
         B, T, _ = shape
         deferred = by_kernel and isinstance(self.keys, Tensor)
@@ -94,12 +94,12 @@ def drop_keys(seed: int, step: int, num_blocks: int) -> np.ndarray:
 
 
 def key_halves(keys: Tensor) -> Tensor:
-    """Split each 64-bit key, viewed as int64, into 32-bit halves, the lower half first: [L, 3] -> int32 [L, 3, 2]."""
+    """Split 64-bit keys into 32-bit halves, the lower half first: int64 [L, 3] -> int32 [L, 3, 2]."""
     return keys.view(torch.int32).view(*keys.shape, 2)
 
 
 def random_words_on_device(key: int | Tensor, start: int | Tensor, count: int, device: torch.device) -> Tensor:
-    """Compute with torch the same random words start..start+count-1 as `common.rng.random_words`: int32 [count].
+    """Compute words start..start+count-1 of a random stream with torch, as `rng.random_words` does: int32 [count].
 
     `key` is an int of 64 bits, or its two halves on the device, the lower half first: int32 [2].
     """
@@ -109,7 +109,7 @@ def random_words_on_device(key: int | Tensor, start: int | Tensor, count: int, d
 
 
 def _lanes(key: int | Tensor, start: int | Tensor, count: int, device: torch.device) -> Tensor:
-    """Return the random words from `start` on, each as two 16-bit numbers, the lower half first: int32 [2 x count].
+    """Return `count` random words from `start` on, each as two 16-bit numbers, lower half first: int32 [2 x count].
 
     An int16 view of the words has the same numbers, but torch.compile can fuse this form with the caller. From number
     2^31 on, the int32 indices are negative: the right shift copies their sign bit, and 0x7FFFFFFF masks the copy.
@@ -150,7 +150,7 @@ class Dropout(nn.Dropout):
 
 
 def drop_out(x: Tensor, keep: Tensor | None, rate: float) -> Tensor:
-    """Zero the entries of x where `keep` is False (None: torch draws it), and multiply all others by 1 / (1 - rate).
+    """Zero the entries of x where `keep` is False (None: a random mask); multiply all others by 1 / (1 - rate).
 
     Srivastava et al. 2014, section 10.
     """

@@ -24,7 +24,7 @@ from gpt_cli.model.positions import RopeScaling, RotaryPositions, SinusoidalPosi
 class GPT(nn.Module):
     """A decoder-only transformer: ids [B, T] -> logits [B, T, V], at each position the logits of the next token.
 
-    The layout is that of GPT-2 (Radford et al. 2019). `generator` draws the initial weights (None: torch's default).
+    By default, layers are in GPT-2's order (Radford et al. 2019). `generator` (None: torch's) draws initial weights.
     """
 
     def __init__(self, config: ModelConfig, vocab_size: int, generator: torch.Generator | None = None):
@@ -63,10 +63,10 @@ class GPT(nn.Module):
         return (self.token_embedding if self.output_layer is None else self.output_layer).weight
 
     def forward(self, ids: Tensor, masks: DropMasks | None = None, positions: Tensor | None = None) -> Tensor:
-        """Compute logits: ids [B, T] -> [B, T, V], T at most context_length.
+        """Compute the logits of the next token at each position: ids [B, T] -> [B, T, V], T at most context_length.
 
-        In training, `masks` gives the dropout masks (None: torch draws them). `positions` [B, T] restart at 0 where a
-        packed text begins; attention then stays within each text.
+        In training, `masks` gives the dropout masks (None: torch draws them). Rows of several packed texts need
+        `positions` [B, T], which restart at 0 where a text begins; each token then attends only to its own text.
         """
         x, rotation = self.embed(ids, positions)
         document_mask = None if positions is None else document_mask_of(positions)
@@ -107,9 +107,9 @@ class GPT(nn.Module):
     def attention_stages(
         self, ids: Tensor, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
     ) -> Iterator[Stages]:
-        """Yield the `Stages` of attention of each given layer, in model order, for the given heads; None means all.
+        """Yield the intermediate tensors of attention, [B, heads, T, ...], of each layer in `layers`, in model order.
 
-        Dropout is off, even in training mode. The model runs only up to the heads of the last given layer.
+        None means all. Dropout is off, even in training mode. Blocks after the last of `layers` do not run.
         """
         layers = range(len(self.blocks)) if layers is None else layers
         heads = range(self.config.num_heads) if heads is None else heads
@@ -135,13 +135,13 @@ class GPT(nn.Module):
     def attention_weights(
         self, ids: Tensor, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
     ) -> Tensor:
-        """Compute attention weights, those of `attention_stages` stacked: ids [B, T] -> [layers, B, heads, T, T]."""
+        """Compute attention weights by layer, in model order (None: all): ids [B, T] -> [layers, B, heads, T, T]."""
         return torch.stack([stages.weights for stages in self.attention_stages(ids, layers, heads)])
 
     def take_weights(self, weights: Mapping[str, Tensor]) -> GPT:
         """Replace parameters, by name, with the tensors in `weights` (no copies); return the model.
 
-        `load_state_dict` would compare each block with all names: seconds for a thousand blocks.
+        `load_state_dict` would compare each block with all names, which takes seconds for a thousand blocks.
         """
         for name, tensor in weights.items():
             module, _, parameter = name.rpartition(".")
@@ -149,15 +149,15 @@ class GPT(nn.Module):
         return self
 
     def turn_off_dropout(self) -> None:
-        """Train from now on without dropout."""
+        """Set the dropout rate to 0 in the config and in all layers."""
         self.config = self.config.changed(dropout=0.0)
         for module in self.modules():
             if isinstance(module, Dropout):
                 module.p = 0.0
 
     def compile_blocks(self, compiled: bool = True) -> GPT:
-        """Compile each block with torch.compile for training; with `compiled` False, undo this; return the model."""
-        options = {"cpp.simdlen": 256}  # of 512 bits, GCC 12 compiles transpositions of bfloat16 wrongly (note 0001)
+        """Use blocks compiled by torch.compile in training, or, if not `compiled`, plain blocks; return the model."""
+        options = {"cpp.simdlen": 256}  # with 512 bits, GCC 12 compiles transpositions of bfloat16 wrongly (note 0001)
         blocks = self.blocks if compiled else []
         self._compiled = [torch.compile(_drawing(block), options=options) for block in blocks]  # type: ignore[arg-type]
         return self
@@ -169,16 +169,16 @@ class GPT(nn.Module):
         return self
 
     def use_kernel(self, kernel: Kernel | None) -> GPT:
-        """Let `kernel` (None: torch) compute attention with dropout, except in sliding windows; return the model."""
+        """Let `kernel` (None: torch) compute attention with dropout in blocks without a window; return the model."""
         for block, window in zip(self.blocks, self.config.windows, strict=True):
             block.attention.kernel = kernel if window is None else None
         return self
 
     @contextmanager
     def shared_matrices(self, dtype: torch.dtype | None = None) -> Iterator[None]:
-        """Cast each block's matrices to `dtype`, if given, and join Wq, Wk and Wv, once for all calls in the context.
+        """Cast each block's matrices to `dtype` (None: no cast) and join Wq, Wk and Wv, once for the whole context.
 
-        Otherwise, compiled blocks would cast the matrices in each call. Gradients reach the parameters.
+        Without this context, compiled blocks cast the matrices in each call. Gradients still reach the parameters.
         """
         with ExitStack() as stack:
             for block in self.blocks:
@@ -197,9 +197,9 @@ class GPT(nn.Module):
             yield
 
     def embed(self, ids: Tensor, positions: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """Compute the embeddings [B, T, D] of ids [B, T], and RoPE's cosines and sines [2, T, rotated_size], or None.
+        """Embed ids [B, T] -> [B, T, D], and compute RoPE's cosines and sines [2, T, rotated_size] (None without RoPE).
 
-        `positions` [B, T] replace positions 0..T-1; the cosines and sines are then [2, B, 1, T, rotated_size].
+        With `positions` [B, T] instead of 0..T-1, the cosines and sines are [2, B, 1, T, rotated_size].
         """
         num_tokens = ids.shape[1]
         assert num_tokens <= self.config.context_length, "the caller cuts to context_length"
@@ -234,7 +234,7 @@ class GPT(nn.Module):
 
 
 def _drawing(block: Block) -> Callable[..., Tensor]:
-    """Return a function that draws the masks of a ToDraw `keep` and runs the block; torch.compile fuses both."""
+    """Return a function that draws dropout masks if `keep` is a ToDraw, then runs `block`; torch.compile fuses both."""
 
     def forward(
         x: Tensor, rotation: Tensor | None, keep: Keep | ToDraw | None, document_mask: Tensor | None = None
@@ -247,7 +247,7 @@ def _drawing(block: Block) -> Callable[..., Tensor]:
 
 
 def _drawn(masks: ToDraw, block: Block, x: Tensor, document_mask: Tensor | None) -> Keep:
-    """Draw a block's dropout masks for input x [B, T, D], except that of attention weights if a kernel draws it."""
+    """Draw a block's dropout masks for input x [B, T, D]; an attention kernel, if any, draws the weights' mask."""
     by_kernel = document_mask is None and block.attention.kernel is not None
     return masks.draw(x.shape, block.attention.num_heads, x.device, by_kernel=by_kernel)
 

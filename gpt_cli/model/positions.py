@@ -40,7 +40,7 @@ class RopeScaling(NamedTuple):
     high: float
 
     def slowed(self, frequencies: Tensor) -> Tensor:
-        """Return RoPE frequencies, in radians per token, after this scaling, as in the code of Llama 3.1."""
+        """Scale RoPE frequencies, in radians per token, as the code of Llama 3.1 does: [...] -> [...]."""
         turns = self.original_length * frequencies / (2 * math.pi)
         unchanged = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
         return frequencies * (unchanged + (1 - unchanged) / self.factor)

@@ -1,6 +1,6 @@
 """Causal attention with dropout as Triton kernels, which never store attention weights: Dao 2023 (FlashAttention-2).
 
-`attend` in attention.py computes the same with torch. The masks equal those of dropout.py. Needs Triton.
+`attend` in attention.py computes the same attention with torch. Dropout masks equal those of dropout.py. Needs Triton.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _mix(words):
 def _keep_mask(keys, first, bound, head, rows, start, H, T, N: tl.constexpr):
     """Draw a part of a head's dropout mask, for rows (queries) [BQ] and N columns (keys) from `start`: bool [BQ, N].
 
-    A word contains the lanes of two neighbouring columns: the lower half is that of the even column.
+    A random word of 32 bits decides two neighbouring columns: its lower half decides the even column.
     """
     base = (tl.load(first) + head // H) * (H * T * (T // 2)) + ((head % H) * T + rows) * (T // 2)
     base = (base + tl.load(keys)).to(tl.uint32)
@@ -120,7 +120,7 @@ def _backward_queries(
     Q, K, V, OUT, LSE, G, DELTA, DQ, keys, first, bound, inverse, scale, H, T,
     qb, qh, qt, kb, kh, kt, vb, vh, vt, gb, gh, gt, D: tl.constexpr, PAD: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
-    """Compute the gradients of a block of queries, and the products DELTA of outputs and their gradients."""
+    """Compute the gradients of a block of queries, and DELTA, the dot product of each output and its gradient."""
     block, head = tl.program_id(0), tl.program_id(1)
     rows = block * N + tl.arange(0, N)
     K, V = _of_head(K, head, H, kb, kh), _of_head(V, head, H, vb, vh)
@@ -214,7 +214,7 @@ def _run_backward(
 
 
 def _with_rows(tensor: Tensor) -> Tensor:
-    """Return `tensor`, or a copy, whose vectors [K] are contiguous in memory."""
+    """Return `tensor`, or a copy if its vectors [K] are not contiguous in memory."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
@@ -229,7 +229,7 @@ def _backpropagate(run: Callable[..., Any], ctx: Any, *gradients: Any) -> tuple[
 
 
 class _EagerAttention(torch.autograd.Function):
-    """The kernels as an autograd function, for blocks that are not compiled: it does not import torch's compiler."""
+    """Autograd function of the kernels for blocks that are not compiled; its use does not import torch's compiler."""
 
     forward = staticmethod(_run)
     setup_context = staticmethod(_setup_context)
@@ -257,9 +257,9 @@ def _(queries: Tensor, keys: Tensor, values: Tensor, *_: Any) -> tuple[Tensor, T
 
 
 def dropout_attention(queries: Tensor, keys: Tensor, values: Tensor, masks: ToDraw, scale: float) -> Tensor:
-    """Compute softmax(queries keysᵀ * scale), with dropout, times values: [B, H, T, K] each -> [B, H, T, K].
+    """Compute dropout(softmax(queries keysᵀ * scale)) values, with a causal mask: [B, H, T, K] each -> [B, H, T, K].
 
-    The mask is `masks.keep("weights", [B, H, T, T])`; `masks.keys` must be a tensor on the device. T must be even.
+    The dropout mask is that of `masks.keep("weights", ...)`. `masks.keys` must be a tensor on the device, and T even.
     """
     three = (_with_rows(each.to(values.dtype)) for each in (queries, keys, values))
     assert queries.shape[2] % 2 == 0

@@ -109,12 +109,12 @@ class Decoder:
         return self._refill(full, ids)
 
     def append(self, ids: Sequence[int]) -> None:
-        """Append one id to the list of each sequence in `tokens`, without running the model."""
+        """Append one id to each sequence in `self.tokens`, without running the model."""
         for row, token in zip(self.tokens, ids, strict=True):
             row.append(token)
 
     def caches_by_reach(self) -> dict[int, Cache]:
-        """Return a cache for each reach (tokens that a token sees); caches of equal reach hold equal slot numbers."""
+        """Return one cache per reach (tokens that a token sees); caches of equal reach have equal slot numbers."""
         return {layer.cache.reach: layer.cache for layer in self.layers}
 
     def make_room(self) -> None:
@@ -123,7 +123,7 @@ class Decoder:
             layer.cache.make_room(self.end)
 
     def _refill(self, full: list[int], ids: Sequence[int]) -> Tensor:
-        """Rerun rows `full` on their last context_length // 2 tokens, other rows on the last; return logits [B, V]."""
+        """Run the last context_length // 2 tokens of rows `full`, and one token of other rows; return logits [B, V]."""
         half = max(1, self.config.context_length // 2)
         logits = torch.empty(len(ids), len(self.token_embedding), device=self.device, dtype=self.plain_dtype)
         for number in full:
@@ -135,13 +135,13 @@ class Decoder:
         return logits
 
     def is_full(self, num_more: int = 0) -> bool:
-        """Return whether, after `num_more` tokens, `decode` must rerun tokens of a sequence at absolute positions."""
+        """Return whether, after `num_more` more tokens, `decode` must rerun a sequence that has no position left."""
         return self.positions is not None and max(map(len, self.tokens)) + num_more >= self.config.context_length
 
     def recent_ids(self, T: int, rows: Sequence[int] | None = None) -> Tensor:
         """Return the last n + T ids of each of the R sequences `rows` (None: all): [R, n + T].
 
-        n is the setting ngram_embedding, or 0 without it. Shorter sequences are padded in front.
+        n is the setting ngram_embedding, or 0 without n-grams. Shorter sequences are padded in front.
         """
         num_before = 0 if self.ngrams is None else self.config.ngram_embedding or 0
         padding = [len(self.token_embedding) - 1] * (num_before + T)

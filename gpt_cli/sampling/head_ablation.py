@@ -1,4 +1,4 @@
-"""Remove the heads that `--without` of `gpt sample` and `gpt eval` names from a model. Needs no torch."""
+"""Switch off attention heads of a model, named by `--without` of `gpt sample` and `gpt eval`. Needs no torch."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Cache(ABC):
     """The attention of one layer in decoding: copies of its weights, and a cache slot for each token of B sequences.
 
     A token attends to at most `reach` tokens, itself included. Slot 0 has the longest prompt's first token, and `base`
-    is the number of the first slot in memory. Memory has at most 2 `reach` slots: where these are full, the cache drops
+    is the number of the first slot in memory. Memory has at most 2 `reach` slots; when all are full, the cache drops
     the oldest `reach`.
     """
 
@@ -145,7 +145,7 @@ class Cache(ABC):
     def _bias(self, step: DecodeStep, first: int, start: int, end: int, like: Tensor) -> Tensor | None:
         """Return the mask to add to scores of queries from slot `start` on: [R * G or 1, H // G * T, end - first].
 
-        None: no mask. The heads of a group are stacked along the queries; a first dimension of 1 serves all groups.
+        None means no mask. Heads of a group are stacked along the queries; a first dimension of 1 serves all groups.
         """
         whole = end - start == step.end - step.start
         if whole and self.reach in step.biases:
@@ -201,9 +201,9 @@ class KeyValueCache(Cache):
 class LatentCache(Cache):
     """Cache of latent attention: only each token's latent (C numbers) and rotary key (R numbers), [B, slots, C + R].
 
-    No keys or values are computed from cached latents. As (W_UQ q) · (W_UK c) = (W_UKᵀ W_UQ q) · c, each query is
-    mapped to the width of the latent, and all heads attend to the latents; W_UV maps their weighted sum to the head's
-    output. DeepSeek-AI 2024, section 2.1.2.
+    No keys or values are computed from a cached latent c. As (W_UQ d) · (W_UK c) = (W_UKᵀ W_UQ d) · c, each query
+    W_UQ d is mapped to the width of c, and all heads attend to the latents; W_UV maps a weighted sum of latents to the
+    head's output. DeepSeek-AI 2024, section 2.1.2.
     """
 
     num_groups = 1
@@ -258,7 +258,7 @@ CACHES: Mapping[type[SelfAttention], Callable[[Any, Products, int], Cache]] = {
 
 
 def make_cache(attention: SelfAttention, products: Products, context_length: int) -> Cache:
-    """Make the cache of a layer: KeyValueCache or LatentCache; a token attends to at most context_length tokens."""
+    """Make a layer's KeyValueCache or LatentCache, with reach <= context_length; raise UsageError for other forms."""
     # the exact type, because a form derived from one of these may cache something else
     if type(attention) not in CACHES:
         raise unknown_form("sampling", type(attention).__name__)

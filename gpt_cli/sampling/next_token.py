@@ -30,11 +30,11 @@ class SamplingParameters:
 def probabilities(logits: Tensor, parameters: SamplingParameters, seen: Tensor | None = None) -> Tensor:
     """Return token probabilities: logits [B, V], tokens of the text so far (`seen`) as bool [B, V] -> float64 [B, V].
 
-    The steps, each applied to the result of the one before: the penalty (divides positive logits of seen tokens,
-    multiplies negative ones; Keskar et al. 2019, section 4.1), the temperature, top_k (in a tie, lower ids stay),
-    top_p (Holtzman et al. 2020, section 3.1), min_p (Nguyen et al. 2024, section 3). At least one token stays;
-    rows sum to 1. If the temperature is 0, or so small that the division overflows, the likeliest token has
-    probability 1. A token with logit NaN has probability 0; if a whole row is NaN, its tokens are equally likely.
+    The parameters apply in this order: the penalty, which divides positive logits of seen tokens and multiplies
+    negative ones (Keskar et al. 2019, section 4.1); the temperature; top_k, where lower ids win a tie; top_p (Holtzman
+    et al. 2020, section 3.1); min_p (Nguyen et al. 2024, section 3). At least one token stays; rows sum to 1. If the
+    temperature is 0, or so small that the division overflows, the likeliest token has probability 1. A token with
+    logit NaN has probability 0; if all logits of a row are NaN, its tokens are equally likely.
     """
     # finite, so that no infinity is subtracted from itself below
     logits = logits.double().nan_to_num(nan=-1e300, posinf=1e300, neginf=-1e300)
@@ -131,13 +131,13 @@ class CpuDraws:
         return self.draw(self.logits())
 
     def logits(self) -> Tensor:
-        """Compute the logits of the next token of each row: [B, V], on the CPU. The first are those of `prefill`."""
+        """Compute the logits of each row's next token: [B, V], on the CPU; at step 0, return those of `prefill`."""
         if self.step:
             self._logits = self.decoder.decode(self.tokens)
         return self._logits.cpu()
 
     def draw_results(self, logits: Tensor, seen: Tensor) -> Tensor:
-        """Return the `draw_next` results of this step for `logits` and `seen` [B, V], stacked to [4, B]."""
+        """Draw a token of each row; return ids, log-probabilities, lowest and highest logits, stacked to [4, B]."""
         uniform = self.uniforms.of_steps(self.step, self.step + 1)[:, 0]
         return torch.stack(draw_next(logits, self.parameters, seen, uniform))
 

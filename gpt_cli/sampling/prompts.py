@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def read_prompt(
     prompt: str | None, file: Path | None, header: Header | None, stdin: TextIO | None, may_be_empty: bool = False
 ) -> tuple[str, str]:
-    """Return a prompt (the content of `file`, else `prompt`, else piped `stdin`), and its source's name in errors.
+    """Return a prompt (the content of `file`, else `prompt`, else piped `stdin`), and the name of its source in errors.
 
     The `prompt` "-" means `stdin`, unless `stdin` is None, as in calls from Python. A line break at the end of a file
     or stdin is dropped. Errors suggest a prompt in characters that the model of `header` knows. Raises UsageError if
@@ -56,7 +56,7 @@ def read_prompts(
 
 
 def encode_text(tokenizer: Tokenizer, text: str, source: str) -> list[int]:
-    """Encode a prompt, which may be empty; raise DataError, naming `source`, for a character that the model lacks."""
+    """Encode a prompt, which may be empty; raise DataError, naming `source`, for a character not in the vocabulary."""
     with blaming(source):
         return tokenizer.encode(text)
 
@@ -68,7 +68,7 @@ def encode_prompt(
 
     An empty prompt becomes the id of end-of-text if `starts_with` is empty. If the ids do not fit, `truncate` drops the
     first ones, which include `starts_with`; None means that the command has no such flag. Raises UsageError if there is
-    no room for a prompt, DataError if the ids do not fit and `truncate` is not True, and the errors of `encode_text`.
+    no room for a prompt, DataError for too many ids unless `truncate` is True, or for characters not in the vocabulary.
     """
     ids = tokenizer.begin(encode_text(tokenizer, text, source))
     max_length = context_length - num_generated

@@ -17,14 +17,14 @@ from gpt_cli.sampling.kv_cache import Cache, DecodeStep
 from gpt_cli.sampling.next_token import CpuDraws, Draw, draw_next, to_draws
 
 TRIAL_TOKENS = 48  # on an H200, a trial takes as long as a graph saves in so many tokens (note 0068)
-# shares of the largest number by which logits, keys and values may differ, as sums have other orders
+# difference of logits, keys or values that rounding may cause, relative to the largest number
 _TOLERANCE = {torch.bfloat16: 0.03, torch.float32: 1e-3, torch.float64: 1e-9}
-_FASTER = 1.15  # times as fast as the host, because a busy machine may delay the host once
+_FASTER = 1.15  # a graph must be this many times as fast as the host, because a busy machine may delay the host once
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedStep(DecodeStep):
-    """A decoding step of one token for each row that a graph can replay: slot numbers are tensors, not ints.
+    """A decoding step of one token per row, which a CUDA graph can replay because slot numbers are tensors, not ints.
 
     Scores are computed for all slots in memory, so shapes stay equal; the attention mask hides later and too old slots.
     """
@@ -96,10 +96,10 @@ class RecordedDraws:
 
     @torch.inference_mode()
     def trial(self, tokens: Sequence[int]) -> _Trial | None:
-        """Replay the next step; the first call records it as a graph, after `tokens`, the last of each row.
+        """Replay the step after `tokens`, the last token of each row; the first call records the step as a graph.
 
-        Returns None if the step gives other numbers without the graph, or changes other slots of a cache than its own.
-        These slots are then as before. Raises torch's RuntimeError if recording fails or memory is too small.
+        Returns None if the step gives other numbers without the graph, or changes cache slots other than its own; such
+        slots are restored. Raises torch's RuntimeError if recording fails or memory is too small.
         """
         self._decoder.make_room()
         if self._graph is None:
@@ -135,7 +135,7 @@ class RecordedDraws:
         return to_draws(drawn, self._where)
 
     def _recompute(self, tokens: Sequence[int]) -> None:
-        """Run the step after `tokens` without the graph, as the decoder must recompute the windows of full rows."""
+        """Run the step after `tokens` without the graph, because the decoder must recompute windows of full rows."""
         logits = self._decoder.decode(tokens)
         self._send(self._decoder.end - 1)
         self._draw(logits)
@@ -150,9 +150,9 @@ class RecordedDraws:
         self._copy_to_host()
 
     def _compare(self) -> _Trial | None:
-        """Compute one step by two replays, then without; return a _Trial if both agree and change no other slots.
+        """Replay a step twice, then compute the step without the graph; return a _Trial if both ways agree, else None.
 
-        All slots but that of the step are then as before; if torch raises an error, so is all that a step changes.
+        A step that changes other cache slots than its own also gives None. Restores such slots; on errors, all tensors.
         """
         caches = [layer.cache for layer in self._decoder.layers]
         changing = [self._numbers, self._seen, *(cache.slots for cache in caches)]
@@ -244,7 +244,7 @@ class _Trial:
     seconds: float
 
     def agrees(self, cpu_draws: CpuDraws, logits: Tensor) -> bool:
-        """Return whether `cpu_draws`, with these `logits` for the same token, has the same numbers but for rounding."""
+        """Return whether this trial equals the step of `cpu_draws` that computed `logits`, up to rounding."""
         decoder = cpu_draws.decoder
         caches = (layer.cache for layer in decoder.layers)
         pairs = [(self.logits, logits)]
@@ -260,10 +260,10 @@ class _Trial:
 def recorded_draws(cpu_draws: CpuDraws, num_tokens: int, warn: Notify) -> Iterator[list[Draw]]:
     """Yield the next draws of each row: two by `cpu_draws`, both tried with a graph, then those of the better sampler.
 
-    A new RecordedDraws, for up to `num_tokens` tokens, is better if it computes the logits, keys and values of
-    `cpu_draws`, draws from its logits what `cpu_draws` draws from them, and takes at most 1 / _FASTER of the time. The
-    graph records the first of the two tokens; the second shows that the graph goes on. If the graph fails or gives
-    other numbers, `warn` receives the reason. Raises CheckpointError if logits are not finite.
+    A new RecordedDraws, for up to `num_tokens` tokens, is better if it computes the same logits, keys and values as
+    `cpu_draws`, draws the same tokens from the same logits, and takes at most 1 / _FASTER of the time. The first of the
+    two tokens is recorded as a graph; the second shows that the graph goes on. If the graph fails or gives other
+    numbers, `warn` receives the reason. Raises CheckpointError if logits are not finite.
     """
     recorded: RecordedDraws | None = None
     for _ in range(2):

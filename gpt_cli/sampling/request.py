@@ -157,7 +157,7 @@ class SampleRequest(Request):
             yield Misfit(("temperature",), "‹temperature› and ‹greedy› cannot be combined; leave one of them out")
 
     def find(self, host: Host) -> ToSample:
-        """Return prompts, model and seed; raise UsageError or DataError for bad input, and `find_model`'s errors."""
+        """Return prompts, model and seed; raise UsageError, DataError or, for a bad checkpoint, CheckpointError."""
         model = self.find_model(host)
         is_drawn = not self.greedy and self.temperature != 0
         seed = new_seed() if self.seed is None and is_drawn else self.seed

@@ -36,11 +36,11 @@ _TOKEN_BYTES = 20  # of a sample: an id, a log-probability, a few characters
 
 
 class Prompt(NamedTuple):
-    """The ids that the model reads, cut in front to fit its context, and as `text` the prompt or the last question."""
+    """The text of a prompt or of a chat's last question, and the ids that the model reads, at most context_length."""
 
     text: str
     ids: Sequence[int]
-    end: int | None = None  # the token that ends an answer; None where it is continued, up to end-of-text
+    end: int | None = None  # the token that ends an answer; None for a prompt that the model continues to end-of-text
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Sample:
 class Samples(Result):
     """Continuations of prompts: all of the first prompt, then all of the second, and so on.
 
-    `seed` reproduces the samples, even if gpt chose the seed; greedy sampling needs none, so it may be None.
+    `seed` reproduces the samples, even if gpt chose the seed; None means that greedy sampling needed no seed.
     """
 
     checkpoint: str
@@ -98,9 +98,9 @@ class Samples(Result):
 
 @restored_threads()
 def sample(request: SampleRequest, target: ToSample, host: Host) -> Samples:
-    """Sample continuations, as many at once as memory allows; raise the errors of `Sampler` and its methods."""
+    """Sample in batches that fit in memory; raise UsageError, DataError, CheckpointError or EnvironmentFailure."""
     num_samples, num_tokens = len(target.prompts) * request.num_samples, request.max_new_tokens
-    # all are kept until the last one is drawn
+    # all samples stay in memory until the last one is drawn
     about = f"{counted(num_samples, 'sample')} of {counted(num_tokens, 'token')}"
     _require_memory("max_new_tokens", num_tokens, _TOKEN_BYTES * num_samples, about)
     sampler = Sampler(request, target.model, host, len(target.prompts))
@@ -140,7 +140,7 @@ class Sampler:
     def accept(self, prompts: Sequence[str], source: str, seed: int | None = None) -> list[Prompt]:
         """Encode prompts; notify the user of the `seed`, if any, and of prompts that are too long or end with a space.
 
-        An empty prompt starts a new document. Raises DataError, naming `source`, for a character that the model lacks.
+        An empty prompt starts a new document. Raises DataError, naming `source`, for a character not in the vocabulary.
         """
         loaded, notice, length = self.loaded, self._host.notice, self._decoder.config.context_length
         tokenizer = loaded.tokenizer
@@ -159,7 +159,7 @@ class Sampler:
         return [Prompt(text, ids[-length:]) for text, ids in zip(prompts, encoded, strict=True)]
 
     def accept_all(self, request: SampleRequest, target: ToSample) -> list[Prompt]:
-        """Encode the prompts or conversations of `target`; raise the errors of `accept` and `ask`."""
+        """Encode the prompts or conversations of `target`; raise DataError for long questions or unknown characters."""
         seed = target.seed if request.seed is None else None
         if target.conversations is None:
             return self.accept(target.prompts, target.source, seed)
@@ -167,16 +167,16 @@ class Sampler:
         return [self.ask(one.turns, request.max_new_tokens, target.source) for one in target.conversations]
 
     def tell(self, seed: int | None) -> None:
-        """Notify the user of checkpoint and `seed`, unless that is None, and if the model was not trained to answer."""
+        """Notify the user of checkpoint and `seed` unless `seed` is None, and of a model not trained to answer."""
         if seed is not None:
             self._host.notice(f"{self.loaded.path}, step {self.loaded.step:,}, ‹seed={seed}›")
         if self.loaded.config.data.loss is None and self._template.end is None:
             self._host.notice("this model was not trained to answer, so it continues the question like any other text")
 
     def ask(self, turns: Sequence[Turn], num_new_tokens: int, source: str) -> Prompt:
-        """Encode a conversation so that the model answers; notify the user of first messages left out to make it fit.
+        """Encode a conversation so that the model answers; if it is too long, drop first messages and notify the user.
 
-        Raises DataError, naming `source`, if the last question does not fit, or for a character that the model lacks.
+        Raises DataError, naming `source`, if the last question is too long, or for a character not in the vocabulary.
         """
         tokenizer, length = self.loaded.tokenizer, self._decoder.config.context_length
         with blaming(source):
@@ -269,8 +269,8 @@ def _fit_history(
 ) -> tuple[list[int], int]:
     """Encode a conversation so that the model answers; return the ids, and how many of the oldest turns do not fit.
 
-    A system turn stays. At most half of the context is kept free for `num_new_tokens`; only the last question
-    may extend into it. Raises DataError if the last question is too long, or has a character that the model lacks.
+    A system turn stays. The ids leave room for `num_new_tokens`, at most half of the context; only the last question
+    may use this room. Raises DataError if the last question is too long, or has a character not in the vocabulary.
     """
     max_length = context_length - min(num_new_tokens, context_length // 2)
     system = turns[:1] if turns[0].role == "system" else ()
@@ -288,8 +288,8 @@ def _fit_history(
 def _pays(model: GPT, request: SampleRequest) -> bool:
     """Return whether compiled C code saves more time than compiling takes; for a model in bfloat16, always True.
 
-    Without C code, a model in bfloat16 needs a copy in float32. Whether the code is already compiled does not matter,
-    so that a command gives the same sample each time.
+    Without C code, a model in bfloat16 needs a copy in float32. Code from an earlier compilation does not change the
+    result, so that a command gives the same sample each time.
     """
     num_weights = sum(parameter.numel() for parameter in model.parameters())
     is_half = model.token_embedding.weight.dtype == torch.bfloat16

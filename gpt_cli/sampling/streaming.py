@@ -9,7 +9,7 @@ from gpt_cli.text.tokenizers import Tokenizer
 
 
 class TextStream:
-    """Decoder of tokens to text, which passes on complete characters; bytes that are not UTF-8 become U+FFFD.
+    """Decoder of tokens to text that returns only complete characters; bytes that are not UTF-8 become U+FFFD.
 
     The text ends before the first string of `stops`, even if this string begins or ends within a token; `feed` holds
     back text that may be its start. With `begins`, the first token loses the space that some tokenizers add in front.

@@ -101,7 +101,7 @@ class Batches:
 class PackedBatches:
     """Training batches whose windows contain several examples each; a token attends only to its own example.
 
-    All epochs have the same windows, in a different random order each.
+    Every epoch has the same windows, in a new random order.
     """
 
     ids: Examples

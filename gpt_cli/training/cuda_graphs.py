@@ -44,7 +44,7 @@ class WholeStep:
         self._multiplier = multiplier.view(torch.float32)[0]
 
     def __call__(self, step: int, multiplier: float, watch: Callable[[], object] = lambda: None) -> Tensor:
-        """Take a step at the learning rates times `multiplier`; return the loss and the gradient norm, [2].
+        """Take step `step` (from 0) at the peak learning rates times `multiplier`; return loss and gradient norm, [2].
 
         Calls `watch` between micro-batches, but not in a replay.
         """
@@ -75,8 +75,8 @@ class WholeStep:
         """Record a CUDA graph of the step and test it; later calls replay the graph if it passes the test.
 
         The test takes two steps, the second at half the learning rate: replays must give the same results as ordinary
-        steps, and take no longer. Then the training state is restored. Returns why recording failed or results differ,
-        else None; a graph that is only slower is dropped without a reason, and leaves `seconds` at 0.
+        steps, and take no longer. Then `record` restores the training state. Returns the reason if recording fails or
+        results differ, else None. A graph that is merely slower is dropped, gives no reason and leaves `seconds` at 0.
         """
         step, changing = self.state.progress.step, self.state.optimizer.changing()
         before: list[Tensor] = []
@@ -124,7 +124,7 @@ class WholeStep:
 
 
 class _Taken(NamedTuple):
-    """Last step's loss and gradient norm, then each changed tensor's checksum (`bits`) or change's norm (`numbers`)."""
+    """Last loss and gradient norm; then, per changed tensor, a checksum (`bits`) or the change's norm (`numbers`)."""
 
     bits: Tensor
     numbers: Tensor
@@ -132,8 +132,8 @@ class _Taken(NamedTuple):
     def repeats(self, expected: _Taken, again: _Taken) -> bool:
         """Return whether these results equal `expected`, up to ten times the difference between `again` and `expected`.
 
-        `again` repeats the computation of `expected`. Both are equal, or nearly equal where the backward pass of flash
-        attention adds in no fixed order. A wrong learning rate or batch changes the results far more.
+        `again`, from the same steps as `expected`, is equal, or nearly equal where the backward pass of flash attention
+        adds in no fixed order. A wrong learning rate or batch changes the results far more.
         """
         if torch.equal(again.bits, expected.bits):
             return torch.equal(self.bits, expected.bits)

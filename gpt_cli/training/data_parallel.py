@@ -26,7 +26,7 @@ class Replicated:
         together: Sequence[Sequence[str]] = (),
         low_rank: LowRank | None = None,
     ):
-        """Choose the rank that owns each parameter or low-rank factor; all ranks own about equally many numbers.
+        """Choose the rank that owns each parameter or low-rank factor, so that ranks own about equally many elements.
 
         All parameters of a group of names in `together` get the same owner.
         """
@@ -57,12 +57,12 @@ class Replicated:
 
     @torch.no_grad()
     def sum_gradients(self) -> None:
-        """Sum each parameter's gradient over all ranks, on the rank that owns it; other ranks set `grad` to None."""
+        """Sum each gradient over all ranks, on the rank that owns the parameter; set `grad` to None on others."""
         if self.ranks.size == 1:
             return
         parts = []
         for names in self.names_of_owner:
-            parts.append(_flat([gradient(self.parameters[name]) for name in names]))
+            parts.append(self._flat([gradient(self.parameters[name]) for name in names]))
             for name in names:
                 self.parameters[name].grad = None  # before the next part, for memory
         summed = self.ranks.reduce_scatter(parts)
@@ -70,7 +70,7 @@ class Replicated:
             parameter.grad = total
 
     def gradient_norms(self) -> Tensor:
-        """Return the L2 norm of each parameter's gradient, [number of parameters]; zero if another rank updates it."""
+        """Return the L2 norm of each parameter's gradient, [number of parameters]; zero if another rank owns it."""
         # all at once, because a kernel for each takes a GPU longer than the products of a small model (note 0004)
         gradients = [gradient(parameter) for parameter in self.owned.values()]
         norms = torch._foreach_norm(gradients) if gradients else []  # type: ignore[attr-defined]
@@ -80,10 +80,10 @@ class Replicated:
 
     @torch.no_grad()
     def share_weights(self) -> None:
-        """Send each parameter from the rank that owns it to all ranks; with LoRA, then call `LowRank.include`."""
+        """Send each parameter from its owner to all ranks; with LoRA, then update matrices W (`LowRank.include`)."""
         if self.ranks.size > 1:
             lengths = [sum(self.parameters[name].numel() for name in names) for names in self.names_of_owner]
-            for owner, part in enumerate(self.ranks.all_gather(_flat(list(self.owned.values())), lengths)):
+            for owner, part in enumerate(self.ranks.all_gather(self._flat(list(self.owned.values())), lengths)):
                 names = self.names_of_owner[owner]
                 for name, new in zip(names, self._split(part, names), strict=True):
                     if owner != self.ranks.rank:
@@ -102,7 +102,7 @@ class Replicated:
         chosen = set(names)
         of_owner = [[name for name in owned if name in chosen] for owned in self.names_of_owner]
         lengths = [sum(self.parameters[name].numel() for name in owned) for owned in of_owner]
-        part = _flat([mine[name] for name in of_owner[self.ranks.rank]])
+        part = self._flat([mine[name] for name in of_owner[self.ranks.rank]])
         tensors: dict[str, Tensor] = {}
         for owned, gathered in zip(of_owner, self.ranks.gather(part.cpu(), lengths) or [], strict=False):
             tensors |= zip(owned, self._split(gathered, owned), strict=True)
@@ -112,6 +112,10 @@ class Replicated:
         """Return the sum of all trained parameters, a checksum that is equal on ranks with equal weights."""
         sums = torch.stack([parameter.detach().sum() for parameter in self.parameters.values()])
         return sums.cpu().double().sum().item()
+
+    def _flat(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Flatten and concatenate tensors of any shapes into one tensor [N] on the device of the parameters."""
+        return torch.cat([torch.empty(0, device=self.device), *(tensor.detach().reshape(-1) for tensor in tensors)])
 
     def _split(self, part: Tensor, names: Sequence[str]) -> list[Tensor]:
         """Split a flat tensor into views with the shapes of the named parameters."""
@@ -130,11 +134,6 @@ def owners(sizes: Mapping[str, int], together: Sequence[Sequence[str]], num_rank
         loads[rank] += size
         chosen |= dict.fromkeys(names, rank)
     return [[name for name in sizes if chosen[name] == rank] for rank in range(num_ranks)]
-
-
-def _flat(tensors: Sequence[Tensor]) -> Tensor:
-    """Flatten and concatenate tensors of any shapes into one tensor [N]."""
-    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors]) if tensors else torch.empty(0)
 
 
 def gradient(parameter: Tensor) -> Tensor:

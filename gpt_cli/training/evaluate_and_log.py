@@ -54,8 +54,8 @@ class Pace:
 def observe(run: Run, pace: Pace, watch: Watch, host: Host) -> Iterator[TrainingEvent]:
     """Evaluate, log, sample and take a snapshot if due after the current step; write all results, then yield events.
 
-    `watch` is called between batches and tokens; if it raises, nothing has been written. `host.counting` opens a
-    progress bar. Raises Diverged if a loss or gradient so far, a logit or an attention weight is not finite.
+    Calls `watch` after each evaluated batch and sampled token; if `watch` raises, no file has changed. `host.counting`
+    opens a progress bar. Raises Diverged if a loss or gradient so far, a logit or an attention weight is not finite.
     """
     step = run.progress.step
     score: Score | None = None
@@ -142,7 +142,7 @@ def _evaluate(run: Run, watch: Watch, host: Host) -> Score:
 
 
 def _sample(run: Run, watch: Callable[[], object], host: Host) -> Sampled:
-    """Sample a continuation of the run's sample prompt, calling `watch` after each token; raise Diverged for NaN."""
+    """Continue the run's sample prompt; call `watch` after each token; raise Diverged if logits are not finite."""
     tokenizer, settings, validation = run.tokenizer, run.config.train, run.validation_ids
     prompt = sample_prompt(run.config, tokenizer, validation)
     ends = validation.template.end_id(tokenizer) if isinstance(validation, Examples) else None
@@ -168,7 +168,7 @@ def _sample(run: Run, watch: Callable[[], object], host: Host) -> Sampled:
 def _take_snapshot(run: Run) -> Snapshot:
     """Compute a snapshot: attention weights on the text of `inspect.prompt`, without dropout, and scores of all heads.
 
-    The weights are float32. Raises Diverged if one of them is not finite.
+    The attention weights are float32. Raises Diverged if an attention weight is not finite.
     """
     progress, tokenizer, prompt = run.progress, run.tokenizer, run.config.inspect.prompt
     assert prompt is not None

@@ -44,7 +44,7 @@ class InitialWeights(NamedTuple):
 class Initial:
     """The model from whose weights a training starts (`--init-from`); `where` is its path, as messages show it.
 
-    A checkpoint sets `header`, and `load_initial_weights` reads its weights. A model in another format sets `weights`.
+    For a checkpoint, `header` is set, and `load_initial_weights` reads the weights; otherwise `weights` is set.
     """
 
     where: str
@@ -65,8 +65,8 @@ class Initial:
     def settings(self, *, other_text: bool) -> Config:
         """Return the config that a training without --config takes from this model, set to train a single model.
 
-        With `other_text`, the user names a text. Else the config has the text of the model; raises UsageError if gpt
-        may not read that text, for example because a stranger may have chosen it.
+        With `other_text`, the user names a text. Without `other_text`, the config names the text of the model; raises
+        UsageError if gpt may not read that text, for example because a stranger may have chosen it.
         """
         if self.header is not None:
             named = trusted_config(self.header) if other_text else config_with_text(self.header, stdin=True)
@@ -82,7 +82,7 @@ class Initial:
 def read_initial(path: Path, host: Host) -> Initial:
     """Read the config of the model at a path: a run (its best checkpoint), a checkpoint, or a transformers directory.
 
-    `host.notice` receives a line on each unused part of such a directory. Raises CheckpointError if no model is usable.
+    `host.notice` receives a line per unused part of transformers files. Raises CheckpointError if no model is usable.
     """
     if not (path / "config.json").is_file() or RunFiles(path).exists():
         header = find_header(path)

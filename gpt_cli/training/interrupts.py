@@ -18,8 +18,8 @@ class StopRequested(Exception):  # noqa: N818 - no error
 class Watch:
     """A callback that training calls between pieces of work; it raises StopRequested if any rank has received a signal.
 
-    All ranks must call it together, to stop at the same point; a rank that works by itself calls `alone` instead.
-    Arguments are ignored.
+    All ranks must call the Watch together, to stop at the same point; a rank that works alone calls `alone` instead.
+    Calls ignore their arguments.
     """
 
     def __init__(self, stop: Stop, ranks: Ranks):

@@ -71,7 +71,7 @@ def model_ends(progress: Progress, settings: TrainConfig) -> bool:
 
 
 def settings_of_model(progress: Progress, settings: TrainConfig) -> TrainConfig:
-    """Return `settings` with the max_steps, max_time and weight_decay of the current model, if a run trains several."""
+    """Return `settings` with the current model's max_steps, max_time and weight_decay, if several models train."""
     if settings.teacher_share is None:
         return settings
     steps, seconds, end = settings.max_steps, settings.max_time, _end_of_model(progress, settings)
@@ -93,7 +93,7 @@ def is_last_of_several(num_before: int, settings: TrainConfig) -> bool:
 def _end_of_model(progress: Progress, settings: TrainConfig) -> float:
     """Return the share of the run after which the current model ends.
 
-    After the first model, all train equally long, but the last of more than two trains twice as long.
+    The first model ends at `teacher_share`. Later models train equally long, but the last of 3 or more twice as long.
     """
     share, number, num_models = settings.teacher_share, len(progress.teachers), settings.num_models
     if share is None or number >= num_models - 1:

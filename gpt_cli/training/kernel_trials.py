@@ -43,9 +43,9 @@ _Trial = tuple[_Form, bool, float, float]  # a form, whether it agrees with the 
 def choose_kernels(state: TrainingState, warn: Notify) -> None:
     """Try a Triton kernel for attention with dropout, and a compiled loss; let steps use each that pays.
 
-    A trial runs plain and new code on the run's shapes. New code pays if it gives the same results, within a tolerance,
-    in less time. The loss is tried only if blocks are compiled; then the kernel must be faster than compiled attention.
-    A resumed run repeats its earlier choice; `warn` receives a line if that choice no longer works.
+    A trial runs plain and new code on the run's shapes. New code pays if its results are equal, within a tolerance, and
+    it is at least 1.15 times as fast. The loss has a trial only if blocks are compiled; the kernel then competes with
+    compiled attention. A resumed run repeats its choice; `warn` receives a line if that choice no longer works.
     """
     sizes, train, device = state.config.model, state.config.train, state.device
     shape = (train.sequences_at_once, sizes.num_heads, sizes.context_length, sizes.query_size)
@@ -82,9 +82,9 @@ def choose_kernels(state: TrainingState, warn: Notify) -> None:
 def _choose(
     state: TrainingState, part: str, form: str, possible: bool, trial: Callable[[], _Trial[_Form]], warn: Notify
 ) -> _Form | None:
-    """Return the function that `trial` tries for `part` (attention or loss) if it pays, else None; `state` records it.
+    """Run `trial` for `part` (attention or loss); return the tried function if it pays, else None; record the choice.
 
-    Without `possible`, no trial runs. `form` (triton or compiled) is the function's name in the record and in warnings.
+    If not `possible`, no trial runs. `form` (triton or compiled) is the function's name in the record and in warnings.
     """
     progress = state.progress
     begins = not progress.step and state.config.train.graph != "off"  # a trial times what a graph would replay
@@ -101,7 +101,7 @@ def _choose(
 
 
 def drop_kernel(state: TrainingState) -> None:
-    """Let steps compute attention by torch's products again."""
+    """Stop using the Triton kernel: let torch compute attention again, and record this choice."""
     state.model.use_kernel(None)
     _note(state, "attention", None)
 
@@ -116,8 +116,8 @@ def compare_with_plain(
 ) -> tuple[bool, float, float]:
     """Compare `kernel` with the plain function `attend`: attention with dropout `rate`, forward and backward.
 
-    `shape` [B, H, T, K] is that of random inputs. With `compiled`, torch compiles both, `attend` with the draw of its
-    mask, as in compiled blocks. Returns whether outputs and gradients agree, then the seconds of `attend` and `kernel`.
+    Inputs are random, of shape `shape` [B, H, T, K]. If `compiled`, torch compiles both functions, `attend` together
+    with the code that draws its mask. Returns whether outputs and gradients agree, then the seconds of both functions.
     """
     generator, scale = torch.Generator().manual_seed(0), shape[-1] ** -0.5
     B, H, T, K = shape
@@ -147,9 +147,9 @@ def _compare(
 ) -> tuple[bool, float, float]:
     """Run both functions in `ways` on `inputs`, forward and backward from the output's `gradient`, and compare them.
 
-    With `num_tokens`, results [B, H, T, K] may differ by a share of the largest number in so many neighbouring tokens;
-    without, by a share of each number. Returns whether outputs and gradients agree, then the seconds of both, as graphs
-    where the device records any.
+    Results agree if they differ at most by a share of each number, or, with `num_tokens`, of the largest number in each
+    group of `num_tokens` neighbouring tokens of [B, H, T, K]. Returns whether outputs and gradients agree, then the
+    seconds of both functions, replayed as device graphs if the device supports graphs.
     """
     device = gradient.device
 

@@ -134,7 +134,7 @@ def _begin_next_model(run: Run, watch: Watch, host: Host) -> None:
 
 @contextlib.contextmanager
 def _followed(run: Run, host: Host) -> Iterator[Callable[[], None]]:
-    """Start the run's loggers; yield a function that, after each step, reports dead loggers or a busy machine."""
+    """Start the run's loggers; yield a function that, called after a step, reports dead loggers or a busy machine."""
     loggers = run.config.train.log_to if run.ranks.is_first else []
     if not loggers or host.loggers is None:
         # this process would count a compiler's processes, other ranks and loggers as other programs
@@ -197,7 +197,7 @@ def _what_is_intact(run: Run) -> str:
 
 
 def _closing_evaluation(run: Run, watch: Watch, host: Host) -> tuple[Score, float | None, int]:
-    """Measure the loss of the best weights; return the score, its standard error or None, and the weights' step."""
+    """Evaluate the best weights; return the score, the loss's standard error (None: one window), and the best step."""
     with host.working("reading the best weights"):
         model, best_step = run.best_model()
     watch()

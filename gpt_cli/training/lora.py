@@ -20,8 +20,8 @@ class LowRank:
     """Trainable factors A [rank, M] and B [N, rank] of LoRA: a model's matrices W [N, M] change by SCALE B A alone.
 
     `include` adds the products to W, so the model and its checkpoints contain ordinary weights. Autograd computes the
-    gradient dW; a hook immediately turns dW into the gradients of the factors, dA = SCALE B' dW and dB = SCALE dW A',
-    and drops dW (Hu et al. 2021, section 4.1).
+    gradient dW; a hook immediately turns dW into the gradients of the factors, dA = SCALE B^T dW and dB = SCALE
+    dW A^T, and drops dW (Hu et al. 2021, section 4.1).
     """
 
     def __init__(self, matrices: Mapping[str, nn.Parameter], settings: TrainConfig):

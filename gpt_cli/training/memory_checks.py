@@ -18,10 +18,10 @@ _BESIDE_WEIGHTS = 4000  # bytes of a small snapshot's scores, prompt and header,
 
 
 def require_memory(config: Config, free: int | None, ranks: Ranks = ALONE, *, may_change: bool = True) -> None:
-    """Raise EnvironmentFailure if main memory certainly cannot hold a training, whatever its vocabulary.
+    """Raise EnvironmentFailure if main memory cannot hold a training, even with the smallest possible vocabulary.
 
-    `free` is in bytes, or None if unknown; all ranks of this machine share it. Only training on a CPU is checked.
-    `may_change` is true if the model is new, so that the hint may propose a smaller model.
+    `free` is the free memory in bytes, for all ranks of this machine together. Checks nothing if `free` is None or
+    the device is not a CPU. `may_change` is true if the model is new, so that the hint may propose a smaller model.
     """
     settings = config.train
     if settings.device != "cpu" or free is None:
@@ -85,7 +85,7 @@ def require_space(run: Run) -> None:
         done, last, begins = run.progress.step, settings.max_steps, not run.progress.step
 
         def num_due(period: int) -> int:
-            """Return how many of the steps to come end a period or are the last."""
+            """Return how many of the remaining steps are the last step or a multiple of `period`."""
             return -(-last // period) - done // period
 
         # the weights of another model are saved at step 0, and each teacher at its last step

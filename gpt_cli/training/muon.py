@@ -1,7 +1,7 @@
-"""The Muon optimizer (Jordan et al. 2024): orthogonalised momentum, for all matrices of one shape at once.
+"""The Muon optimizer (Jordan et al. 2024): orthogonalised momentum, for many matrices of one shape at once.
 
-Feed-forward matrices are cut into pieces of d_model x d_model, or slightly longer. One batch has these pieces and the
-matrices `projection_layer` of attention; another batch has Wq, Wk and Wv of each head, uncut.
+Muon cuts feed-forward matrices into pieces that are about square. Pieces of d_model x d_model are in a batch with the
+matrices `projection_layer` of attention; Wq, Wk and Wv of each head are in another batch, uncut.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Muon:
     """The Muon optimizer: orthogonalised Nesterov momentum, with decoupled weight decay."""
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], weight_decay: float, dtype: torch.dtype):
-        """Prepare to optimize this rank's matrices, whole groups of `stacks`; compute matrix products in `dtype`."""
+        """Prepare to update this rank's matrices `parameters`, complete groups of `stacks`; products are in `dtype`."""
         groups = stacks(parameters)
         self.parameters = {name: parameters[name] for names in groups for name in names}
         self.weight_decay = weight_decay

@@ -69,7 +69,7 @@ class AdamW:
 
 
 class Optimizer:
-    """AdamW alone, or Muon and AdamW, by train.optimizer; each rank updates the parameters that it owns."""
+    """AdamW alone, or Muon with AdamW, as train.optimizer requests; each rank updates the parameters that it owns."""
 
     def __init__(self, layout: Replicated, config: TrainConfig):
         self.config, self.layout = config, layout
@@ -92,7 +92,7 @@ class Optimizer:
             self.muon.step(self.config.muon_learning_rate * multiplier)
 
     def changing(self) -> list[Tensor]:
-        """Return every tensor that a step changes if there is a single process; all are float32."""
+        """Return all tensors, float32, that `step` and `Replicated.share_weights` change if a single process trains."""
         of_adamw = [*self.adamw.num_steps.values(), *self.adamw.averages.values(), *self.adamw.squares.values()]
         of_muon = [] if self.muon is None else self.muon.momentum.values()
         included = [] if self.layout.low_rank is None else self.layout.low_rank.changing()
@@ -135,7 +135,7 @@ class Optimizer:
             self.layout.low_rank.load_state_dict(stored)
 
     def _kinds(self) -> list[tuple[list[str], dict[str, dict[str, Tensor]]]]:
-        """Return, for AdamW and then Muon, its parameter names on all ranks and this rank's {kind: {name: tensor}}."""
+        """Return (parameter names on all ranks, this rank's {kind: {name: tensor}}) for AdamW, Muon and `last`."""
         others = self.adamw.state_dict()
         if self.layout.low_rank is not None:
             others = others | {"factor": {name: factor.detach() for name, factor in self.layout.owned.items()}}

@@ -20,7 +20,7 @@ _SHORTEST = 2  # tokens at least, before a prompt ends with its line or with a w
 
 
 def sample_prompt(config: Config, tokenizer: Tokenizer, validation_ids: Ids | Examples) -> list[int]:
-    """Return the ids of the prompt of samples: `train.sample_prompt`, else the beginning of a line of validation text.
+    """Return token ids that samples continue: `train.sample_prompt`, else the beginning of a line of validation text.
 
     For conversations, the prompt is a question, by default the first. Raises DataError if a character has no token.
     """

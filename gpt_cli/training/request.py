@@ -227,7 +227,7 @@ class TrainRequest(Request):
             raise UsageError("‹config=auto›", sentence, hint=hint)
 
     def _with_initial(self, directory: Path, settings: list[str], flags: Flags, host: Host) -> NewRun:
-        """Return the plan of a run with --init-from, whose model gives sizes and tokenizer if the config does not."""
+        """Return the plan for --init-from; the named model gives sizes and tokenizer if the config does not."""
         assert self.init_from is not None
         names_text = bool(self.data) or asks_for(settings, "data.source=", "data=")
         initial, config = None, self.config
@@ -283,7 +283,7 @@ def _require_what_stays(start: NewRun, *, continues: bool) -> None:
 
 
 def _document(config: str | Config | None, source: Config) -> tuple[Document, str]:
-    """Return the settings of `config`, or of `source` if `config` is None, and the name for both in error messages."""
+    """Return the settings of `config`, or of `source` if `config` is None, and their name in error messages."""
     if config is None:
         return Document(source.model_dump(mode="json")), "config"
     if isinstance(config, Config):

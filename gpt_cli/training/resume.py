@@ -57,9 +57,9 @@ _FIGURES = _Outcome.model_fields.keys() - {"stopped_by", "step", "best_step"}  #
 def config_to_resume(stored: Config, requested: Config, run_config: Config | None, files: RunFiles) -> Config:
     """Return `requested`, with the run's earlier choices where `dtype`, `device` or `compile` is auto.
 
-    `stored` is the checkpoint's config; it also replaces null in data.loss and data.template. `run_config` is the run's
-    config.yaml, which alone supplies `device` and `compile`, so that a stranger's checkpoint cannot start a compiler.
-    Raises CheckpointError if `requested` changes a setting that a run must keep.
+    `stored`, the checkpoint's config, also replaces null in data.loss and data.template. `run_config`, from config.yaml
+    of the run, alone supplies `device` and `compile`, so that a stranger's checkpoint cannot start a compiler. Raises
+    CheckpointError if `requested` changes a setting that may not change within a run.
     """
     noted = {key: getattr(stored.data, key) for key in ("loss", "template") if getattr(requested.data, key) is None}
     requested = requested.changed(data=noted)  # the run has recorded what null means for its text
@@ -134,7 +134,7 @@ def environment(config: Config) -> dict[str, str]:
 
 
 def resumed_environment(before: Mapping[str, str], config: Config) -> dict[str, str]:
-    """Return the `environment` of a resumed run; on the same accelerator, it keeps the kernels in `before`."""
+    """Return `environment`, with the choices of kernels in `before` if the run resumes on the same accelerator."""
     now = environment(config)
     same = before.get("accelerator") == now.get("accelerator")
     return now | {name: before[name] for name in ("attention", "loss") if same and name in before}
@@ -167,7 +167,7 @@ def is_missing(error: DataError) -> bool:
 
 
 def other_text(continued: Checkpoint, config: Config, files: RunFiles, why: str = "") -> CheckpointError:
-    """Return the error for a text whose ids differ from those that the run was trained on, with `why` at its end."""
+    """Return the error for a text whose ids differ from those of the run; `why` is the end of the error's sentence."""
     sources = ", ".join([*source_names(config.data.source), *source_names(config.data.validation_source)])
     then, now = continued.config.data, config.data
     same = (then.source, then.validation_source) == (now.source, now.validation_source)

@@ -27,8 +27,8 @@ from gpt_cli.training.step import read_outcomes
 class _Write(Thread):
     """A thread that writes a file; its owner calls `complete` once `join` has returned, if `error` is None.
 
-    Not a future, because garbage collection may close a run within this thread: `join` raises there, where a future
-    waits forever.
+    A future cannot replace this thread, because garbage collection may close a run inside the thread, where `join`
+    raises an error, but a future would wait forever.
     """
 
     def __init__(self, write: Callable[[], object], complete: Callable[[], object]):
@@ -106,7 +106,7 @@ class Run:
         return self.windows(self.config.data.validation_tokens)
 
     def checkpoint(self, *, with_optimizer: bool) -> Checkpoint:
-        """Return a checkpoint of the current state. All ranks must call this; only the first gets a complete one."""
+        """Return a checkpoint of the current state, complete on the first rank only; all ranks must call this."""
         optimizer_state = self.state.optimizer.state_dict() if with_optimizer else {}
         weights = self.state.evaluated_model.state_dict()
         return Checkpoint(self.config, self.tokenizer, self.progress, weights, optimizer_state)
@@ -137,7 +137,7 @@ class Run:
     def _write(
         self, write: Callable[[Checkpoint], object], complete: Callable[[], object], *, with_optimizer: bool
     ) -> None:
-        """Pass the current state to `write`, then call `complete`; raise the error of the previous write, if any."""
+        """Pass a checkpoint to `write`, perhaps in a thread, then call `complete`; raise the previous write's error."""
         self.finish_writing()
         file = self.checkpoint(with_optimizer=with_optimizer)
         if self.state.reads_at_once or self.ranks.size > 1:
@@ -174,7 +174,7 @@ class Run:
             raise
 
     def best_model(self) -> tuple[GPT, int]:
-        """Return the model with the lowest validation loss and its step, or the current model if no best was saved."""
+        """Return the model with the lowest validation loss and its step; the current model if no best one was saved."""
         progress = self.progress
         if progress.evaluated_step == progress.step and not progress.evaluations_without_best:
             return self.state.evaluated_model, progress.step  # without waiting for its file

@@ -46,7 +46,7 @@ from gpt_cli.training.teachers import teach
 
 
 def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] | Finished:
-    """Prepare a training without a write to its directory; return the run, ready to train, and its Prepared event.
+    """Prepare a training without writing to its directory; return the run, ready to train, and its Prepared event.
 
     Returns Finished instead if the run has nothing left to train. Raises every kind of GptError.
     """
@@ -106,8 +106,8 @@ def dry_run(plan: Plan, host: Host, *, several: bool = False) -> Chosen:
     """Prepare a training but take no step; return its config and costs. Raises the errors of `setup`.
 
     `device`, `dtype` and `compile` stay as requested, because the training may run on another machine. With `several`
-    processes, only the config is chosen, because one process cannot know the memory of each. A plan of a new run
-    does not raise an error for an old run in the directory.
+    processes, only the config is chosen, because one process cannot know the memory of each. An old run in the
+    directory of a new run is no error.
     """
     reuse_memory()
     with restored_threads(), sharing():
@@ -126,7 +126,7 @@ def dry_run(plan: Plan, host: Host, *, several: bool = False) -> Chosen:
 
 
 def resolve(config: Config, notice: Notify, *sources: Config | None) -> Config:
-    """Return the config with `device`, `dtype` and `compile` chosen; `compile` stays auto if it needs a timed step.
+    """Return the config with `device`, `dtype` and `compile` chosen; `compile` may stay auto until a step is timed.
 
     `notice` receives a line on each setting without effect, unless its value is the default or comes from one of the
     configs `sources`, from which `config` was made. Raises EnvironmentFailure if the device does not exist.

@@ -101,7 +101,7 @@ def _other_run(directory: RunDirectory, config: Config) -> UsageError:
         name = Path(source_names(source)[0]).stem.strip("*?-") or "run"
         names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
         paths = (directory.path.parent / each for each in names)
-        free = next(path for path in paths if not os.path.exists(path))  # of a long name false
+        free = next(path for path in paths if not os.path.exists(path))  # False for too long a name
         hint = f"‹out={visible(free)}› trains another run beside it"
     return UsageError(shown(directory.path), sentence, hint=hint)
 
@@ -163,7 +163,7 @@ def load_text(
 
 
 def _read(start: Start, config: Config, directory: RunDirectory, host: Host) -> SourceCorpus:
-    """Read the text of a training; if the text of an earlier run is missing, the error's hint is how to name it."""
+    """Read the text of a training; if the text of an earlier run is missing, the error's hint says how to name it."""
     try:
         return read_data(config.data, host)
     except DataError as error:

@@ -77,7 +77,7 @@ class TrainingState:
     def continued(
         cls, config: Config, ids: Ids | Examples, checkpoint: Checkpoint, ranks: Ranks = ALONE
     ) -> TrainingState:
-        """Return the training state of a checkpoint, on the same ids; raise CheckpointError if tensors do not fit."""
+        """Return the training state of a checkpoint on its run's `ids`; raise CheckpointError if tensors do not fit."""
         before = checkpoint.progress
         # versions without a clock spent at least the seconds of their steps
         elapsed = max(before.elapsed, before.seconds)
@@ -107,7 +107,7 @@ class TrainingState:
 
     @property
     def evaluated_model(self) -> GPT:
-        """The model to evaluate, sample and save: the moving average, or the model itself if it has none."""
+        """The model to evaluate, sample and save: the moving average of the weights if there is one, else the model."""
         return self.model if self.average is None or self.progress.step == self.progress.model_step else self.average
 
     @torch.no_grad()
@@ -184,7 +184,7 @@ def training_costs(config: Config, vocab_size: int, num_ranks: int = 1) -> CostE
 
 
 def _new_optimizer(model: GPT, layout: Replicated, progress: Progress, settings: TrainConfig) -> Optimizer:
-    """Return an optimizer for the run's current model, whose dropout is turned off if it is the last of several."""
+    """Return an optimizer for the run's current model; turn off the dropout of the last of three or more models."""
     if is_last_of_several(len(progress.teachers), settings):
         model.turn_off_dropout()
     return Optimizer(layout, settings_of_model(progress, settings))

@@ -104,8 +104,8 @@ def _ends_within(state: TrainingState, step_seconds: float, seconds: float) -> b
 def _choose_forms(state: TrainingState, warn: Notify, plain_seconds: float | None) -> float:
     """Choose kernels and whether micro-batches share casts; return the seconds of a step.
 
-    `plain_seconds` is the time of a replayed step without kernels, or None where no graph of one is known. A new run in
-    plain blocks drops the kernel for attention if no graph replays its steps, or if these take longer.
+    `plain_seconds` is the time of a replayed step without kernels; None if no such step was recorded. A new run with
+    uncompiled blocks drops the attention kernel if its steps cannot be replayed, or take longer than `plain_seconds`.
     """
     state.whole_step = None  # whose graph takes memory
     choose_kernels(state, warn)
@@ -121,7 +121,7 @@ def _choose_forms(state: TrainingState, warn: Notify, plain_seconds: float | Non
 def _choose_sharing(state: TrainingState) -> float:
     """Return the seconds of a step; on an accelerator, decide by a trial whether micro-batches share casts of weights.
 
-    Sharing must give the same bits in less time. CPUs always share casts, which was measured (note 0070).
+    Sharing must give the same bits in less time. CPUs always share casts, which is faster (note 0070).
     """
     if state.reads_at_once or state.config.train.num_micro_batches == 1:
         return time_step(state)

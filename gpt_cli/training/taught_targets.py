@@ -20,6 +20,11 @@ ORDER = 8  # the longest context that is counted, in tokens
 _ROUNDS = 12  # of fitting how much a context is trusted
 
 
+def num_stored(vocab_size: int, num_tokens: int) -> int:
+    """Return how many tokens of a teacher's prediction are stored for each token of a text of `num_tokens`."""
+    return min(vocab_size, MOST_LIKELY, max(2 * FROM_TAIL, NUMBERS // num_tokens))
+
+
 @dataclass
 class TaughtTargets:
     """A callable that returns a step's targets: ids of a text, some replaced by random ids once there is a teacher.
@@ -47,7 +52,7 @@ class TaughtTargets:
         return self._drawn(np.repeat(positions, self.num_targets, axis=1), step, OF_LAST)
 
     def _drawn(self, positions: np.ndarray, step: int, teacher: float) -> np.ndarray:
-        """Return an id for each of `positions`; with probability `teacher`, the id is drawn from a teacher."""
+        """Draw ids for positions: from a teacher with probability `teacher`, from counts with 0.15, else the text's."""
         targets = self.ids[positions]
         if self.likely is None or self.cumulative is None:
             return targets
@@ -113,9 +118,9 @@ class NgramCounts:
 def _trust(elsewhere: np.ndarray, followers: np.ndarray, agreeing: np.ndarray, shorter: np.ndarray) -> np.ndarray:
     """Return the probability that each position uses its context, float64 [N]; similar counts share one value.
 
-    `elsewhere` counts other occurrences of a position's context, and `followers` the different tokens after them.
-    `agreeing` is the share of these occurrences before the position's next token, `shorter` the probability of this
-    token by shorter contexts. _ROUNDS passes of expectation maximisation fit the values.
+    `elsewhere` counts the other occurrences of a position's context, `followers` the different tokens after them.
+    `agreeing` is the share of other occurrences that the position's token follows, `shorter` the probability that
+    shorter contexts give that token. _ROUNDS passes of expectation maximisation fit the values.
     """
     kinds = np.where(elsewhere > 0, 4 * np.log2(np.maximum(1, elsewhere)).astype(np.int64) + followers.clip(1, 4), 0)
     trust, sizes = np.full(kinds.max() + 1, 0.5), np.maximum(1, np.bincount(kinds))

@@ -1,9 +1,9 @@
-"""Train several models in one run, one after another, of which some teach others.
+"""Train several models in one run, one after another; earlier models teach later models.
 
 Furlanello et al. 2018, "Born-Again Neural Networks", arXiv 1805.04770: a model of the same size, with other random
-weights, learns from the text and from the predictions of the first model. Where there are more than two, the last model
-learns from the mean of the predictions of all but the first (Hinton et al. 2015, arXiv 1503.02531). Targets are drawn
-from a teacher's probabilities, and some from n-gram counts of the text (`TaughtTargets`).
+weights, learns from the text and from the predictions of the first model. In a run of more than two models, the last
+learns from the mean of the predictions of all earlier models but the first (Hinton et al. 2015, arXiv 1503.02531).
+Targets are drawn from a teacher's probabilities, and some from n-gram counts of the text (`TaughtTargets`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gpt_cli.text.token_files import windows
 from gpt_cli.training.batches import Batches
 from gpt_cli.training.intervals import is_last_of_several
 from gpt_cli.training.state import TrainingState
-from gpt_cli.training.taught_targets import CERTAIN, FROM_TAIL, MOST_LIKELY, NUMBERS
+from gpt_cli.training.taught_targets import CERTAIN, FROM_TAIL, num_stored
 from gpt_cli.training.validation import evaluation_batch_size
 
 
@@ -68,13 +68,13 @@ def mean_probabilities(
 
     Returns the k most probable tokens, [N, k], and their cumulative probabilities, uint16 [N, k]; CERTAIN means 1.
     Row i predicts ids[i]; row 0 has no meaning. k is at most MOST_LIKELY, and less for a long text. If the vocabulary
-    has more than k tokens, the last FROM_TAIL of the k are not the most probable: they are drawn (seed: `step`) from
-    all others, and share the probability of these. Each prediction sees half a context or more, where the text has so
-    many tokens before it. `count` receives the number of tokens done since its last call.
+    has more than k tokens, the last FROM_TAIL columns have tokens drawn from all less probable tokens (seed: `step`),
+    each with an equal share of the probability of all less probable tokens. A prediction uses at least half a context,
+    or all earlier tokens if there are fewer. `count` receives the number of tokens done since its last call.
     """
     C, V = models[0].config.context_length, models[0].vocab_size
     device, number = models[0].token_embedding.weight.device, len(ids) - 1
-    length, new, k = min(C, number), max(1, C // 2), min(V, MOST_LIKELY, max(2 * FROM_TAIL, NUMBERS // len(ids)))
+    length, new, k = min(C, number), max(1, C // 2), num_stored(V, len(ids))
     likely = np.zeros((len(ids), k), np.uint16 if V <= 2**16 else np.int32)
     cumulative = np.full((len(ids), k), CERTAIN, np.uint16)
     starts = np.array([*range(0, number - length, new), number - length])

@@ -36,6 +36,8 @@ def test_what_is_not_there_is_told_with_what_is(smoke_run: Path) -> None:
         find_checkpoint(smoke_run, "5")
     with pytest.raises(UsageError, match=r'"first" is not allowed; use best, last or the number of a step'):
         find_checkpoint(smoke_run, "first")
+    with pytest.raises(UsageError, match="is a file, and only runs have checkpoints"):
+        find_checkpoint(smoke_run / "checkpoints" / "step-00000010.safetensors", "20")
     assert hint_about("runs/other", "no such run") == "runs here: runs/smoke"
 
 

@@ -168,6 +168,8 @@ def test_choices_are_read_as_the_flags_are() -> None:
         changed_by(request, "/temperature -1")
     with pytest.raises(UsageError, match=re.escape('there is no "/temp"; did you mean /temperature?')):
         explained(request, "temp")
+    with pytest.raises(UsageError, match=re.escape('there is no "/"; you can change /seed, ')):
+        changed_by(request, "/")
 
 
 def test_every_line_of_help_can_be_typed() -> None:

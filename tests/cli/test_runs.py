@@ -385,6 +385,13 @@ def test_a_name_that_is_nearly_right_is_told_the_right_one(runs: Path, run: RunC
     run("info", "latent", exits=0)
 
 
+def test_a_folder_of_runs_that_is_a_run_itself_breaks_no_hint(copied: Path, run: RunCommand) -> None:
+    for path in list(copied.iterdir()):
+        path.rename(copied.parent / path.name)
+    for command in ("runs nope", "report nope"):
+        assert '"nope": there is no such' in run(*command.split(), exits=4).err
+
+
 def test_numbers_as_people_write_them() -> None:
     assert [quantity(number) for number in (12, 25_088, 1_049_728)] == ["12", "25.1 k", "1.05 M"]
     assert [age(seconds) for seconds in (-1, 42, 200, 7300, 1e6)] == ["0 s", "42 s", "3 min", "2 h", "11 d"]

@@ -245,6 +245,8 @@ def test_a_point_that_the_user_stops_ends_the_sweep(
     folder: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(monkeypatch, lambda _: "import sys; sys.exit(143)")
+    err = run("sweep", "s.yaml", "--quiet", "--jobs", "2", exits=143).err
+    assert err == "warning: stopped by SIGTERM; continue: gpt sweep s.yaml --jobs 2\n"
     outcome = run("sweep", "s.yaml", "--quiet", exits=143)
     assert outcome.err == "warning: stopped by SIGTERM; continue: gpt sweep s.yaml\n"
     assert [line.split() for line in outcome.out.splitlines()[1:]] == [

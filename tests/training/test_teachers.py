@@ -23,7 +23,7 @@ from gpt_cli.model import GPT
 from gpt_cli.model.dropout import Dropout
 from gpt_cli.text.token_files import TokensOnDisk
 from gpt_cli.tools.reports.run_record import read_record
-from gpt_cli.training import teachers
+from gpt_cli.training import taught_targets, teachers
 from gpt_cli.training.batches import Batches, batches_of
 from gpt_cli.training.events import Stepped
 from gpt_cli.training.intervals import model_ends, settings_of_model
@@ -100,7 +100,7 @@ def test_the_probabilities_of_teachers_are_their_mean_on_the_text_before() -> No
 
 def test_less_probable_tokens_than_are_stored_stay_as_probable_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 50 tokens 12 are stored, 4 of which stand for 42 others: on average, each of these is as probable as before."""
-    monkeypatch.setattr(teachers, "MOST_LIKELY", 12)
+    monkeypatch.setattr(taught_targets, "MOST_LIKELY", 12)
     monkeypatch.setattr(teachers, "FROM_TAIL", 4)
     config = small_config("model.context_length=8", "model.dropout=0")
     model, ids = GPT(config.model, 50, torch.Generator().manual_seed(0)), np.arange(9)
@@ -141,7 +141,7 @@ def test_the_memory_of_what_two_models_take_beside_one_is_in_the_estimate() -> N
     both = replace(alone, config=alone.config.changed(train={"teacher_share": 0.2}))
     assert both.memory_bytes - alone.memory_bytes == 1000 * (BYTES_PER_TOKEN + 4 * 512)  # ids and probabilities
     longer = (replace(each, num_training_tokens=10**6).memory_bytes for each in (alone, both))
-    assert -next(longer) + next(longer) == 10**6 * BYTES_PER_TOKEN + 2**27
+    assert -next(longer) + next(longer) == 10**6 * (BYTES_PER_TOKEN + 4 * 64)
 
 
 def test_a_new_model_begins_anew_and_its_teacher_stays_on_the_disk(tmp_path: Path) -> None:

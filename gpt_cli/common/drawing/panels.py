@@ -1,4 +1,4 @@
-"""The panels of a picture as data: heat maps, and curves with errors. `draw_panels.py` draws them."""
+"""The panels of a picture as data: heat maps, and curves with errors. `draw_panels.py` draws panels."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def used_by_others(before: Usage, after: Usage) -> float:
 
 
 def is_busy(num_threads: int, num_cores: int, by_others: float, *, was: bool) -> bool:
-    """Return whether threads lack cores because others use `by_others` cores; the limit is lower if it `was` so."""
+    """Return whether threads lack cores while other programs use `by_others` cores; a true `was` lowers the limit."""
     lacking = min(num_threads, num_cores) + by_others - num_cores
     return num_threads > 1 and lacking > (QUIET_BELOW if was else BUSY_FROM)
 
@@ -79,7 +79,7 @@ class Sharing:
         self.ended, self._remarked, self._lock = threading.Event(), False, threading.Lock()
 
     def watch(self, before: Usage) -> None:
-        """Measure twice a second how busy the cores are, from the reading `before` to when the event `ended` is set."""
+        """Measure twice a second how busy the cores are, from reading `before` on, until the event `ended` is set."""
         while not self.ended.wait(WATCH_EVERY):
             if (after := read_usage()) is None:
                 break

@@ -264,8 +264,8 @@ def product_dtype(name: str) -> torch.dtype:
 def autocast(device: torch.device, dtype: str, *, enabled: bool = True) -> contextlib.AbstractContextManager[object]:
     """Return a context that computes matrix products in `dtype`, float32 or bfloat16; weights stay float32.
 
-    With enabled=False, the context itself casts nothing. It only keeps the weights that autocast contexts inside it
-    cast to bfloat16, so that later ones inside it need not cast them again.
+    With enabled=False, the context casts nothing itself, but caches the weights that inner autocast contexts cast to
+    bfloat16, so that later inner contexts need not cast these weights again.
     """
     if dtype == "float32":
         return contextlib.nullcontext()

@@ -74,7 +74,7 @@ class GroupedQueryAttention(SelfAttention):
     def project(
         self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute queries, keys and values of the given heads (None: all): [B, T, D] -> each [B, heads, T, K]."""
+        """Compute queries, keys and values of `heads` (None: all): [B, T, D] -> each [B, heads, T, K]."""
         H, G = self.num_heads, len(self.groups)
         chosen = range(H) if heads is None else heads
         parts = (len(chosen), G, G)
@@ -88,6 +88,6 @@ class GroupedQueryAttention(SelfAttention):
         return queries, keys[:, groups], values[:, groups]
 
     def projection_weights(self, heads: Sequence[int]) -> tuple[Tensor, Tensor | None]:
-        """Concatenate Wq of `heads`, then Wk, then Wv of all groups: weight [(heads + 2 G) K, D], bias or None."""
+        """Concatenate Wq of `heads`, then Wk, then Wv of all G groups: weight [(heads + 2 G) x K, D], bias or None."""
         queries = [self.heads[head].Wq for head in heads]
         return concatenate_layers(queries + [getattr(group, name) for name in ("Wk", "Wv") for group in self.groups])

@@ -17,8 +17,8 @@ from gpt_cli.model.positions import rotate
 class LatentHead(nn.Module):
     """The projections of one head: W_UQ and W_QR for queries, W_UK for keys, W_UV for values.
 
-    Each projects a latent up to the head's width. If queries have no latent, W_UQ and W_QR read x. Without rotary
-    positions, there is no W_QR.
+    W_UQ, W_UK and W_UV project a latent up to K numbers, W_QR to `rotary_size` (0: no W_QR). If queries have no latent,
+    W_UQ and W_QR read x.
     """
 
     def __init__(self, query_source: int, latent_size: int, rotary_size: int, head_size: int):
@@ -32,12 +32,11 @@ class LatentHead(nn.Module):
 class LatentAttention(SelfAttention):
     """Multi-head latent attention (MLA): [B, T, D] -> [B, T, D]. DeepSeek-AI 2024, section 2.1 (arXiv 2405.04434).
 
-    The matrices have the names of the paper's equations 9 to 19. C is the width of the latent c, R the width that RoPE
-    rotates. The latent is c = W_DKV x [B, T, C]. In each head, the key is W_UK c concatenated with rope(W_KR x), which
-    all heads share; the value is W_UV c; the query is W_UQ d concatenated with rope(W_QR d), where d = W_DQ x, or d = x
-    if queries have no latent. Scores are divided by sqrt(K + R). The projection layer is W_O. Unlike the paper's
-    models, this class does not normalise the latents, so C = D and R = 0 give multi-head attention. C is `latent_size`,
-    R `rotary_size`, and the width of d `query_latent_size`.
+    The matrices have the names of the paper's equations 9 to 19. The latent c = W_DKV x has C = `latent_size` numbers
+    per token. In each head, the key is W_UK c (width K) concatenated with rope(W_KR x) (width R = `rotary_size`), which
+    all heads share; the value is W_UV c; the query is W_UQ d concatenated with rope(W_QR d), where d = W_DQ x has
+    `query_latent_size` numbers (None: d = x). Scores are divided by sqrt(K + R). The projection layer is W_O. Unlike
+    the paper's models, this class does not normalise latents, so C = D and R = 0 give multi-head attention.
     """
 
     def __init__(
@@ -66,7 +65,7 @@ class LatentAttention(SelfAttention):
         self.scale = score_scale(K + R, scaled)
 
     def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute queries and keys [B, T, K + R] and values [B, T, K] of one head; `rotation` is [2, T, R]."""
+        """Compute one head's queries, keys [B, T, K + R], values [B, T, K]; `rotation` is [2, T, R = rotary_size]."""
         weights = self.heads[head]
         latent, source = self.W_DKV(x), self.query_source(x)
         queries, keys = weights.W_UQ(source), weights.W_UK(latent)
@@ -79,7 +78,7 @@ class LatentAttention(SelfAttention):
     def project(
         self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute queries and keys [B, heads, T, K + R] and values [B, heads, T, K] of the given heads (None: all)."""
+        """Compute queries, keys [B, heads, T, K + rotary_size] and values [B, heads, T, K] of `heads` (None: all)."""
         chosen = range(self.num_heads) if heads is None else heads
         latent = self.W_DKV(x)
         up = F.linear(latent, self.up_projections(chosen)).unflatten(2, (2, len(chosen), -1))
@@ -99,10 +98,10 @@ class LatentAttention(SelfAttention):
         return x if self.W_DQ is None else self.W_DQ(x)
 
     def query_weights(self, heads: Sequence[int]) -> Tensor:
-        """Concatenate W_UQ and W_QR of each given head, head by head: [heads x (K + R), D or query latent's width]."""
+        """Concatenate W_UQ and W_QR of `heads`, head by head: [heads x (K + rotary_size), query latent or D]."""
         parts = [part for head in heads for part in (self.heads[head].W_UQ, self.heads[head].W_QR)]
         return torch.cat([part.weight for part in parts if part is not None])
 
     def up_projections(self, heads: Sequence[int]) -> Tensor:
-        """Concatenate W_UK of the given heads, then W_UV of the given heads: [2 x heads x K, C]."""
+        """Concatenate W_UK of all `heads`, then W_UV of all `heads`: [2 x heads x K, latent_size]."""
         return torch.cat([getattr(self.heads[head], name).weight for name in ("W_UK", "W_UV") for head in heads])

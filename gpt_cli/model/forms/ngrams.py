@@ -15,11 +15,11 @@ _MIXER = 0x9E3779B97F4A7C15 - (1 << 64)  # 2^64 / golden ratio, as a signed numb
 
 
 class NgramEmbedding(nn.Module):
-    """Layer that adds embeddings of n-grams (n from 2 to `longest`) to the tokens that end them, then normalises.
+    """Layer that adds to each token the embeddings of the n-grams that end there, n = 2..longest, then normalises.
 
     The table for each n has a row for each possible n-gram, but at most `num_rows`, which n-grams then share by a hash.
-    modded-nanogpt has such tables for bigrams. Before the first token of a text, n-grams contain the last id of the
-    vocabulary, which is end-of-text in the tokenizers of gpt.
+    modded-nanogpt has such tables for bigrams. In n-grams that begin before their text, the vocabulary's last id, which
+    is end-of-text in the tokenizers of gpt, replaces the missing tokens.
     """
 
     def __init__(self, longest: int, num_rows: int, vocab_size: int, d_model: int):

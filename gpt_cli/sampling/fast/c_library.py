@@ -86,7 +86,7 @@ def library() -> ctypes.CDLL | None:
     key = sha256("\0".join([SOURCE.read_text("utf-8"), *compiler, *_COMPILE, processor_abilities()]).encode())
     try:
         cached = cache_directory("compiled") / f"token-{key.hexdigest()[:32]}.so"
-        if cached.exists():
+        with suppress(OSError):  # missing, damaged, or in a folder from which nothing may run
             return ctypes.CDLL(str(cached))
         with tempfile.TemporaryDirectory() as folder:
             parts, built = Path(folder) / "token.o", Path(folder) / "token.so"

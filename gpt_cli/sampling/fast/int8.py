@@ -41,7 +41,7 @@ def rounded(weight: Tensor) -> Tensor:
 def round_weights(model: GPT) -> GPT:
     """Round in place the weights that int8 decoding rounds, to measure the effect on the loss; return the model.
 
-    These are the weights of all linear layers; the token embedding is rounded only if it is the output layer too.
+    int8 decoding rounds the weights of all linear layers, and the token embedding only if it is the output layer too.
     """
     for weight in _weights_to_round(model):
         weight.copy_(rounded(weight))

@@ -138,7 +138,7 @@ class Products:
         self._choose = partial(choose_form, int8=int8, num_rows=num_rows)
 
     def of(self, weight: Tensor, bias: Tensor | None = None) -> Product:
-        """Return a function [N, in] -> [N, out], in `dtype`, with copies (by `copied`) of weight [out, in] and bias."""
+        """Return a linear layer [N, in] -> [N, out], in `self.dtype`, with `copied` weight [out, in] and bias [out]."""
         if self.compiled:
             return self._stored(weight.detach(), bias)
         form = self._choose(weight.numel(), self.dtype, weight.device)

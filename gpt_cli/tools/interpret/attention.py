@@ -260,7 +260,7 @@ def _snapshot(loaded: Loaded, target: ToInspect, device: torch.device) -> Snapsh
     model, sizes, where = loaded.model.to(device), loaded.config.model, shown(loaded.path)
     text = encode_prompt_of(target, loaded, truncate=None, least=2)
     ids, layers, heads = text.ids[:].tolist(), range(sizes.num_blocks), range(sizes.num_heads)
-    require_room_for_dump("heads", model, len(ids), layers=layers, heads=heads, ending=None, out=None)
+    require_room_for_dump("‹over_training›", model, len(ids), layers=layers, heads=heads, ending=None, out=None)
     batch = torch.tensor([ids], device=model.token_embedding.weight.device)
     with torch.inference_mode():
         weights = model.attention_weights(batch)[:, 0]  # [L, H, T, T]

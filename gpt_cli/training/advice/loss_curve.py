@@ -1,6 +1,6 @@
 """Give advice from the loss curve, while a training runs and at its end.
 
-The thresholds come from runs of the configs `tiny` and `smoke` on their own text and on parts of Shakespeare.
+The thresholds come from runs of the configs `tiny` and `smoke`, on the text of each and on parts of Shakespeare.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from gpt_cli.training.advice.rates import HARMLESS_EPOCHS, MORE_TEXT, Advice, on
 from gpt_cli.training.events import Prepared
 from gpt_cli.training.lr_schedule import warmup_steps
 
-# fewer lines, or fewer steps, are too few for advice
+# advice needs so many lines of metrics.jsonl, from so many steps
 _MANY, _LONG = 10, 100
 _CLIPPED = 5.0  # times train.gradient_clip; `tiny` has 0.7 to 0.9 times it, a `smoke` of 4,000 steps that learns well 3
-# shares of the loss of guessing, ln V; a new model has 1.0, one with new embeddings on old blocks up to 1.4
+# shares of ln V, the loss of guessing; a new model has 1.0, a trained model with new embeddings up to 1.4
 _EXPLODED = 1.5
 _STUCK = 0.8  # the frequencies of tokens alone give 0.86; `tiny` has 0.75 after 50 steps
 _BY_HEART = 0.5
-# by which validation is above training; before a text is known by heart, parts of one kind differ by 0.05
+# share of ln V by which validation loss exceeds training loss; parts of one kind of text differ by 0.05 at first
 _OTHER_KIND = 0.15
 _LATE = 1000  # steps; `induction` stays near guessing for a quarter of its 600, before its loss drops
-_STILL = 0.01  # share of a loss, by which lines differ where nothing happens
-_LEVEL = 0.005  # the same of means over half of a run; `tiny` gains 0.02 there when it gains least
+_STILL = 0.01  # share of a loss; a smaller change counts as none
+_LEVEL = 0.005  # share of a loss; over half of a run, a smaller change counts as none; `tiny` always gains 0.02 or more
 _TURNED = 0.02  # share of the best validation loss, of 1 nat at least; evaluations that fluctuate differ by 0.01
 _MUCH_MORE = 4.0  # times the degree of the last advice
 _FALLING = 0.04  # share of the validation loss in the last quarter; as the rate falls to zero, 0.03 come by themselves
-# kinds of advice that follow from others, after which they are not given
+# kind of advice -> kinds of which it is a consequence, and after which gpt does not report it
 _FOLLOWS = {
     "clipped": {"turned", "exploded", "stuck"},
     "stuck": {"exploded"},
@@ -50,7 +50,7 @@ _FOLLOWS = {
 
 @dataclass(frozen=True)
 class Line:
-    """A line of metrics.jsonl; only some lines have a validation loss."""
+    """A line of metrics.jsonl (losses in nats per token); `validation_loss` is None if the step has no evaluation."""
 
     step: int
     loss: float
@@ -61,7 +61,7 @@ class Line:
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """An evaluation: its validation loss, and the mean of the training losses since the previous evaluation."""
+    """A validation loss and the mean of the training losses logged since the previous evaluation, in nats per token."""
 
     step: int
     training_loss: float
@@ -71,7 +71,7 @@ class CurvePoint:
 def read_lines(metrics: Path, before: int) -> Iterator[Line]:
     """Yield the lines of the file `metrics` (metrics.jsonl) for steps below `before`.
 
-    Incomplete lines, lines without a loss and unreadable files are skipped, because a training needs no advice.
+    Skips incomplete lines and lines without a loss; ends without an error where the file cannot be read.
     """
     with contextlib.suppress(OSError, GptError):
         for entry in metrics_of(metrics, CheckpointError):
@@ -97,7 +97,7 @@ class Curve:
         self._said: dict[str, float] = {}
 
     def add(self, line: Line) -> list[Advice]:
-        """Add a line of metrics.jsonl to the curve; return new advice, or old advice if its `degree` rose a lot."""
+        """Add a line of metrics; return advice that is new, or whose `degree` is 4 or more times its last value."""
         if self._lines and line.model != self._lines[-1].model:
             self._model_step = self._lines[-1].step
             for of_model_before in (self._lines, self._losses, self._evaluations):
@@ -179,7 +179,7 @@ class Curve:
         yield Advice("other", sentence, flags)
 
     def _of_evaluations(self) -> Iterator[Advice]:
-        """Yield advice based on the evaluations: the validation loss rises again, or the losses have levelled off."""
+        """Yield advice if validation loss rises while training loss falls, or if both losses have levelled off."""
         last, best = self._evaluations[-1], self._best()
         if not self._has_turned():
             yield from self._plateau()
@@ -192,7 +192,7 @@ class Curve:
         yield Advice("turned", sentence, " or ".join([*flags, *self._against_memory()]) or MORE_TEXT, degree=above)
 
     def _plateau(self) -> Iterator[Advice]:
-        """Yield advice if training and validation loss stayed level over the last half of 8 or more evaluations."""
+        """Yield advice if training and validation loss changed by < 0.5 % in the last half of 8 or more evaluations."""
         before, now, rate = self._evaluations[len(self._evaluations) // 2], self._evaluations[-1], self._rate
         is_early = len(self._evaluations) < 8 or now.step - self._model_step < 2 * _LONG
         if is_early or now.training_loss >= _STUCK * self._guessing:
@@ -207,7 +207,7 @@ class Curve:
             yield Advice("plateau", sentence, rate.other if rate.is_high or rate.is_low else wider)
 
     def _of_the_whole(self, closing_loss: float, stopped_by: str, resume_command: str) -> Iterator[Advice]:
-        """Yield advice after a training that ended by itself, the most important first; yield none if all is well."""
+        """Yield advice after a training that no signal ended, most important first; arguments as in `at_the_end`."""
         last, best, guessing, settings = self._evaluations[-1], self._best(), self._guessing, self._config.train
         now = last.training_loss
         if closing_loss > guessing and now < _STUCK * guessing:
@@ -240,18 +240,18 @@ class Curve:
         yield from self._plateau()
 
     def _is_long(self, step: int) -> bool:
-        """Return whether a step is past the warm-up and late enough to judge the loss."""
+        """Return whether, by `step`, the current model has trained for 100 steps or more and through its warm-up."""
         return step - self._model_step >= max(_LONG, warmup_steps(self._config.train))
 
     def _has_turned(self) -> bool:
-        """Return whether validation loss rose since its minimum, 2 or more evaluations ago, and training loss fell."""
+        """Return whether validation loss rose while training loss fell, in 2 or more evaluations after the best."""
         last, best = self._evaluations[-1], self._best()
         late = len(self._evaluations) > 2 and self._evaluations[-2].step > best.step
         rises = last.validation_loss - best.validation_loss > _TURNED * max(1.0, best.validation_loss)
         return late and rises and last.training_loss < best.training_loss
 
     def _falling(self) -> float:
-        """Return the share by which the validation loss fell over the last quarter of the steps; 0 if unknown."""
+        """Return by what share validation loss fell in the last quarter of the steps; 0 without earlier evaluations."""
         last = self._evaluations[-1]
         start = self._model_step + 0.75 * (last.step - self._model_step)
         if self._evaluations[0].step > start:
@@ -264,6 +264,6 @@ class Curve:
         return min(self._evaluations, key=lambda point: point.validation_loss)
 
     def _against_memory(self) -> list[str]:
-        """Return a list with a flag that raises dropout; [] if dropout is above 0.2, or if over two models train."""
+        """Return [a flag that raises dropout by 0.1]; [] if dropout is above 0.2 or more than two models train."""
         dropout, is_used = self._config.model.dropout, self._config.train.num_teachers < 2
         return [f"‹model.dropout={dropout + 0.1:g}›"] if dropout <= 0.2 and is_used else []

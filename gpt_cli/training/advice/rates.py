@@ -1,4 +1,4 @@
-"""Advice to the user: a sentence and flags to try. Also the usual learning rates. Imports no torch."""
+"""Define `Advice`, a sentence with flags to try, and compute usual learning rates. Imports no torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MORE_TEXT = "more text, another ‹data=FILE› beside the first"
 class Advice:
     """A sentence about the figures of a training, flags to try, and `degree`: how bad the problem is (0: not measured).
 
-    Each kind of advice is given once in a training, and again when a `degree` above 0 is several times as high.
+    A training reports each `kind` of advice once, and again if a `degree` above 0 has become 4 times as high.
     """
 
     kind: str
@@ -57,12 +57,12 @@ class Rate:
 
     @property
     def lower(self) -> str:
-        """The flag that lowers the rate: to the usual rate if the rate is high, else to a third of the rate."""
+        """The flag that lowers the learning rate: to `usual` if `is_high`, else to a third of `value`."""
         return self.flag(self.usual if self.is_high else one_digit(self.value / 3))
 
     @property
     def other(self) -> str:
-        """The flag that changes the rate: to the usual rate if the rate is low, else to a lower rate."""
+        """The flag that changes the learning rate: to `usual` if `is_low`, else the flag `lower`."""
         return self.flag(self.usual) if self.is_low else self.lower
 
     def flag(self, value: float) -> str:
@@ -79,16 +79,16 @@ def rate_of(config: Config) -> Rate:
 
 
 def fitting_context(context_length: int, mean: float) -> int:
-    """Return a context length that suits documents of `mean` tokens, but at most `context_length`.
+    """Return `context_length`, or a smaller value if `context_length` exceeds 4 documents of `mean` tokens.
 
-    A `context_length` that holds more than 4 of them is lowered to the least power of two, from 16 on, that holds 2.
+    The smaller value is the least power of two, 16 or more, into which 2 such documents fit.
     """
     enough = max(_SMALLEST_CONTEXT, 1 << max(0, int(2 * mean - 1)).bit_length())
     return min(context_length, enough) if context_length > _DOCUMENTS_AT_ONCE * mean else context_length
 
 
 def text_name(data: DataConfig) -> str:
-    """Return the name that messages give to a training's text: its source if there is only one, else "the text"."""
+    """Return what messages call a training's text: its source, or "the text" for several sources or standard input."""
     return visible(data.source) if isinstance(data.source, str) and data.source != STDIN else "the text"
 
 

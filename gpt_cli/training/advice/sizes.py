@@ -15,7 +15,7 @@ from gpt_cli.training.events import Prepared
 # loss rises again (3.47, then 3.91). With dropout the loss turned at 115 to 400 in our runs (note 0021).
 _TOO_MANY_PASSES = {True: 400.0, False: 75.0}  # with dropout, without it
 _GOOD_PASSES = 200.0
-_PARAMETERS_PER_TOKEN = 20  # `tiny` has 7 on its own text; more learn no more from it
+_PARAMETERS_PER_TOKEN = 20  # `tiny` has 7 on its text; larger models learn no more from a text
 _SOME_DROPOUT = 0.1
 _NARROWEST = 32
 _FEWEST_STEPS = 50
@@ -38,9 +38,9 @@ def before_training(start: Prepared) -> list[Advice]:
 
 
 def _memorised(start: Prepared) -> Iterator[Advice]:
-    """Yield advice if a model is so large for its text, and reads it so often, that it will memorise the text.
+    """Yield advice if the model is so large, and will read its text so often, that the model will memorise the text.
 
-    Yield no advice with a teacher, because a model with a teacher memorises later, or if gpt chose the steps itself.
+    Yields none if the model has a teacher, which delays memorising, or if gpt limited the steps to avoid memorising.
     """
     tokens, model, settings = start.num_training_tokens, start.config.model, start.config.train
 
@@ -79,7 +79,7 @@ def narrower(model: ModelConfig) -> Iterator[int]:
 
 
 def _vocabulary(start: Prepared) -> Iterator[Advice]:
-    """Yield advice if the embeddings of the vocabulary make up most of the model."""
+    """Yield advice if token embedding and output layer have more than 75 % of the parameters."""
     model, tokenizer, parts = start.config.model, start.config.tokenizer, start.costs.parameters_by_part
     of_tokens = sum(parts.get(part, 0) for part in ("token embedding", "output layer"))
     share = of_tokens / start.costs.parameters
@@ -99,9 +99,11 @@ def _vocabulary(start: Prepared) -> Iterator[Advice]:
 
 
 def _context(start: Prepared) -> Iterator[Advice]:
-    """Yield advice if a context window contains many documents."""
+    """Yield advice if a context window has room for more than 4 documents of mean length, except for conversations."""
     model, settings = start.config.model, start.config.train
-    mean = (start.num_training_tokens + start.num_validation_tokens) / start.num_documents
+    # a separate validation text is not among the documents
+    num_validation = 0 if start.config.data.validation_source else start.num_validation_tokens
+    mean = (start.num_training_tokens + num_validation) / start.num_documents
     enough = fitting_context(model.context_length, mean)
     # questions and answers in a window do not see each other
     if start.config.data.loss is not None or enough == model.context_length:
@@ -115,7 +117,7 @@ def _context(start: Prepared) -> Iterator[Advice]:
 
 
 def _rate(start: Prepared) -> Iterator[Advice]:
-    """Yield advice if the learning rate is far from the usual rate for the model's width."""
+    """Yield advice if the learning rate is above 10 times, or below 1/50 of, the usual learning rate."""
     rate = rate_of(start.config)
     times = rate.value / rate.usual
     if 1 / _FAR_BELOW <= times <= _FAR_ABOVE:

@@ -39,9 +39,9 @@ _LARGE = REFERENCE.changed(d_model=768, num_heads=12, num_blocks=6)
 
 
 def choose_config(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
-    """Choose the settings that `config` leaves unset, for a text and this machine.
+    """Choose the settings that `config` leaves unset, for the text `corpus` and this machine; send `host` the reasons.
 
-    Raises UsageError if settings contradict each other, DataError if a text without conversations is too short.
+    Raises UsageError for contradictory settings, DataError if a text without conversations has under 200 characters.
     """
     use_threads(config.train.threads)
     device = choose_device(config.train.device)
@@ -79,7 +79,7 @@ def _figures(corpus: SourceCorpus, config: Config) -> TextFigures:
 
 
 def fitting(text: TextFigures, budget: Budget, config: Config, free: int | None) -> Choice:
-    """Choose settings that need at most half of `free` bytes of memory (None: no limit), or else the smallest model."""
+    """Choose settings that need at most half of `free` bytes of memory (None: no limit); else the smallest model."""
     fixed = config.model_dump(exclude_unset=True)
     choice, most = choose_settings(text, budget, fixed), 1e8
     while free is not None and needed(choice.config, choice.vocab_size) > _SHARE_OF_MEMORY * free and most > 1e5:
@@ -94,9 +94,9 @@ def needed(config: Config, vocab_size: int) -> int:
 
 
 def reference_seconds(config: Config) -> float:
-    """Measure how long a step of the small fixed model REFERENCE takes at least, with the device and dtype of `config`.
+    """Measure the seconds of the fastest step of the small model REFERENCE, with the device and dtype of `config`.
 
-    On a fast device, a larger model is timed too; its time, scaled down to REFERENCE, is returned if it is shorter.
+    On a fast device, also time a larger model, scale its time down to REFERENCE, and return the shorter of the two.
     """
     seconds = _timed(REFERENCE, config)
     if seconds < _QUICK:

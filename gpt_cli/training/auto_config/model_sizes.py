@@ -1,4 +1,4 @@
-"""Choose width, depth, heads and context of a model by its cost of computation. Imports no torch."""
+"""Choose width, depth, heads and context length of a model for a text and a budget. Imports no torch."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ REFERENCE = ModelConfig(
 REFERENCE_BATCH, REFERENCE_VOCABULARY = 16, 1024
 REFERENCE_TOKENS = REFERENCE_BATCH * REFERENCE.context_length  # a step
 
-# the sizes, width and blocks; a head is 32 wide, and from 256 on 64
+# (width, blocks) of the sizes; a head is 32 wide, and 64 in models of width 256 or more
 SIZES = ((64, 3), (96, 3), (128, 4), (192, 5), (256, 6), (384, 8), (512, 12))
 # a larger model pays where it still trains on so many tokens for each parameter, on more in longer trainings, which
 # have no n-grams, or where it reads the text so often
 _TOKENS_PER_PARAMETER, _WITHOUT_NGRAMS, _OFTEN = 2.0, 3.0, 4.0
-_LONG, _LONGEST = 256, 1024  # context length of sizes from this width on; the most, for long examples
+_LONG, _LONGEST = 256, 1024  # context length of models that are at least as wide; the longest, for long examples
 _PARAMETERS_PER_TOKEN = 15.0  # of the text; the weights of blocks and of the output layer count
 # tables of n-grams pay up to so many reference steps: then the blocks know better
 NGRAMS_UP_TO = 1_300
 
 
 def parameters_of(width: int, blocks: int, vocabulary: int, inner: int | None = None) -> float:
-    """Return the number of weights of attention, feed-forward (`inner` wide, or 4 x width) and output layer."""
+    """Count the weights of attention, feed-forward (`inner` wide; None: 4 x width) and output layer of a model."""
     return blocks * (4.0 * width**2 + 2.0 * width * (inner or 4 * width)) + width * vocabulary
 
 
 def cost_of(width: int, blocks: int, vocabulary: int, inner: int | None = None) -> float:
-    """Estimate the multiply-adds of a token: one for every weight in `parameters_of`, and a fixed number per block."""
+    """Estimate the multiply-adds per token: one for each weight that `parameters_of` counts, and 100,000 per block."""
     return parameters_of(width, blocks, vocabulary, inner) + 100_000 * blocks
 
 
@@ -70,7 +70,7 @@ def shape_of(
 
 
 def fitting_width(width: int, overrides: Mapping[str, Any]) -> int:
-    """Return `width`; if `overrides` fix the number of heads, round it down so that heads have an even size (rope)."""
+    """Return `width`; if `overrides` fix the number of heads, round `width` down to an even head size (for RoPE)."""
     multiple = overrides.get("num_heads") or overrides.get("num_key_value_heads")
     if not multiple or overrides.get("head_size"):
         return width
@@ -78,10 +78,10 @@ def fitting_width(width: int, overrides: Mapping[str, Any]) -> int:
 
 
 def context_of(text: TextFigures, bytes_per_token: float, validation: float, width: int) -> int:
-    """Choose a context length, a power of two, for a model of this width.
+    """Choose a context length in tokens, a power of two from 16 to 1,024, for a text and a model of width `width`.
 
-    `validation` is the number of validation tokens; the context has at most a quarter of them, but at least 16 tokens.
-    Short documents lower it; conversations raise it until 95 % of them fit, or to 1,024.
+    The context length is at most a quarter of the number of `validation` tokens, unless that is below 16. Short
+    documents lower the context length; conversations raise the context length until 95 % of them fit.
     """
     longest = 256 if width >= _LONG else 128
     while longest > 16 and validation < 4 * longest:
@@ -94,7 +94,7 @@ def context_of(text: TextFigures, bytes_per_token: float, validation: float, wid
 
 
 def heads_of(width: int, multiple: int) -> int:
-    """Return a number of heads, a multiple of `multiple`, for which heads have about 32 dimensions (wide models: 64).
+    """Return the number of heads, a multiple of `multiple`, at a head size of about 32, or 64 from width 256 on.
 
     The head size is even; if no number of heads allows this, return `multiple`.
     """

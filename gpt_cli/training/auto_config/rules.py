@@ -1,4 +1,4 @@
-"""Choose settings, with reasons, by rules from statistics of a text and a budget of steps. Imports no torch.
+"""Choose settings by rules, from statistics of a text and a budget of steps, and give reasons. Imports no torch.
 
 The measurements behind the rules are in the notes 0013 to 0019.
 """
@@ -63,7 +63,7 @@ _CADENCES = (10, 25, 50, 100, 250, 500, 1000, 2500)
 
 @dataclass(frozen=True)
 class Budget:
-    """The budget of a training: `steps` or, if None, `seconds`; `step_seconds` is the time of a step of REFERENCE.
+    """The budget of a training: `steps`, or `seconds` if `steps` is None; a step of REFERENCE takes `step_seconds`.
 
     With `steps`, the budget is the time that the small fixed model REFERENCE takes for as many steps. The rules then
     need no measured time, and choose the same settings on fast and slow machines.
@@ -205,10 +205,10 @@ def choose_settings(
 
 
 def minutes_that_pay(text: TextFigures, budget: Budget, fixed: Mapping[str, Any]) -> tuple[int, str] | None:
-    """Return the shortest time in _MINUTES, longer than `budget`, that gives a better model: (minutes, gain in words).
+    """Return the shortest of 3, 10, 30 and 60 minutes that beats `budget`, a time: (minutes, gain in words).
 
-    The gain: a first model can teach a second, both can be larger, or several models can teach the last. Returns None
-    if no time in _MINUTES has a gain, or if the text exceeds 500,000 bytes. `budget` must be in seconds.
+    A longer time beats `budget` if a first model can teach a second, if the two models can be larger, or if several
+    models can teach the last. Returns None if no time does so, or if the text has more than 500,000 bytes.
     """
 
     def models(seconds: float) -> tuple[bool, bool, bool]:
@@ -237,7 +237,7 @@ def _may_teach(text: TextFigures, settings: Mapping[str, Any]) -> bool:
 def _large_pays(
     text: TextFigures, budget: Budget, most_tokens: float, vocabulary: int, of_train: Mapping[str, Any]
 ) -> bool:
-    """Return whether two models of size _LARGE have time for `most_tokens`, and may train."""
+    """Return whether a text of 50 to 500 kB, the time and the settings let two _LARGE models train on `most_tokens`."""
     if budget.steps is not None or text.num_bytes not in _MEASURED:
         return False
     trained = REFERENCE_TOKENS * budget.reference_steps * REFERENCE_COST / (_SLOWER * cost_of(*_LARGE, vocabulary))
@@ -273,7 +273,7 @@ def _rate(optimizer: str, width: int) -> float:
 
 
 def _batch(context_length: int, at_once: int | None) -> int:
-    """Return the sequences per step: whole micro-batches of `at_once`, and about as many tokens as a REFERENCE step."""
+    """Return the sequences per step, a multiple of `at_once`, that have about as many tokens as a step of REFERENCE."""
     batch = max(1, REFERENCE_TOKENS // context_length)
     return batch if not at_once else at_once * -(-batch // at_once)
 

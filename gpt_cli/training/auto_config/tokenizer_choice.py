@@ -1,4 +1,4 @@
-"""Choose the tokenizer for a text: characters, or how many byte pairs. Imports no torch."""
+"""Choose the tokenizer for a text: single characters, or byte pairs and their number. Imports no torch."""
 
 from __future__ import annotations
 
@@ -49,6 +49,6 @@ def has_wide_characters(text: TextFigures, kind: str) -> bool:
 
 
 def num_tokens(text: TextFigures, tokenizer: Mapping[str, Any]) -> int:
-    """Estimate the vocabulary size of a tokenizer with the settings `tokenizer`, if it is made for this text."""
+    """Estimate the vocabulary size of the tokenizer that the settings `tokenizer` give for a text."""
     sizes = {"char": text.num_distinct, "byte": 257, "bpe": tokenizer.get("vocab_size", 0)}
     return sizes.get(tokenizer["kind"]) or PUBLISHED.get(tokenizer.get("name", "gpt2"), PUBLISHED["gpt2"])

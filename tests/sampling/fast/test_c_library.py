@@ -108,6 +108,20 @@ def test_a_machine_compiles_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert kept.suffix == ".so"
 
 
+def test_a_damaged_library_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(c_library, "_COMPILE", QUICKLY)
+    names = list[Path]()
+    for folder in ("first", "second"):  # another folder, as the process has loaded the first library
+        for name in names:
+            (tmp_path / folder / name).parent.mkdir(parents=True)
+            (tmp_path / folder / name).write_bytes(b"damaged")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / folder))
+        library.cache_clear()
+        assert library() is not None
+        names = [path.relative_to(tmp_path / folder) for path in (tmp_path / folder).rglob("*.so")]
+    assert (tmp_path / "second" / names[0]).read_bytes().startswith(b"\x7fELF")
+
+
 @pytest.mark.parametrize("compiler", ["", "false", "no-such-compiler", '"cc'])
 def test_without_a_compiler_torch_computes_all(compiler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -105,6 +105,8 @@ def test_the_vocabulary_that_is_suggested_is_half_of_the_model() -> None:
         ([], 30_000, ["8", "--set model.context_length=16 --set train.batch_size=128"]),  # names
         ([], 9000, ["27", "--set model.context_length=64 --set train.batch_size=32"]),  # short poems
         ([], 7000, []),  # a window has fewer than four of them
+        # another text for validation, whose tokens are in none of these documents
+        (["data.validation_source=v.txt"], 7000, ["31", "--set model.context_length=64 --set train.batch_size=32"]),
         (["model.context_length=16"], 30_000, []),
     ],
 )

@@ -69,8 +69,9 @@ class Architecture(NamedTuple):
         names = {
             "token_embd.weight": family.embedding,
             "output.weight": family.output,
-            "position_embd.weight": f"{family.prefix}{family.position_table}",
         }
+        if family.position_table:
+            names["position_embd.weight"] = f"{family.prefix}{family.position_table}"
         for kind in ("weight", "bias"):
             names[f"output_norm.{kind}"] = f"{family.prefix}{family.final_norm}.{kind}"
             for block, (theirs, there) in itertools.product(blocks, layers.items()):

@@ -78,7 +78,7 @@ def lens(request: LensRequest, target: ToInspect, host: Host) -> Finding:
     about |= {"tuned": {"text": tuned.text, "steps": tuned.steps, "kept": tuned.path}} if tuned else {}
     lists = {}
     if of_prompt:
-        lists["positions"] = by_position(loaded.tokenizer, text.ids[:].tolist(), target.layers, seen[0], *mapped[:1])
+        lists["positions"] = by_position(loaded.tokenizer, text.ids[:].tolist(), target.layers, seen[0], *mapped)
     finding = Finding(LENS, about, lens_figures(target.layers, seen, *mapped, of_prompt=of_prompt), lists)
     return finding.saved(host, request.out, (len(target.layers), "layer"))
 

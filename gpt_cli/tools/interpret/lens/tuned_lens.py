@@ -105,7 +105,8 @@ def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host:
     if end < 2:
         raise DataError("‹tuned›", f"the text has {counted(len(ids), 'token')}, which are too few to train maps on")
     steps = num_steps(loaded.model)
-    numbers = sum(part.numel() for part in vars(Maps.identity(loaded.model)).values())
+    D = loaded.config.model.d_model
+    numbers = (len(loaded.model.blocks) - 1) * (D * D + D)
     require_available("lens", "the maps of all layers", 20 * numbers, available_memory(), hint="leave out ‹tuned›")
     text = visible(", ".join(source_names(about)))
     host.notice(f"training the maps of {counted(len(loaded.model.blocks) - 1, 'layer')} on {text}")

@@ -203,9 +203,12 @@ def _to_patch(
     """
     chosen, lengths = units(request.chosen, target.heads), {len(task.clean) for task in tasks}
     num_patches, longest = len(chosen) * len(target.layers), max(lengths)
+    hint = "fewer ‹layers›, ‹parts› or ‹heads› take less memory"
+    if target.edge:  # at all positions and at each, and again for each input of a head
+        num_patches = (longest + 1) * (1 + len(INPUTS) if isinstance(target.edge.to, int) else 1)
+        hint = "use a shorter prompt"
     about = f"{counted(num_patches, 'changed run')} of {counted(longest, 'token')}"
     num_bytes = 3 * 4 * num_patches * longest * loaded.config.model.d_model
-    hint = "fewer ‹layers›, ‹parts› or ‹heads› take less memory"
     require_available("patch", about, num_bytes, available_memory(), hint=hint)
     if len(lengths) > 1:
         if request.chosen == ("residual",) and not target.edge:

@@ -20,7 +20,8 @@ from support.tokenizers import LEARNED
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint, save_checkpoint
 from gpt_cli.errors import CheckpointError, UsageError
-from gpt_cli.tools.exchange.gguf.architectures import architecture_of, arranged
+from gpt_cli.tools.exchange.families import FAMILIES
+from gpt_cli.tools.exchange.gguf.architectures import ARCHITECTURES, architecture_of, arranged
 from gpt_cli.tools.exchange.gguf.export_gguf import write_gguf
 from gpt_cli.tools.exchange.gguf.reader import read_gguf_header
 from gpt_cli.tools.exchange.import_hf import read_foreign
@@ -208,6 +209,12 @@ def test_what_has_no_architecture_is_refused_with_one_that_has(settings: tuple[s
         architecture_of(model, 300)
     assert refused.value.where == key
     assert refused.value.sentence.endswith(value)
+
+
+def test_only_an_architecture_with_learned_positions_has_their_table() -> None:
+    names = {one.name: one.names(FAMILIES[one.types[0]], "0") for one in ARCHITECTURES.values()}
+    assert {name for name, tensors in names.items() if "position_embd.weight" in tensors} == {"gpt2"}
+    assert not [each for tensors in names.values() for each in tensors.values() if "None" in each]
 
 
 def test_rows_change_places_and_come_back() -> None:

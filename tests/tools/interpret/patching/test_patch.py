@@ -201,6 +201,10 @@ def test_patches_beyond_memory_are_refused(run: RunCommand, smoke_run: Path, mon
     for more in ((), ("--over-training",)):
         outcome = run("patch", "--run", str(smoke_run), *WORDS, *more)
         assert (outcome.code, outcome.err.split("take")[0]) == (5, "error: patch: 10 changed runs of 3 tokens ")
+    for edge, number in (("0.0:1.0", 20), ("0.0:logits", 4)):  # at all positions and at each; in each input of a head
+        outcome = run("patch", "--run", str(smoke_run), *WORDS, "--path", edge)
+        assert outcome.err.startswith(f"error: patch: {number} changed runs of 3 tokens "), outcome.err
+        assert outcome.err.endswith("hint: use a shorter prompt\n")
 
 
 def of_parts(*parts: str, **shares: list[float]) -> Finding:
