@@ -81,7 +81,7 @@ def find_checkpoints(path: str | Path | None, checkpoint: str | None = None) -> 
     if os.path.isfile(run):  # false, not an error, for a name that is too long
         if run == RunFiles(run.parent).config and RunFiles(run.parent).exists():
             raise CheckpointError(shown(run), "this is the config of a run, not a checkpoint", hint=run_hint(run))
-        if checkpoint is not None:
+        if checkpoint not in (None, "best"):
             raise UsageError("‹checkpoint›", f"{shown(run)} is a file, and only runs have checkpoints")
         return [run]
     if not os.path.isdir(run):

@@ -29,6 +29,7 @@ def test_the_best_the_last_and_a_step_are_found(smoke_run: Path) -> None:
     assert find_checkpoint(smoke_run, "last") == folder / "step-00000020.safetensors"
     assert find_checkpoint(smoke_run, "10") == folder / "step-00000010.safetensors"
     assert find_checkpoint(folder / "step-00000010.safetensors") == folder / "step-00000010.safetensors"
+    assert gpt_cli.load(folder / "step-00000010.safetensors").step == 10
 
 
 def test_what_is_not_there_is_told_with_what_is(smoke_run: Path) -> None:
