@@ -1,7 +1,7 @@
 """Limits on files and flags that may come from strangers.
 
 Each limit bounds the memory or the time that an input can cost. Input beyond a limit is refused with a sentence that
-names the limit; docs/reliability.md lists all limits.
+names the limit; docs/reliability.md lists the main limits.
 """
 
 from __future__ import annotations
