@@ -157,7 +157,7 @@ def header_of(file: BinaryIO, path: Path) -> Header:
         sentence = (
             f"{writer} wrote this file in format {version}, but gpt {__version__} reads formats 1 to {FORMAT_VERSION}"
         )
-        raise CheckpointError(where, sentence, hint="pip install --upgrade small-gpt")
+        raise CheckpointError(where, sentence, hint="in the clone of gpt: git pull, then pip install -e .")
     if version < 1 or not 0 <= step <= STEPS or set(metadata) != set(METADATA):
         raise foreign
     header = Header(path, content, metadata, tensors, step)
