@@ -21,9 +21,9 @@ from gpt_cli.model.attention import SelfAttention, causal_mask, join_heads
 class Activations:
     """Activations of a block on n sequences of T tokens, without dropout; each is computed when it is first read.
 
-    A caller may replace an activation, as in `activations.heads = x`; activations that are read for the first time
-    after this depend on x. `chosen` lists the heads to compute (None: all). To compute only the last t positions, first
-    assign `queries[:, :, -t:]` to queries, then `resid_pre[:, -t:]` to resid_pre: weights, heads, outputs have t rows.
+    A caller may replace an activation, as in `activations.heads = x`; what is first read afterwards depends on x. The
+    argument `rotation` is from `model.embed`, and `chosen` lists the heads to compute (None: all). To compute the last
+    t positions alone, first assign `queries[:, :, -t:]` to queries, then `resid_pre[:, -t:]` to resid_pre.
     """
 
     def __init__(self, block: Block, resid_pre: Tensor, rotation: Tensor | None, chosen: Sequence[int] | None = None):
@@ -51,7 +51,7 @@ class Activations:
         return self._weights()
 
     def _weights(self) -> Tensor:
-        """Compute the attention weights [n, H, t, T], by the same operations as `attend`."""
+        """Compute attention weights as `attend` does: [n, H, t, T], for n sequences, the last t tokens as queries."""
         attention, queries, keys = self.block.attention, self.queries.flatten(0, 1), self.keys.flatten(0, 1)
         (n, H, t, _), T = self.queries.shape, keys.shape[1]
         hidden = causal_mask(T, queries.device, attention.window)[T - t :]

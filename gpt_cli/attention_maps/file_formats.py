@@ -1,4 +1,4 @@
-"""Check what a file format for attention can store; estimate its memory, disk and pixels. Needs no torch."""
+"""Check which attention tensors a file can store; estimate its memory, disk space and pixels. Needs no torch."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def check_format(ending: str, stages: Sequence[str], file_dtype: str = "float32"
 def num_written(num_heads: int, num_tokens: int) -> int:
     """Return k: at each position, an HTML page lists the k logits that a head raises most, and the k it lowers most.
 
-    k is 5 at most, and less for many heads and positions, so that a page lists at most 2^18 tokens; 0 means none.
+    k is at most 5, and less for many heads (of all layers) and positions: a page lists at most 2^18 tokens in all.
     """
     return min(_TOP, _MOST_WRITTEN // (2 * num_heads * num_tokens))
 
 
 def written_bytes(num_heads: int, num_tokens: int) -> tuple[int, int]:
-    """Estimate the bytes (memory, disk) of the tokens that a head raises or lowers, on a page of `num_heads` heads."""
+    """Estimate one head's bytes (memory, disk) for the tokens that `num_written` counts, on a page of `num_heads`."""
     count = 2 * num_written(num_heads, num_tokens) * num_tokens
     return _WRITTEN_MEMORY * count, _WRITTEN_DISK * count
 
@@ -80,7 +80,7 @@ def map_inches(num_tokens: int, num_maps: int) -> float:
 
 
 def columns_of(num_layers: int, num_heads: int) -> int:
-    """Return the number of maps in each row of a picture: `num_heads`, or, if that is 1, the maps of up to 6 layers."""
+    """Return the number of maps in each row of a picture: `num_heads`, or, with one head per layer, at most 6."""
     return num_heads if num_heads > 1 else -(-num_layers // -(-num_layers // 6))
 
 

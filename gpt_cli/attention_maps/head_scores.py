@@ -26,7 +26,7 @@ BYTES_PER_WEIGHT = 40  # about six arrays of weights, and gaps that malloc leave
 
 
 def pattern_sums(weights: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum each score in PATTERNS over queries, and count the queries: [B, H, T, T], [B, T] -> float64 [6, H], [6].
+    """Sum six scores of heads (PATTERNS) over queries, and count queries: [B, H, T, T], [B, T] -> float64 [6, H], [6].
 
     All scores leave out the first query, which attends only to itself. The score duplicate_token also leaves out
     queries whose token did not occur before.
@@ -103,7 +103,7 @@ def window_batches(
 def as_scores(
     sums: Tensor, counts: Tensor, induction: np.ndarray, layers: Sequence[int], heads: Sequence[int]
 ) -> HeadScores:
-    """Divide the sums [layers, 6, heads] by the counts [6] of `pattern_sums`; add `induction` [layers, heads]."""
+    """Make HeadScores of sums [layers, 6, heads] over counts [6] (`pattern_sums`), and `induction` [layers, heads]."""
     means = (sums / counts[:, None]).numpy()  # 0 / 0 is NaN
     columns: dict[str, np.ndarray] = dict(zip(COLUMNS, [*means.swapaxes(0, 1), induction], strict=True))
     return HeadScores(tuple(layers), tuple(heads), columns)
@@ -144,7 +144,7 @@ def repeated_tokens(vocab_size: int, num_tokens: int, end_of_text: int, count: i
 
 
 def _share(ids: Tensor, row: int, num_rows: int) -> int:
-    """Return how many of a batch's tokens to count as done after layer `row`, so that progress moves layer by layer."""
+    """Return how many of a batch's tokens count as done in layer `row` of `num_rows`, so that progress is smooth."""
     return ids.numel() * (row + 1) // num_rows - ids.numel() * row // num_rows
 
 

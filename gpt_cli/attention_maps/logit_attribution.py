@@ -114,7 +114,7 @@ def _outputs_and_scales(model: GPT, ids: Sequence[int], queries: Sequence[int]) 
 
 
 def through(norm: Norm, reader: Tensor) -> Tensor:
-    """Fold a norm's gain and centring, but not its bias, into `reader` [..., D], which reads the norm's output."""
+    """Fold a norm's gain and centring, but not its bias, into vectors `reader` [..., D] that multiply its output."""
     return centred(norm, reader * norm.weight.to(reader))
 
 

@@ -113,7 +113,7 @@ def _label_axes(
 def _labels(dump: AttentionDump, notice: Notify) -> tuple[list[str], list[str], set[str]]:
     """Return a label for each token, the fonts for the labels, and the characters that no installed font has.
 
-    The label of a token is its text, or its id if a character of the text is in no installed font.
+    A token's label is its text, or its id if no font has a character of its text. `notice` receives what fonts lack.
     """
     labels = [label_of(token) for token in dump.tokens]
     characters = "".join(labels) + (label_of(dump.origin.prompt + dump.origin.checkpoint, None) if dump.origin else "")

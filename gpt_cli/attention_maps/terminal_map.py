@@ -19,7 +19,7 @@ _SCALE_CELLS = 16
 
 
 def maps_to_draw(dump: AttentionDump) -> dict[str, np.ndarray]:
-    """Return title -> weights [T, T]: a map for each head, or, for over _MAX_MAPS heads, a single map of their mean."""
+    """Return title -> weights [T, T]: a map for each head, or, for more than 4 heads, a single map of their mean."""
     count = len(dump.layers) * len(dump.heads)
     if count > _MAX_MAPS:
         return {f"mean of {count} heads (choose with --layers and --heads)": dump.weights.mean(axis=(0, 1))}
@@ -31,7 +31,7 @@ def maps_to_draw(dump: AttentionDump) -> dict[str, np.ndarray]:
 
 
 def draw_text_map(tokens: tuple[str, ...], weights: np.ndarray, width: int, *, colour: bool) -> tuple[Text, int]:
-    """Draw weights [T, T] as text at most `width` cells wide; return the text, and how many last tokens it shows.
+    """Draw weights [T, T] as text, at most `width` cells wide; return the text, and n: it shows the last n tokens.
 
     Rows are queries, columns keys; the shade follows the square root of the weight. If each column can be two cells
     wide, columns have labels too; else columns are one cell wide and, in colour, rows are half a cell high.
@@ -62,7 +62,7 @@ def colour_scale(meaning: str) -> Text:
 def _draw_lines(
     labels: Sequence[str], weights: np.ndarray, label_width: int, first: int, *, colour: bool, cell: int
 ) -> Text:
-    """Draw a line for each token from `first` on; if cells are two wide, add column labels, written downwards."""
+    """Draw a line for each token from `first` on; if `cell`, a column's width, is 2, add column labels, downwards."""
     text = Text(no_wrap=True)
     for query in range(first, len(labels)):
         text.append(_at_the_left(labels[query], label_width))
@@ -82,7 +82,7 @@ def _draw_lines(
 
 
 def _draw_halves(pairs: Sequence[str], weights: np.ndarray, label_width: int, first: int) -> Text:
-    """Draw one line for two tokens: the upper half of a cell is the first token's weight, the lower the second's."""
+    """Draw two tokens per line, with labels `pairs`, from `first` on: one in upper, one in lower halves of cells."""
     text = Text(no_wrap=True)
     num_tokens = len(weights)
     for upper in range(first, num_tokens, 2):

@@ -57,7 +57,8 @@ def drive(request: SampleRequest, console: Console, *, json: bool, words: Sequen
     unasked = request.prompt is None and request.prompt_file is None and request.messages is None and not json
     if unasked and sys.stdin.isatty() and sys.stdout.isatty():
         with sharing():
-            converse(console, in_session(request), lambda changed: _open(changed, console, host))
+            turns = list[Turn]()
+            converse(console, in_session(request), lambda changed: _open(changed, console, host, turns))
         return
     inputs = request.find(host)
     with sharing():
@@ -97,8 +98,8 @@ def _print_samples(sampler: Sampler, prompts: Sequence[Prompt], request: SampleR
     return texts[0].text
 
 
-def _open(request: SampleRequest, console: Console, host: Host) -> Answer:
-    """Load the model of a session; return a function that prints how the model continues or answers a line."""
+def _open(request: SampleRequest, console: Console, host: Host, turns: list[Turn]) -> Answer:
+    """Load the model of a session; return a function that prints an answer or continuation, and extends `turns`."""
     model = request.find_model(host)
     with host.importing():
         from gpt_cli.sampling.sample import Sampler
@@ -107,7 +108,6 @@ def _open(request: SampleRequest, console: Console, host: Host) -> Answer:
 
     if request.chat:
         sampler.tell(None)
-    turns = list[Turn]()
 
     def answer(line: str, current: SampleRequest) -> None:
         seed, question = new_seed() if current.seed is None else current.seed, Turn("user", line)
@@ -193,7 +193,7 @@ def explained(request: SampleRequest, typed: str) -> list[str]:
     details = SampleRequest.model_json_schema()["properties"][name]
     allowed = [say(f"Allowed: {what}") for what in allowed_values(name, details) if what not in ("text", "null")]
     none = [say(f"Or: /{_typed(name)} {SETTINGS[name]}")] if SETTINGS[name] else []
-    return [*sample_commands(request, name), say(details["description"]), *allowed, *none]
+    return [*sample_commands(request, name), say(as_flags(details["description"])), *allowed, *none]
 
 
 def sample_commands(request: SampleRequest, name: str) -> list[str]:

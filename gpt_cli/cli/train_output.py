@@ -17,6 +17,7 @@ from gpt_cli.cli.signals import signal_name
 from gpt_cli.common.language import language, say
 from gpt_cli.common.machine.devices import num_accelerators
 from gpt_cli.common.units import duration, size
+from gpt_cli.distributed.launch import fitting_sizes
 from gpt_cli.errors import counted
 from gpt_cli.training.advice.loss_curve import Curve, Line, read_lines
 from gpt_cli.training.advice.rates import Advice
@@ -60,9 +61,15 @@ def announce(prepared: Prepared, console: Console, *, of_sweep: bool = False) ->
         console.notice(f"resuming {prepared.directory} at step {prepared.step:,}")
     if not console.quiet:
         advise((one for one in before_training(prepared) if not (of_sweep and one.kind == "rate")), console)
-    if prepared.num_processes == 1 and settings.device != "cpu" and (count := num_accelerators()) > 1:
-        together = 1 << count.bit_length() - 1  # the largest power of two
-        console.notice(f"this machine has {count} GPUs, but this run uses one; --processes {together} uses {together}")
+    # a sweep, a run that gpt chooses settings for, and a run on cuda:1 take no --processes
+    alone = prepared.num_processes == 1 and not (of_sweep or prepared.reasons or ":" in settings.device)
+    if alone and settings.device != "cpu":
+        count, sizes = num_accelerators(), fitting_sizes(settings.batch_size)
+        if (together := max(size for size in sizes if size <= max(1, count))) > 1:
+            flags = f"--processes {together}"
+            if settings.num_micro_batches % together:
+                flags += f" --set train.micro_batch_size={settings.batch_size // together}"
+            console.notice(f"this machine has {count} GPUs, but this run uses one; {flags} uses {together}")
 
 
 def show_progress(events: Iterator[TrainingEvent], prepared: Prepared, console: Console) -> Finished:

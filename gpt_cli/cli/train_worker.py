@@ -78,7 +78,7 @@ def _choose_gpu(plan: Plan, rank_env: RankEnvironment) -> None:
     count, needed = num_accelerators(), rank_env.local_size
     if count < needed and (count > 1 or rank_env.launcher == "gpt"):
         sentence = f"{needed} processes of this machine need a GPU each, but torch finds {counted(count, 'GPU')}"
-        raise EnvironmentFailure("device", sentence, hint=f"--processes {count}, or --device cpu")
+        raise EnvironmentFailure("device", sentence, hint=f"--processes {1 << count.bit_length() - 1}, or --device cpu")
     # a launcher may show each process only its own GPU; whether they are different is found when all meet
     torch.accelerator.set_device_index(rank_env.local_rank if count > 1 else 0)
 

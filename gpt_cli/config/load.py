@@ -5,6 +5,7 @@ Configs of earlier versions can always be loaded, because `without_retired` tran
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -142,7 +143,10 @@ def build_config(
             if not equals or not key or key != key.rstrip():
                 sentence = f"{shown(setting)} does not have the form section.key=value"
                 raise UsageError("‹settings›", sentence, hint=_meant(setting), about=visible(setting))
-            read = value if is_plain(value) else parse(f"value: {value}", "‹settings›").content["value"]
+            read: Any = value
+            if not is_plain(value):
+                with contextlib.suppress(UsageError):  # a text such as [INST] {prompt}, which is no list
+                    read = parse(f"value: {value}", "‹settings›").content["value"]
             _write(content, tuple(key.split(".")), read, "‹settings›", sources)
     for key, (field, value) in (flags or {}).items():
         if value is not None:
@@ -150,7 +154,7 @@ def build_config(
                 sentence = f"‹{key}› and ‹{field}› cannot be combined; leave one of them out"
                 wrong.append(UsageError(f"‹{field}›", sentence))
             _write(content, tuple(key.split(".")), value, f"‹{field}›", sources)
-    both = both or all(sources.get(("train", key), "").startswith("‹") for key in _LENGTHS)
+    both = both or sources.get(("train", "max_steps"), "").startswith("‹")
     train = content.get("train")
     if not both and isinstance(train, dict) and train.get("max_time") is not None:
         train["max_steps"] = None

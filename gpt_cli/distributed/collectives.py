@@ -92,7 +92,7 @@ class Ranks:
         return [part]
 
     def gather(self, part: Tensor, lengths: Sequence[int]) -> list[Tensor] | None:
-        """Return, on rank 0, the tensors `part` [N] of all ranks in rank order, else None; `lengths` has each N."""
+        """On rank 0, return all ranks' tensors `part` [N] in rank order, else None; `lengths` has N for each rank."""
         return [part]
 
 
@@ -184,7 +184,7 @@ class ProcessGroup(Ranks):
         return parts
 
     def _peers(self) -> list[tuple[int, int]]:
-        """Return (peer rank, bit in which both ranks differ) for each level of the sum tree, the lowest level first."""
+        """Return (peer rank, the bit that differs from this rank's) for each level of the sum tree, lowest first."""
         bits = [1 << level for level in range(self.size.bit_length() - 1)]
         return [(self.rank ^ bit, bit) for bit in bits]
 

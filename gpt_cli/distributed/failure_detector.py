@@ -103,7 +103,7 @@ class FolderHeartbeats:
 
 
 class StoreHeartbeats:
-    """Heartbeats in a torch.distributed store: FolderHeartbeats' methods, but `beats` is [] once the store is gone."""
+    """Heartbeats in a torch.distributed store, used like FolderHeartbeats; `beats` gives [] once the store is gone."""
 
     def __init__(self, store: Store, rank: int, size: int):
         self.store, self.rank, self.size = store, rank, size
@@ -150,7 +150,7 @@ class Launcher:
         self._term_sent_at: float | None = None
 
     def end_if_gone(self) -> None:
-        """If the launcher is gone, send SIGTERM to this process; a call LEAVE_WITHIN seconds later ends it at once."""
+        """If the launcher is gone, send SIGTERM to this process; if called again LEAVE_WITHIN seconds later, exit."""
         if self._pid == os.getppid():
             return
         now = time.monotonic()
@@ -172,7 +172,7 @@ class Launcher:
 
 
 class FailureDetector:
-    """Two threads: one sends and reads heartbeats; the other watches for silent ranks, even if reading hangs."""
+    """Two threads: one sends and reads heartbeats; the other ends this process if a rank is silent or reading hangs."""
 
     def __init__(self, rank_env: RankEnvironment, heartbeats: Heartbeats, intact: Intact):
         self.rank_env, self.heartbeats, self.intact = rank_env, heartbeats, intact
@@ -236,7 +236,7 @@ class FailureDetector:
                 self.give_up(rank)
 
     def _may_speak(self, silent: int, exit_code: int) -> bool:
-        """Return whether this rank prints the error: the first to claim; if claims hang, the lowest except `silent`."""
+        """Return whether this rank prints the error: the first to claim or, if claims hang, the lowest but `silent`."""
         granted: list[bool] = []
         thread = threading.Thread(target=lambda: granted.append(self.heartbeats.claim(exit_code)), daemon=True)
         thread.start()

@@ -94,7 +94,7 @@ def hearing(hear: Callable[[int, object], None]) -> contextlib.AbstractContextMa
 
 
 class Workers:
-    """The processes that a launcher has started, one for each rank."""
+    """The processes of a launcher, one per rank; `folder` has their heartbeats, `intact()` names a checkpoint."""
 
     def __init__(self, size: int, folder: Path, intact: Intact):
         self.size, self.intact = size, intact

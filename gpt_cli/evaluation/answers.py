@@ -34,7 +34,7 @@ def answer_costs(
     count: Callable[[int], object] = lambda _: None,
     where: str = "checkpoint",
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the total nats of each example's answer, float64 [E], and whether greedy decoding generates it, bool [E].
+    """Return the nats of the answers of E examples, float64 [E], and whether greedy decoding generates each, bool [E].
 
     The model reads each example without the others. `count` receives the number of tokens read since its last call.
     Raises CheckpointError, naming `where`, if logits are not finite.
@@ -120,7 +120,7 @@ def _share(hits: np.ndarray) -> dict[str, Any] | None:
 
 
 def about_answers(name: str, answers: dict[str, Any]) -> str:
-    """Format `answers`, the figure "answers" of `measure_answers`, as a line about the run `name`."""
+    """Format `answers`, which `measure_answers` returns under "answers", as a line about the run `name`."""
     said = [f"{visible(name)}: {counted(answers['examples'], 'example')}"]
     said += [f"{answers['left_out']:,} left out, which its context cannot hold"] if answers["left_out"] else []
     for key, what in (("exact_match", "exact answers"), ("choices", "right choices")):

@@ -73,11 +73,11 @@ class Evaluation(Result):
         return {"data": self.data, **off, "runs": [{**result, **each} for result in self.runs]}
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Format the table of runs, after a table with a line for each token if `per_token` is not None."""
+        """Return the table of runs; with `per_token`, a table with a line for each token comes before it."""
         return "\n".join([*([self.per_token.as_table()] if self.per_token else []), super().as_text(width)])
 
     def as_coloured_text(self, width: int = WIDTH) -> str:
-        """Format the table of runs, after the text on colours that show surprisals if `per_token` is not None."""
+        """Return the table of runs; with `per_token`, the text, on colours that show surprisals, comes before it."""
         return "\n".join([*([self.per_token.as_coloured_text()] if self.per_token else []), super().as_text(width)])
 
     def as_page(self) -> str | None:
@@ -97,7 +97,7 @@ class Evaluation(Result):
 
 
 class _Measured(NamedTuple):
-    """A run's figures on a text; `costs` has the nats of each stretch or answer, None if an example was too long."""
+    """A run's measurements on a text; `costs`: nats of each piece of text or answer (None: an example was too long)."""
 
     figures: dict[str, Any]
     costs: Observations | None
@@ -229,7 +229,7 @@ def _spaced(ids: Ids, target: ToEvaluate, request: EvaluateRequest) -> tuple[Seq
 def _difference(
     first: dict[str, Any], result: dict[str, Any], first_costs: Observations, costs: Observations, one_tokenizer: bool
 ) -> dict[str, Any]:
-    """Return a run's loss minus the first run's, with standard error: nats/token if `one_tokenizer`, else bits/byte."""
+    """Return {from, value, error, unit}: loss minus the first run's, nats/token if `one_tokenizer`, else bits/byte."""
     key, unit, nats = ("loss", "nats/token", 1.0) if one_tokenizer else ("bits_per_byte", "bits/byte", log(2))
     error = costs.error_of_difference(first_costs)
     return {"from": first["run"], "value": result[key] - first[key], "error": error and error / nats, "unit": unit}

@@ -177,9 +177,9 @@ class Observations:
 
 
 class Stretches(Observations):
-    """Observations whose parts are stretches of a text, each of `size` tokens, or of `size` bytes with `byte_lengths`.
+    """Total nats of stretches of a text, of `size` tokens each, or of `size` bytes each if `byte_lengths` [V] is given.
 
-    The first token of the text has no surprisal, but if bytes are counted, the first stretch begins with its bytes.
+    The first token of the text has no surprisal, but its bytes, if bytes are counted, begin the first stretch.
     """
 
     def __init__(self, size: int, ids: Ids, byte_lengths: np.ndarray | None = None):
@@ -229,7 +229,7 @@ def _deviations(nats: np.ndarray, num_tokens: np.ndarray) -> np.ndarray:
 
 
 def score(nats: Iterable[np.ndarray], ids: Ids, byte_lengths: np.ndarray, where: str = "checkpoint") -> Score:
-    """Compute the Score of ids [N] from `nats`, as `surprisals` yields them, and the length of each token, bytes [V].
+    """Compute the Score of ids [N] from the arrays `nats` that `surprisals` yields; `byte_lengths` [V] is in bytes.
 
     Holds one array in memory at a time. Raises CheckpointError, naming `where`, if a surprisal is not finite.
     """

@@ -33,9 +33,9 @@ def beginning(corpus: Corpus, max_tokens: int) -> Corpus:
 
 
 def read_named_text(sources: Sequence[str], settings: DataConfig, host: Host) -> SourceCorpus:
-    """Read the text of --data, which may hold conversations, with a run's `settings` except `separator`.
+    """Read the text of --data, which may hold conversations, with a run's `settings`, but without `separator`.
 
-    Raises DataError or EnvironmentFailure, without hints at `data.` settings, which commands with --data do not take.
+    Raises DataError or EnvironmentFailure; their hints name no `data.` settings, since a user cannot set these here.
     """
     try:
         corpus = read_corpus([*sources], reading_of([*sources], settings.changed(separator=None)), host=host)
@@ -83,8 +83,8 @@ def _gives_same_ids(training: Corpus, validation: Corpus, loaded: Loaded, host: 
 def training_share(name: str, corpus: SourceCorpus, loaded: Loaded, host: Host) -> float:
     """Estimate the share (0 to 1) of the text of --data that the model of the run `name` was trained on.
 
-    Counts the bytes of files that are in the training part of the run's text and not newer than the checkpoint. If
-    there are none, a text that is not large may be encoded; if its token ids equal those of the run's text, the result
+    Counts the bytes of files that are in the training part of the run's text and not newer than the checkpoint. If no
+    such file is found, a small text may be encoded; if its token ids equal those of the run's text, the result
     is the share of the training part. The result is 0 for an imported model, and if the run's text cannot be found.
     """
     data, share = loaded.config.data, 0.0

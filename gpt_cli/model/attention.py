@@ -69,7 +69,7 @@ class Stages(NamedTuple):
 
 
 def causal_stages(queries: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None = None) -> Stages:
-    """Compute causal attention of one head from queries, keys and values [B, T, K]; return all intermediate tensors."""
+    """Return all tensors of one head's attention on queries, keys, values [B, T, K]; `window`: see `causal_mask`."""
     scores = attention_scores(queries, keys)
     weights = attention_weights(scores, causal_mask(queries.shape[-2], queries.device, window), scale)
     return Stages(queries, keys, values, scores, weights, weights @ values)
@@ -92,7 +92,7 @@ class Attention(nn.Module):
         self.scale = score_scale(head_size, scaled)
 
     def stages(self, x: Tensor, rotation: Tensor | None = None) -> Stages:
-        """Compute the intermediate tensors, without dropout; `rotation` [2, T, K] has RoPE's cosines and sines."""
+        """Return all `Stages` for x [B, T, D], without dropout; `rotation` [2, T, K] has RoPE's cosines and sines."""
         queries, keys = self.Wq(x), self.Wk(x)
         if rotation is not None:
             queries, keys = rotate(queries, rotation), rotate(keys, rotation)
@@ -120,7 +120,7 @@ def concatenate_layers(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | No
 
 
 def causal_bias(queries: Tensor, window: int | None = None, document_mask: Tensor | None = None) -> Tensor:
-    """Return the mask to add to attention scores: -inf where a query must not attend to a key, else 0.
+    """Return the mask to add to scores, as `causal_mask` with `window`: -inf where a query must not attend, else 0.
 
     For queries [B, H, T, K], the mask is [T, T], or [B * H, T, T] with `document_mask` [B, T, T] (True: no attention).
     """
@@ -142,7 +142,7 @@ def attend(
 ) -> tuple[Tensor, Tensor]:
     """Compute attention of N heads at once; return outputs [N, T, K'] and attention weights [N, T, S].
 
-    Queries are [N, T, K], keys [N, S, K], values [N, S, K']; K' may differ from K. N is B * H.
+    Queries are [N, T, K], keys [N, S, K], values [N, S, K']; K' may differ from K. N is B * H, S the number of keys.
     The weights are softmax(queries keysᵀ * scale + bias), before dropout. `bias` is [T, S], [1, T, S], [N, T, S] or
     None (0). `dropout` is a rate; dropout keeps weights where `keep` [N, T, S] is True (None: torch draws a mask).
     """
@@ -190,7 +190,7 @@ class SelfAttention(nn.Module, ABC):
 
     @abstractmethod
     def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute queries, keys and values [B, T, K] of one head; `rotation` [2, T, R] rotates queries and keys."""
+        """Compute one head's queries, keys, values [B, T, size] from x [B, T, D]; `size`, `rotation`: see `project`."""
 
     @abstractmethod
     def project(
@@ -198,7 +198,7 @@ class SelfAttention(nn.Module, ABC):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Compute queries, keys and values of `heads` (None: all) from x [B, T, D]: each [B, heads, T, size].
 
-        `rotation` (None: no RoPE) rotates queries and keys. `size` is K; latent attention has wider queries and keys.
+        `rotation` [2, T, R] rotates queries and keys (None: no RoPE). `size` is K; latent queries and keys have K + R.
         """
 
     def add_norms(self, head_size: int, epsilon: float | None) -> None:
@@ -247,7 +247,7 @@ class SelfAttention(nn.Module, ABC):
         return self.projection_layer(join_heads(mixed))
 
     def separate_heads(self, x: Tensor, rotation: Tensor | None = None, keep: Tensor | None = None) -> Tensor:
-        """Compute each head by itself, and concatenate the outputs: [B, T, D] -> [B, T, H * K]."""
+        """Compute one head after another, with dropout mask `keep`; join their outputs: [B, T, D] -> [B, T, H * K]."""
         outputs = []
         for head in range(self.num_heads):
             stages = self.head_stages(head, x, rotation)
@@ -256,12 +256,12 @@ class SelfAttention(nn.Module, ABC):
         return torch.cat(outputs, dim=-1)
 
     def head_stages(self, head: int, x: Tensor, rotation: Tensor | None) -> Stages:
-        """Compute the intermediate tensors of one head from x [B, T, D], without dropout."""
+        """Compute one head's intermediate tensors from x [B, T, D], without dropout; `rotation` None: no RoPE."""
         queries, keys, values = self.project_head(head, x, rotation)
         return causal_stages(queries, keys, values, self.scale, self.window)
 
     def stages(self, x: Tensor, rotation: Tensor | None, heads: Sequence[int]) -> Stages:
-        """Compute the intermediate tensors, [B, heads, T, ...], of `heads` from x [B, T, D], without dropout."""
+        """Compute the intermediate tensors [B, heads, T, ...] of `heads`, without dropout; `rotation` None: no RoPE."""
         queries, keys, values = self.project(x, rotation, heads)
         flat = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
         attended = attend(*flat, causal_bias(queries, self.window), self.scale)
@@ -298,14 +298,14 @@ class MultiHeadAttention(SelfAttention):
         self.scale = self.heads[0].scale
 
     def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute queries, keys and values of one head: [B, T, D] -> each [B, T, K]."""
+        """Compute one head's queries, keys and values, each [B, T, K], from x [B, T, D]; `rotation` None: no RoPE."""
         attention = self.heads[head]
         return *self.norm_and_rotate(attention.Wq(x), attention.Wk(x), rotation), attention.Wv(x)
 
     def project(
         self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute queries, keys and values of `heads` (None: all) in one product: each [B, heads, T, K]."""
+        """Compute queries, keys, values of `heads` (None: all): [B, heads, T, K] each; `rotation` None: no RoPE."""
         chosen = range(self.num_heads) if heads is None else heads
         weights = self.shared_weights or self.projection_weights(chosen)
         projections = F.linear(x, *weights)  # [B, T, 3 x heads x K]

@@ -78,13 +78,13 @@ class Block(nn.Module):
         return self.after_attention(x, self.attention(self.attention_input(x), rotation, weights, document_mask), keep)
 
     def after_attention(self, x: Tensor, attended: Tensor, keep: Keep | None = None) -> Tensor:
-        """Compute the block's output from its input x and the output `attended` of its attention: each [B, T, D]."""
+        """Compute the block's output from input x and attention output `attended`, [B, T, D]; `keep`: dropout masks."""
         _, attention, feed_forward = keep or (None, None, None)
         x, feed_forward_input = self.feed_forward_input(x, attended, attention)
         return self.after_feed_forward(x, self.feed_forward(feed_forward_input), feed_forward)
 
     def feed_forward_input(self, x: Tensor, attended: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Add `attended`, after dropout, to stream x; return the new stream and the feed-forward's input: [B, T, D]."""
+        """Add `attended`, after dropout (mask `keep`), to x; return the new x and the feed-forward input, [B, T, D]."""
         before, x = x, x + self.dropout(attended, keep)
         if self.pre_norm:
             return x, self.norm_2(before if self.parallel else x)
@@ -92,7 +92,7 @@ class Block(nn.Module):
         return x, x
 
     def after_feed_forward(self, x: Tensor, fed: Tensor, keep: Tensor | None = None) -> Tensor:
-        """Add feed-forward output `fed`, after dropout, to stream x; with post-norm, normalise the sum: [B, T, D]."""
+        """Add feed-forward output `fed`, after dropout by mask `keep`, to x; then normalise if post-norm: [B, T, D]."""
         x = x + self.dropout(fed, keep)
         return x if self.pre_norm else self.norm_2(x)
 

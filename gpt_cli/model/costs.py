@@ -140,7 +140,7 @@ def _laid_out(config: ModelConfig, vocab_size: int) -> GPT:
 def _activation_bytes(
     config: ModelConfig, parameters: int, vocab_size: int, num_sequences: int, dtype: str, device: str
 ) -> int:
-    """Estimate the bytes of activations, saved for backward or temporary, and of the weights' copies in bfloat16."""
+    """Estimate the bytes of activations (saved for the backward pass or temporary) and of bfloat16 weight copies."""
     size = 2 if dtype == "bfloat16" else 4  # of an entry of a product's result
     casts = size * parameters if size < 4 else 0  # of the weights
     width, length = config.d_model, config.context_length

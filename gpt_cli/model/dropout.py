@@ -44,7 +44,7 @@ class DropMasks:
     keys: Tensor | None = None
 
     def on(self, device: torch.device) -> DropMasks:
-        """Return a copy whose `first_sequence` is a tensor on the device: torch.compile compiles again for each int."""
+        """Return a copy whose `first_sequence` is a tensor on the device: torch.compile recompiles for each new int."""
         return replace(self, first_sequence=torch.full((), int(self.first_sequence), dtype=torch.int32, device=device))
 
     def to_draw(self, block: int = 0) -> ToDraw:
@@ -66,7 +66,7 @@ class ToDraw(NamedTuple):
     def draw(self, shape: Sequence[int], num_heads: int, device: torch.device, *, by_kernel: bool = False) -> Keep:
         """Draw the three dropout masks of a block whose input has shape [B, T, D].
 
-        With `by_kernel` and keys on the device, Keep.weights is this ToDraw, and the attention kernel draws the mask.
+        With `by_kernel`, if `self.keys` is a tensor, Keep.weights is this ToDraw: the attention kernel draws that mask.
         """
         B, T, _ = shape
         deferred = by_kernel and isinstance(self.keys, Tensor)

@@ -135,7 +135,7 @@ class GPT(nn.Module):
     def attention_weights(
         self, ids: Tensor, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
     ) -> Tensor:
-        """Compute attention weights by layer, in model order (None: all): ids [B, T] -> [layers, B, heads, T, T]."""
+        """Compute attention weights of `layers`, in model order, and `heads` (None: all): [layers, B, heads, T, T]."""
         return torch.stack([stages.weights for stages in self.attention_stages(ids, layers, heads)])
 
     def take_weights(self, weights: Mapping[str, Tensor]) -> GPT:
@@ -234,7 +234,7 @@ class GPT(nn.Module):
 
 
 def _drawing(block: Block) -> Callable[..., Tensor]:
-    """Return a function that draws dropout masks if `keep` is a ToDraw, then runs `block`; torch.compile fuses both."""
+    """Return `block` as a function that draws masks if its `keep` is a ToDraw; torch.compile fuses draws and block."""
 
     def forward(
         x: Tensor, rotation: Tensor | None, keep: Keep | ToDraw | None, document_mask: Tensor | None = None
@@ -247,7 +247,7 @@ def _drawing(block: Block) -> Callable[..., Tensor]:
 
 
 def _drawn(masks: ToDraw, block: Block, x: Tensor, document_mask: Tensor | None) -> Keep:
-    """Draw a block's dropout masks for input x [B, T, D]; an attention kernel, if any, draws the weights' mask."""
+    """Draw a block's dropout masks for input x [B, T, D]; without `document_mask`, a kernel draws the weights' mask."""
     by_kernel = document_mask is None and block.attention.kernel is not None
     return masks.draw(x.shape, block.attention.num_heads, x.device, by_kernel=by_kernel)
 

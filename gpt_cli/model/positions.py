@@ -47,7 +47,7 @@ class RopeScaling(NamedTuple):
 
 
 class RotaryPositions(nn.Module):
-    """Rotary position embeddings (RoPE): a length T -> cosines and sines [2, T, size]. Su et al. 2021, eq. 34."""
+    """RoPE (Su et al. 2021, eq. 34): T tokens -> cosines and sines [2, T, size]; a head rotates `size` numbers."""
 
     table: Tensor
 

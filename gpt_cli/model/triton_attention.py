@@ -34,9 +34,9 @@ def _mix(words):
 
 @triton.jit
 def _keep_mask(keys, first, bound, head, rows, start, H, T, N: tl.constexpr):
-    """Draw a part of a head's dropout mask, for rows (queries) [BQ] and N columns (keys) from `start`: bool [BQ, N].
+    """Draw a part of a head's dropout mask, for M `rows` (queries) and N columns (keys) from `start`: bool [M, N].
 
-    A random word of 32 bits decides two neighbouring columns: its lower half decides the even column.
+    A random word of the stream `keys` decides two columns, its lower half the even one; a half >= `bound` keeps it.
     """
     base = (tl.load(first) + head // H) * (H * T * (T // 2)) + ((head % H) * T + rows) * (T // 2)
     base = (base + tl.load(keys)).to(tl.uint32)
@@ -53,7 +53,7 @@ def _dot(a, b):
 
 @triton.jit
 def _of_head(tensor, head, H, sequence_stride, head_stride):
-    """Return a pointer to the first number of a head of one sequence."""
+    """Return a pointer to the first number of a head of one sequence; `head` counts the heads of all sequences."""
     return tensor + (head // H).to(tl.int64) * sequence_stride + (head % H) * head_stride
 
 
@@ -67,7 +67,7 @@ def _tile(source, rows, stride, T, D: tl.constexpr, PAD: tl.constexpr):
 
 @triton.jit
 def _store(target, numbers, rows, head, H, T, D: tl.constexpr, PAD: tl.constexpr):
-    """Store rows of a head in a tensor laid out as [B, T, H, D]."""
+    """Store `numbers`, rows of a head, in `target`, which is laid out as [B, T, H, D]; here, D is the head size."""
     size = tl.arange(0, PAD)
     at = _of_head(target, head, H, T * H * D, D) + rows[:, None] * (H * D) + size[None, :]
     tl.store(at, numbers.to(target.dtype.element_ty), mask=(rows[:, None] < T) & (size[None, :] < D))
@@ -75,7 +75,7 @@ def _store(target, numbers, rows, head, H, T, D: tl.constexpr, PAD: tl.constexpr
 
 @triton.jit
 def _scores(q, k, rows, columns, scale):
-    """Compute scores in base 2: their powers of 2, for which a GPU has an instruction, are the unnormalised weights."""
+    """Compute scores, divided by ln 2, so that weights are powers of 2, which a GPU computes in one instruction."""
     scores = _dot(q, tl.trans(k)) * (scale * 1.4426950408889634)  # 1 / ln 2
     return tl.where(columns[None, :] <= rows[:, None], scores, float("-inf"))
 
@@ -168,7 +168,7 @@ def _backward_keys(
 
 
 def _launch(queries: Tensor, masks: tuple[Tensor, Tensor], rate: float) -> tuple[Any, list[Any], dict[str, int]]:
-    """Return the launch grid of the kernels, the arguments that follow the tensors, and the compile-time options."""
+    """Return the grid of kernel programs, the arguments keys, first (`masks`), bound, inverse, and the constants."""
     B, H, T, D = queries.shape
     pad = max(16, triton.next_power_of_2(D))
     # the largest blocks that an H100 computes in its registers; twice the warps compute parts twice (note 0069)

@@ -114,7 +114,7 @@ class Decoder:
             row.append(token)
 
     def caches_by_reach(self) -> dict[int, Cache]:
-        """Return one cache per reach (tokens that a token sees); caches of equal reach have equal slot numbers."""
+        """Map each reach (number of tokens that a token sees) to one cache; caches of equal reach use equal slots."""
         return {layer.cache.reach: layer.cache for layer in self.layers}
 
     def make_room(self) -> None:

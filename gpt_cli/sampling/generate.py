@@ -69,7 +69,7 @@ def continuations(
     watch: Callable[[], object] = lambda: None,
     **options: Any,
 ) -> list[list[int]]:
-    """Return the ids that `generate(..., **options)` draws for each row; each step calls `watch`, which may raise."""
+    """Return all samples' new ids, first prompt first, by `generate`; each step calls `watch`, which may raise."""
     rows: list[list[int]] = [[] for _ in range(len(prompts) * num_samples)]
     for draws in generate(decoder, prompts, parameters, num_samples=num_samples, **options):
         watch()

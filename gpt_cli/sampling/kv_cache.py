@@ -101,7 +101,7 @@ class Cache(ABC):
 
     @abstractmethod
     def mix(self, x: Tensor, step: DecodeStep) -> Tensor:
-        """Add new tokens x [R * T, D] to the cache; return their heads' outputs, before projection: [R * T, H * K]."""
+        """Cache T new tokens of R sequences, x [R * T, D]; return head outputs, not yet projected: [R * T, H * K]."""
 
     def begin(self, num_rows: int, length: int, num_new_tokens: int, like: Tensor) -> None:
         """Empty the cache, and make room for `num_rows` sequences: `length` tokens, and `num_new_tokens` after them.
@@ -124,7 +124,7 @@ class Cache(ABC):
     def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, step: DecodeStep) -> Tensor:
         """Compute attention: queries [R, H, T, K], keys [R * G, S, K], values [R * G, S, K'] -> [R, H, T, K'].
 
-        For long prompts, compute some queries at a time, with only the keys to which these queries may attend.
+        R sequences, G groups of heads, S keys. For long prompts, compute some queries at a time, on the keys they see.
         """
         H, T, S = self.num_heads, queries.shape[2], keys.shape[1]
         size = max(1, min(SCORES_AT_ONCE // (H * S), QUERIES_AT_ONCE))
@@ -180,7 +180,7 @@ class KeyValueCache(Cache):
         return 2, num_rows, self.num_groups, num_slots, self.head_size
 
     def mix(self, x: Tensor, step: DecodeStep) -> Tensor:
-        """Add new tokens x [R * T, D] to the cache; return their heads' outputs, before projection: [R * T, H * K]."""
+        """Cache T new tokens of R sequences, x [R * T, D]; return head outputs, not yet projected: [R * T, H * K]."""
         R, T = len(step.starts), step.end - step.start
         H, G, K = self.num_heads, self.num_groups, self.head_size
         projections = self.queries_keys_values(x.to(self.dtype)).to(x.dtype).view(R, T, H + 2 * G, K).transpose(1, 2)
@@ -225,7 +225,7 @@ class LatentCache(Cache):
         return num_rows, num_slots, self.latent_size + self.rotary_size
 
     def mix(self, x: Tensor, step: DecodeStep) -> Tensor:
-        """Add new tokens x [R * T, D] to the cache; return their heads' outputs, before projection: [R * T, H * K]."""
+        """Cache T new tokens of R sequences, x [R * T, D]; return head outputs, not yet projected: [R * T, H * K]."""
         N, T, R = len(step.starts), step.end - step.start, self.rotary_size
         H, K, C = self.num_heads, self.head_size, self.latent_size
         lower = x.to(self.dtype)
@@ -258,7 +258,7 @@ CACHES: Mapping[type[SelfAttention], Callable[[Any, Products, int], Cache]] = {
 
 
 def make_cache(attention: SelfAttention, products: Products, context_length: int) -> Cache:
-    """Make a layer's KeyValueCache or LatentCache, with reach <= context_length; raise UsageError for other forms."""
+    """Make a KeyValueCache or LatentCache whose tokens see at most `context_length`; UsageError for other attention."""
     # the exact type, because a form derived from one of these may cache something else
     if type(attention) not in CACHES:
         raise unknown_form("sampling", type(attention).__name__)

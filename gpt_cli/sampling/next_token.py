@@ -137,7 +137,7 @@ class CpuDraws:
         return self._logits.cpu()
 
     def draw_results(self, logits: Tensor, seen: Tensor) -> Tensor:
-        """Draw a token of each row; return ids, log-probabilities, lowest and highest logits, stacked to [4, B]."""
+        """Apply `draw_next` with this step's random numbers; return its four results, stacked to float64 [4, B]."""
         uniform = self.uniforms.of_steps(self.step, self.step + 1)[:, 0]
         return torch.stack(draw_next(logits, self.parameters, seen, uniform))
 
@@ -149,6 +149,6 @@ class CpuDraws:
 
 
 def to_draws(drawn: Tensor, where: str) -> list[Draw]:
-    """Convert stacked `draw_next` results [4, B] to Draws; raise CheckpointError (`where`) if logits are not finite."""
+    """Convert stacked `draw_next` results [4, B] to Draws; CheckpointError, naming `where`, for logits not finite."""
     require_finite(drawn[2:], "logits", where)
     return list(map(Draw, drawn[0].long().tolist(), drawn[1].tolist()))

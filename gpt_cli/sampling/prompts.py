@@ -45,7 +45,7 @@ def read_prompt(
 def read_prompts(
     prompt: str | None, prompt_file: Path | None, header: Header, stdin: TextIO | None
 ) -> tuple[list[str], str]:
-    """Read prompts as `read_prompt` does, but one per nonempty line of `prompt_file`; return them and their source."""
+    """Read prompts as `read_prompt` does, but one per nonempty line of `prompt_file`; return prompts and source."""
     text, source = read_prompt(prompt, prompt_file, header, stdin, may_be_empty=True)
     if prompt_file is None:
         return [text], source

@@ -35,7 +35,7 @@ class RecordedStep(DecodeStep):
     masks: dict[int, list[Tensor]] = field(default_factory=dict)  # copies of the mask, by reach
 
     def hidden(self, first: int, start: int, end: int, reach: int, like: Tensor) -> Tensor:
-        """Return the mask to add to scores, -inf where the token must not attend, else 0: [R, 1, 1, slots]."""
+        """Return the mask to add to scores, -inf where the token must not attend, else 0: [R, 1, 1, end - first]."""
         keys, slot = torch.arange(end - first, device=like.device), self.slots[reach]
         visible = keys == keys.clamp(slot - self.positions.clamp(max=reach - 1), slot)
         return visible.log().to(like.dtype)[:, None, None]  # log 1 or log 0
@@ -51,7 +51,7 @@ class RecordedStep(DecodeStep):
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, scale: float) -> Tensor:
         """Compute what `DecodeStep.attend` does, but add the scores in place to a copy of the mask `bias`.
 
-        The first layer of each reach makes the copies for all layers of that reach.
+        Among layers with equal reach (number of visible tokens), the first makes the copies for all.
         """
         assert bias is not None
         reach = next(reach for reach, mask in self.biases.items() if mask is bias)
@@ -258,12 +258,12 @@ class _Trial:
 
 
 def recorded_draws(cpu_draws: CpuDraws, num_tokens: int, warn: Notify) -> Iterator[list[Draw]]:
-    """Yield the next draws of each row: two by `cpu_draws`, both tried with a graph, then those of the better sampler.
+    """Yield the next draws of each row. After trials with two tokens, use a recorded graph if it is right and fast.
 
-    A new RecordedDraws, for up to `num_tokens` tokens, is better if it computes the same logits, keys and values as
-    `cpu_draws`, draws the same tokens from the same logits, and takes at most 1 / _FASTER of the time. The first of the
-    two tokens is recorded as a graph; the second shows that the graph goes on. If the graph fails or gives other
-    numbers, `warn` receives the reason. Raises CheckpointError if logits are not finite.
+    `cpu_draws` draws the two tokens; a new RecordedDraws, for up to `num_tokens` tokens, records a graph and replays it
+    after each. It draws all later tokens if both times its logits, keys and values equal those of `cpu_draws`, its
+    tokens fit its logits, and it takes at most 1 / _FASTER of the time. If the graph fails or its numbers differ,
+    `warn` receives the reason. Raises CheckpointError if logits are not finite.
     """
     recorded: RecordedDraws | None = None
     for _ in range(2):

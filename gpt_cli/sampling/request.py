@@ -151,7 +151,7 @@ class SampleRequest(Request):
     exclusive = (("messages", "prompt", "prompt_file"), ("prompt", "prompt_file"))
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield a Misfit for flags that cannot be combined, such as `greedy` and `temperature`."""
+        """Yield an error (Misfit) for flags that cannot be combined, such as `greedy` and `temperature`."""
         yield from super().misfits()
         if self.greedy and self.temperature and "temperature" in self.model_fields_set:
             yield Misfit(("temperature",), "‹temperature› and ‹greedy› cannot be combined; leave one of them out")
@@ -225,7 +225,7 @@ class EvaluateRequest(Request):
     exclusive = (("per_token", "max_tokens"),)
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield a Misfit for `per_token` with several runs, and for flags of sampling without `memorised`."""
+        """Yield an error (Misfit) for `per_token` with several runs, and for flags of sampling without `memorised`."""
         yield from super().misfits()
         of_samples = [name for name in ("num_samples", "max_new_tokens", "seed") if name in self.model_fields_set]
         if self.per_token and len(self.run) > 1:

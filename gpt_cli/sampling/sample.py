@@ -159,7 +159,7 @@ class Sampler:
         return [Prompt(text, ids[-length:]) for text, ids in zip(prompts, encoded, strict=True)]
 
     def accept_all(self, request: SampleRequest, target: ToSample) -> list[Prompt]:
-        """Encode the prompts or conversations of `target`; raise DataError for long questions or unknown characters."""
+        """Encode prompts or conversations of `target`; DataError for unknown characters or too long a last question."""
         seed = target.seed if request.seed is None else None
         if target.conversations is None:
             return self.accept(target.prompts, target.source, seed)
@@ -167,7 +167,7 @@ class Sampler:
         return [self.ask(one.turns, request.max_new_tokens, target.source) for one in target.conversations]
 
     def tell(self, seed: int | None) -> None:
-        """Notify the user of checkpoint and `seed` unless `seed` is None, and of a model not trained to answer."""
+        """Tell the user the checkpoint and `seed` unless `seed` is None, and if the model was not trained to answer."""
         if seed is not None:
             self._host.notice(f"{self.loaded.path}, step {self.loaded.step:,}, ‹seed={seed}›")
         if self.loaded.config.data.loss is None and self._template.end is None:
@@ -288,8 +288,8 @@ def _fit_history(
 def _pays(model: GPT, request: SampleRequest) -> bool:
     """Return whether compiled C code saves more time than compiling takes; for a model in bfloat16, always True.
 
-    Without C code, a model in bfloat16 needs a copy in float32. Code from an earlier compilation does not change the
-    result, so that a command gives the same sample each time.
+    Without C code, a model in bfloat16 needs a copy in float32. The result does not depend on earlier
+    compilations, so that a command gives the same sample each time.
     """
     num_weights = sum(parameter.numel() for parameter in model.parameters())
     is_half = model.token_embedding.weight.dtype == torch.bfloat16

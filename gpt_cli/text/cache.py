@@ -47,7 +47,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def find_survey(walk: SourceWalk, options: Hashable) -> Survey | None:
-    """Return the cached Survey of the files in `walk`, read with `options`; None if it is missing or a file changed."""
+    """Return the cached Survey (digest, size) of the files in `walk` for `options`, or None if it is not up to date."""
     with contextlib.suppress(EnvironmentFailure, TypeError, KeyError, ValueError):
         if _is_worth_it(walk) and (stored := read_cached_json(_survey_path(walk, options))):
             survey = TypeAdapter(Survey).validate_python(stored["survey"])
@@ -57,7 +57,7 @@ def find_survey(walk: SourceWalk, options: Hashable) -> Survey | None:
 
 
 def remember(survey: Survey, walk: SourceWalk, options: Hashable) -> None:
-    """Cache the survey of the files in `walk`, if large or many, and if all were at least 2 s old as the walk began."""
+    """Cache the survey of large or many files by `walk` and `options`, unless one changed since 2 s before the walk."""
     young = walk.newest > walk.began - int(RACY_SECONDS * 1e9)
     if _is_worth_it(walk) and not young and survey.fingerprint == walk.fingerprint():
         with contextlib.suppress(EnvironmentFailure):  # of a user without a home directory

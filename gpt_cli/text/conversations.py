@@ -173,7 +173,7 @@ def conversation(
 def conversations_of_file(text: str, where: str) -> list[Conversation]:
     """Return the conversations in `text`, which is one JSON value, or one on each line.
 
-    Each value, an object or a list of messages, must end with a question. Raises DataError for anything else.
+    Each value, an object or a list of messages, must end with a question; anything else raises DataError at `where`.
     """
     lines = {f"{where}:{number}": line for number, line in enumerate(text.split("\n"), start=1) if line.strip()}
     with contextlib.suppress(ValueError, RecursionError):

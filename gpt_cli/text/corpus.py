@@ -1,4 +1,4 @@
-"""Corpora: documents that can be streamed repeatedly, their digest, and the split into training and validation."""
+"""A corpus is a text that can be streamed repeatedly, has a digest, and can be split for training and validation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Corpus(ABC):
 
     @abstractmethod
     def blocks(self) -> Iterator[TextBlock]:
-        """Yield all documents in order, in blocks; raise DataError if the text has become unreadable."""
+        """Yield all documents in order, each in one or more blocks; raise DataError if the text became unreadable."""
 
     @property
     def whole(self) -> Corpus:
@@ -63,7 +63,7 @@ class Corpus(ABC):
 
 
 class CorpusPart(Corpus):
-    """The characters start..end-1 of a corpus."""
+    """The characters start..end-1 of the corpus `of`, as a corpus of their own."""
 
     def __init__(self, of: Corpus, start: int, end: int):
         self._of, self._start, self._end = of, start, end
@@ -106,7 +106,7 @@ class SurveyedCorpus(Corpus):
     num_documents: int
 
     def take(self, survey: Survey) -> None:
-        """Set `survey`, and copy the digest and sizes from it."""
+        """Store `survey`, and copy its digest and sizes to the attributes with the same names."""
         self.survey, self.digest, self.fingerprint = survey, survey.digest, survey.fingerprint
         self.num_documents, self.num_characters = survey.num_documents, survey.num_characters
         self.num_bytes = survey.num_bytes

@@ -99,9 +99,9 @@ def decode_utf8(content: bytes, where: str) -> str:
 def decoded(blocks: Iterable[bytes], where: str, unnamed: str = "name a text file") -> Iterator[TextBlock]:
     """Decode the UTF-8 bytes of one document, and yield its text in blocks, without byte order mark.
 
-    gpt recognises the format by the first block, which must have 8,192 bytes, unless the document is shorter. Raises
-    DataError, located by `where` (a path or stdin), that names a format other than text, an encoding, or the first byte
-    that is not UTF-8. `unnamed` replaces the hint to rename a file, for stdin and for a name that has the right ending.
+    The first block shows the file format; it must have at least 8,192 bytes, unless the document is shorter. Raises
+    DataError, located by `where` (a path or stdin), for a binary format, for UTF-16, and at the first byte that is not
+    UTF-8. If the hint would be to rename the file, stdin or a file with this ending gets the hint `unnamed` instead.
     """
     sample, before, rest, num_bytes, num_lines, starts = b"", b"", b"", 0, 0, True
     for number, block in enumerate(chain(blocks, [None])):
@@ -141,7 +141,7 @@ def decoded(blocks: Iterable[bytes], where: str, unnamed: str = "name a text fil
 
 
 def format_of_binary(content: bytes) -> str | None:
-    """Return the format of a binary file by its first bytes, `content`; "not text" if unknown, None for a text file."""
+    """Return the format of a binary file by its first bytes, `content`; "not text" if it is unknown, None for text."""
     if binary_format := _binary_format(content):
         return binary_format[0]
     return "not text" if b"\0" in content[:8192] and not _is_utf16(content[:65536]) else None
@@ -155,7 +155,7 @@ def bytes_counted(blocks: Iterable[TextBlock], count: Callable[[int], object]) -
 
 
 def markup_noted(blocks: Iterator[TextBlock], note: Callable[[str], object]) -> Iterator[TextBlock]:
-    """Yield the blocks unchanged; `note` receives a line if more than a tenth of the first block is markup."""
+    """Yield the blocks unchanged; `note` receives a remark if over a tenth of the first block is markup (tags)."""
     if first := next(blocks, None):
         lines = first.text.split("\n")
         for pattern, what in _MARKUP_LINES.items():
@@ -169,13 +169,13 @@ def markup_noted(blocks: Iterator[TextBlock], note: Callable[[str], object]) -> 
 
 
 def _is_utf16(sample: bytes) -> bool:
-    """Return whether bytes are UTF-16, by a byte order mark or over 40% NUL bytes, which would be valid UTF-8, too."""
+    """Return whether bytes are UTF-16: they have a byte order mark, or over 40% NULs (which are valid UTF-8, too)."""
     is_marked = sample.startswith((codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE))
     return (is_marked or (len(sample) >= 16 and sample.count(0) > 0.4 * len(sample))) and bool(utf16_of(sample))
 
 
 def _binary_format(content: bytes) -> tuple[str, str] | None:
-    """Return (format, advice how to get the text) of a binary file by its first bytes, `content`; None for text."""
+    """Return (format, advice on how to get its text) of a binary file, given its first bytes; None for a text file."""
     if content.startswith(b"PK\x03\x04"):
         kinds = (advice for name, advice in _ZIPPED.items() if re.search(_ZIP_START + name, content[:65536], re.DOTALL))
         return "a zip archive, as office documents and books are too", next(kinds, "name a text file")
@@ -222,9 +222,9 @@ def split_at_marks(blocks: Iterable[TextBlock], note: Callable[[str], object]) -
 def _split(
     blocks: Iterable[TextBlock], split: Callable[[str], list[str]], num_held: Callable[[str], int], *, are_marks: bool
 ) -> Iterator[TextBlock]:
-    """Split documents with `split`; leave out parts of only white space; `are_marks` keeps a document's first part.
+    """Split documents with `split`; leave out parts of only white space (with `are_marks`, only after a mark).
 
-    `num_held(text)` returns how many last characters may begin a separator that the next block completes.
+    `num_held(text)` returns the number of last characters that may begin a separator, which the next block completes.
     """
     held, white, starts, skips_white = "", "", True, not are_marks
     for block in chain(blocks, [_END]):
@@ -270,7 +270,7 @@ def split_document(text: str) -> Iterator[str]:
 
 
 def at_line(text: str, at: int) -> int | None:
-    """Return where the piece from `at` ends: after its last newline, else at + MAX_PIECE; None for the last piece."""
+    """Return the end of the piece from `at`: after its last newline, else at + MAX_PIECE; None if it is the last."""
     if len(text) - at <= MAX_PIECE:
         return None
     newline = text.rfind("\n", at, at + MAX_PIECE)
@@ -296,7 +296,7 @@ def in_pieces(blocks: Iterable[TextBlock], cut: Callable[[str, int], int | None]
 
 
 def in_groups(pieces: Iterable[TextBlock]) -> Iterator[list[TextBlock]]:
-    """Yield lists of pieces with about GROUP_CHARACTERS characters in total: enough work for a thread."""
+    """Yield lists of pieces; each list has about GROUP_CHARACTERS characters, enough work for a thread."""
     group, num_characters = list[TextBlock](), 0
     for piece in pieces:
         group.append(piece)

@@ -86,7 +86,7 @@ def encode_parts(
 def both_examples(
     training: ConversationCorpus, validation: ConversationCorpus, config: Config, tokenizer: Tokenizer, host: Host
 ) -> tuple[Examples, Examples]:
-    """Encode the conversations of both parts that fit context_length; raise DataError if a part has none that fits."""
+    """Encode the conversations of each part that fit context_length; raise DataError if none of a part fits."""
     template, length = template_for(config.data.template, tokenizer, host.notice), config.model.context_length
     learn_all, encoded = config.data.loss == "all", list[Examples]()
     with host.counting(TOKENIZING, training.num_bytes + validation.num_bytes, "B") as count:
@@ -112,9 +112,9 @@ def encode(
 ) -> Ids:
     """Return the token ids of documents joined by end-of-text, uint16 or uint32 [tokens]; cache ids of a large text.
 
-    Ids of over IN_MEMORY bytes stay in files on disk; without `load`, the ids of any large text stay there. `count`
+    More than IN_MEMORY / 4 ids stay in files on disk; without `load`, the ids of any large text stay there. `count`
     receives the bytes of text encoded since its last call. Raises DataError if the text changes meanwhile, and
-    EnvironmentFailure if the disk lacks space for ids that stay there and those of a next text of `followed_by` bytes.
+    EnvironmentFailure if ids that stay on disk do not fit there with those of a next text of `followed_by` bytes.
     """
     if corpus.is_large:
         try:
@@ -187,7 +187,7 @@ def sole_writer(directory: Path, notice: Notify) -> Iterator[None]:
 
 
 def _stored(directory: Path) -> TokensOnDisk | None:
-    """Return the ids cached in a directory, or None; check ids that fit in memory against their digests."""
+    """Return the ids cached in a directory, None if missing or damaged; check the digests of ids that fit in memory."""
     with contextlib.suppress(DataError):  # damaged ids are encoded again
         if (tokens := open_tokens(directory)) is not None and 4 * len(tokens) <= IN_MEMORY:
             tokens.verify()
@@ -198,7 +198,7 @@ def _stored(directory: Path) -> TokensOnDisk | None:
 def _write(
     corpus: Corpus, tokenizer: Tokenizer, directory: Path, count: Callable[[int], object], followed_by: int
 ) -> TokensOnDisk:
-    """Write the ids of a corpus to `directory`, and return them; resume a killed attempt if no file changed since."""
+    """Write a corpus's ids to `directory` and return them; resume a killed attempt if no text file changed since."""
     origin = directory / "origin.json"
     if read_cached_json(origin) != [corpus.fingerprint]:
         _clear(directory)

@@ -81,7 +81,7 @@ def read_file(
 
 
 def has_remedy(error: GptError) -> bool:
-    """Return whether an error's hint already suggests data.skip_bad, or naming only the file with questions."""
+    """Return whether an error's hint already advises to set data.skip_bad, or to name the file of questions alone."""
     hint = error.hint or ""
     return "skip_bad" in hint or hint.endswith(ALONE)
 
@@ -89,7 +89,7 @@ def has_remedy(error: GptError) -> bool:
 def holds_conversations(path: Path, how: Reading, *, named: bool) -> bool | None:
     """Return whether a file's first record is a conversation; None for a file that is empty, damaged or not text.
 
-    In an archive, the first file that is text decides.
+    In an archive, the first file that is text decides. `how` and `named` are as in `read_file`.
     """
     how = replace(how, conversations=True)
     with contextlib.suppress(GptError, OSError, ValueError, RecursionError), open_regular(path, DataError) as file:
@@ -188,7 +188,7 @@ def _records_in(
 
 
 def _rows_of(path: Path, file: BinaryIO, how: Reading, remarks: Remarks) -> Iterator[Record]:
-    """Yield a Parquet table's rows with only the columns to read; the first SAMPLE rows have all columns."""
+    """Yield a Parquet table's rows with only the columns to read, except that the first SAMPLE rows may have all."""
     growth, names = Growth(path, file), parquet_columns(path, file)
     if not how.conversations and how.text_field in names:
         yield from parquet_rows(path, file, growth, [how.text_field])

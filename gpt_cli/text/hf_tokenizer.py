@@ -178,7 +178,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def _cuts(self) -> tuple[re.Pattern[str] | None, bool]:
-        """A pattern that ends where a cut changes no ids, or None; whether text after a cut loses its first space."""
+        """(Pattern that ends where a cut changes no ids, or None; whether text after a cut loses its first space)."""
         first, cutting = steps(self.content, "normalizer"), steps(self.content, "pre_tokenizer")
         replaced = {step["pattern"]["String"]: step["content"] for step in first if step["type"] == "Replace"}
         begins = [step["prepend"] for step in first if step["type"] == "Prepend"]

@@ -246,9 +246,9 @@ def token_names(content: Mapping[str, Any]) -> dict[int, str]:
 
 
 def decoder(content: Mapping[str, Any]) -> tuple[Callable[[str], bytes], bool]:
-    """Return a function from a token string to its bytes, and whether decoding drops the first space of a text.
+    """From a tokenizer.json, return a function (token string -> bytes), and whether a text's first space is dropped.
 
-    The results agree with the library `tokenizers` for a tokenizer.json without `problems`.
+    The results agree with the library `tokenizers` for a file in which the function `problems` finds nothing.
     """
     by_type = {step["type"]: step for step in steps(content, "decoder")}
     if "ByteLevel" in by_type:

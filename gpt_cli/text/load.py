@@ -1,4 +1,4 @@
-"""Load the corpus of SOURCEs (files, directories, globs, stdin, catalogue names): survey it once, then stream it."""
+"""Load the corpus of SOURCEs (files, directories, globs, stdin, catalogue names); find its size and digest."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class SourceCorpus(SurveyedCorpus):
         return shown(", ".join(self.sources))
 
     def survey_all(self, host: Host, watch: Watch, fresh: bool) -> Survey:
-        """Return the cached survey; if there is none, or if `fresh`, read all text. Arguments: as in `read_corpus`."""
+        """Return the survey (size, digest) from the cache; if missing or `fresh`, read all text. See `read_corpus`."""
         with host.working("looking for changes"):
             looked = SourceWalk(self.sources, self.how.skip_bad).finished()
         num_bytes = looked.num_bytes
@@ -201,7 +201,7 @@ def read_corpus(
     host: Host = NOBODY,
     watch: Watch = lambda _: None,
 ) -> SourceCorpus:
-    """Return the corpus of one or more SOURCEs (file, directory, glob, - or catalogue name), each file read once.
+    """Return the corpus of SOURCEs (file, directory, glob, - or catalogue name), each file once, with options `how`.
 
     If size and digest of a large text are cached, gpt reads the text only with `fresh`, and raises DataError if its
     digest differs. `watch` receives each block that is read, as UTF-8, even of bad files. Raises DataError for a source
@@ -215,7 +215,7 @@ def read_corpus(
 def read_data(
     config: DataConfig, host: Host = NOBODY, *, fresh: bool = False, watch: Watch = lambda _: None
 ) -> SourceCorpus:
-    """Return the corpus that `config.source` names; raise the errors of `read_corpus`."""
+    """Return the corpus that `config.source` names; `fresh`, `watch` and errors are those of `read_corpus`."""
     how = reading_of(config.source, config)
     if config.loss == "answers" and not how.conversations:
         sentence = "answers needs lines of .jsonl with questions and answers, but the first source has none"
@@ -226,7 +226,7 @@ def read_data(
 
 
 def reading_of(sources: str | Sequence[str], config: DataConfig) -> Reading:
-    """Return the options for reading SOURCEs; `conversations` is True if the text begins with a conversation."""
+    """Return the options for reading SOURCEs; their `conversations` is True if the text begins with a conversation."""
     how = Reading(config.text_field, config.separator, skip_bad=config.skip_bad)
     with contextlib.suppress(GptError):  # reading the text raises the error
         kinds = (_is_of_conversations(file, how) for file in SourceWalk(source_names(sources), config.skip_bad))
@@ -247,7 +247,7 @@ def read_split(config: DataConfig, host: Host = NOBODY) -> tuple[Corpus, Corpus]
 
 
 def with_conversations(corpus: SourceCorpus, template: str | None) -> Corpus:
-    """Return `corpus`; if it has conversations, as a ConversationCorpus with `template` (None: the plain template)."""
+    """Return `corpus` or, if it has conversations, a ConversationCorpus of it with `template` (None: the plain one)."""
     if not corpus.how.conversations:
         return corpus
     return ConversationCorpus(corpus, 0, corpus.num_documents, template)

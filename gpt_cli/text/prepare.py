@@ -29,7 +29,7 @@ _ANSWERS = "questions and answers are tokenized at every start"
 
 @dataclass(frozen=True)
 class Preparation(Result):
-    """The result of `gpt data prepare`: a dict of `figures` about the prepared text, which --json prints."""
+    """The result of `gpt data prepare`: `figures` (sizes, folders and so on) of the text, which --json prints."""
 
     figures: dict[str, Any]
     why_none: str = field(default=_SMALL, repr=False)  # the reason if nothing is on disk

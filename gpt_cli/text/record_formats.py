@@ -126,8 +126,8 @@ def csv_rows(text: Iterable[str], name: str, remarks: Remarks, delimiter: str | 
     """Yield each row below the first as a record; the first row, the header, has the names of the columns.
 
     If `delimiter` is None, choose one that gives the first rows equally many cells. A row with more or fewer cells than
-    the header is a bad record. A title above the table is read as the header; its empty cells name no column.
-    Raises DataError for unclosed quotes, and for two columns with the same name.
+    the header is a bad record. A title above the table is read as the header, so that wider rows below it
+    are bad. Raises DataError for unclosed quotes, and for two columns with the same name.
     """
     csv.field_size_limit(ROW_CHARACTERS)  # of the whole process; only this function reads csv
     lines, num_characters = lines_of(text, name, ROW_CHARACTERS), 0

@@ -54,7 +54,7 @@ class Record(NamedTuple):
 
 
 def lines_of(text: Iterable[str], name: str, max_length: int) -> Iterator[str]:
-    """Yield the lines of a text with their newlines; raise DataError for a line of over `max_length` characters."""
+    """Yield lines with their newlines; raise DataError, located by `name`, for a line over `max_length` characters."""
     # split at newlines alone: JSON text may contain U+2028, where splitlines would cut
     unfinished, length, number = list[str](), 0, 1
     for block in text:
@@ -71,9 +71,9 @@ def lines_of(text: Iterable[str], name: str, max_length: int) -> Iterator[str]:
 
 
 def documents_of(records: Iterable[Record], text_field: str, remarks: Remarks) -> Iterator[TextBlock]:
-    """Yield the text of each record as a document; a record without the text field is bad (see `Remarks`).
+    """Yield the text field of each record as a document; `remarks` leaves out a record without it, or raises DataError.
 
-    Raises DataError that lists the fields with text, if several fields, or none, may be the text.
+    Also raises DataError, which lists the fields with text, if `text_field_of` cannot tell which field is the text.
     """
     records = iter(records)
     sample = _sample_of(records)
@@ -88,7 +88,10 @@ def documents_of(records: Iterable[Record], text_field: str, remarks: Remarks) -
 
 
 def conversations_of(records: Iterable[Record], text_field: str, remarks: Remarks) -> Iterator[TextBlock]:
-    """Yield each conversation as JSON of `Conversation.to_json`; other records are bad records (see `Remarks`)."""
+    """Yield conversations as JSON (`Conversation.to_json`); `remarks` leaves out other records, or raises DataError.
+
+    A record with a text in the field `text_field` is not a conversation.
+    """
     records = (record._replace(fields=lower_names(record.fields)) for record in records)
     sample = _sample_of(records)
     examples = [record.fields for record in sample if is_conversation(record.fields, text_field)]
@@ -124,7 +127,7 @@ def _blocks_of(
 
 
 def text_field_of(sample: Sequence[Record], text_field: str, remarks: Remarks) -> str:
-    """Return the text field's name: `text_field`, or the only long field if `text_field` is the default and missing.
+    """Return the text field's name: `text_field` or, if that is the default and missing, the only long field.
 
     Ignores a long field whose values are lists of lines, unless it is the longest. Raises DataError in all other cases;
     the error lists the fields that contain text, the longest first.
@@ -225,7 +228,7 @@ def _without_text(sample: Sequence[Record], text_field: str, path: Path | None) 
 
 
 def _is_name(name: str, record: Record) -> bool:
-    """Return whether a hint can show a field name: plain, and not a sentence from a table without a header row."""
+    """Return whether a hint can show a field name: it has only safe characters, and is no sentence read as a header."""
     return _is_plain(name) is not None and not (record.delimiter and _is_sentence(name))
 
 
@@ -244,7 +247,7 @@ def _likely_pair(names: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _rewriting(record: Record, path: Path, names: Mapping[str, str]) -> str | None:
-    """Return a shell command that copies a file and renames the fields of question and answer; None if impossible."""
+    """Return a shell command that copies a file, and gives question and answer the names that gpt reads, or None."""
     question, answer = _likely_pair(names)
     renamed, inputs = {question: "prompt", answer: "response"}, ("input", "输入", "context")
     if (more := [names[one] for one in inputs if one in names]) and question in ("指令", names.get("instruction")):

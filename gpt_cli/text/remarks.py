@@ -26,9 +26,9 @@ _LEFT_OUT = {
 
 
 class Remarks:
-    """A collector of notes about sources, and of counts of the parts left out, while all sources are read once.
+    """A collector of remarks during one reading of all sources: notes on a source, and counts of parts left out.
 
-    With `skip_bad`, bad records are left out; otherwise they are errors.
+    With `skip_bad`, bad records are counted and left out; otherwise they raise DataError.
     """
 
     name = ""  # of the source that is being read
@@ -47,19 +47,19 @@ class Remarks:
     def note(self, sentence: str) -> None:
         """Record a sentence about the current source; if later sources repeat it, only the first source is named.
 
-        The method `lines` replaces `OLD > NEW`, in a shell command in the sentence, by paths of the source and a copy.
+        If the sentence has a command with `OLD > NEW`, `lines` puts in the paths of the source (if a file) and a copy.
         """
         self._notes.setdefault(sentence, (self.name, self.path))
 
     def leave_out(self, what: str, name: str, number: int = 1) -> None:
-        """Add `number` to the count of left-out parts of the kind `what`, such as picture; keep the first few names."""
+        """Count `number` more parts of the kind `what`, such as picture, as left out; keep the first few names."""
         self.counts[what] += number
         self._names[what] += [name] if len(self._names[what]) <= _MOST_NAMED else []
 
     def leave_out_record(self, error: DataError, others: Iterable[object]) -> None:
         """Count a bad record as left out or, without `skip_bad`, raise its `error`.
 
-        If any of `others` is true, the source has good records, too, and an error without a hint suggests skip_bad.
+        If any of `others` is true, the source has good records, too; an error without a hint then suggests skip_bad.
         """
         if not self._skip_bad:
             if not error.hint and any(others):

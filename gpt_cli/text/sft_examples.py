@@ -43,10 +43,7 @@ class ConversationCorpus(CorpusPart):
 
 
 def split_conversations(corpus: SurveyedCorpus, config: DataConfig) -> tuple[ConversationCorpus, ConversationCorpus]:
-    """Return the (training, validation) parts; validation gets the last `validation_fraction` of conversations.
-
-    Raises DataError if the corpus has a single conversation.
-    """
+    """Return (training, validation); validation is the last `validation_fraction`. DataError for one conversation."""
     number = corpus.num_documents
     if number < 2:
         sentence = "it has one question with its answer, but gpt needs at least 2: one to train and one to validate"
@@ -57,10 +54,7 @@ def split_conversations(corpus: SurveyedCorpus, config: DataConfig) -> tuple[Con
 
 
 class Packed(NamedTuple):
-    """Windows of packed examples, [B, T] each: inputs, targets (IGNORED where the loss is masked) and positions.
-
-    Positions restart at 0 where an example begins.
-    """
+    """Windows of packed examples, [B, T] each: inputs, targets (IGNORED: no loss), positions (from 0 in each one)."""
 
     inputs: np.ndarray
     targets: np.ndarray
@@ -165,7 +159,10 @@ def gather(
     learn_all: bool = False,
     count: Callable[[int], object] = lambda _: None,
 ) -> Examples:
-    """Return the encoded conversations that fit context_length; with `learn_all`, the loss counts questions too."""
+    """Return the encoded conversations that fit context_length; with `learn_all`, the loss counts questions too.
+
+    `count` receives the number of bytes of each conversation's text.
+    """
     ids, learned, bounds, num_left_out, longest = list[np.ndarray](), list[np.ndarray](), [0], 0, 0
     answers = list[int]()
     for conversation in conversations:

@@ -127,7 +127,7 @@ class SourceWalk:
             yield file, identity
 
     def _below(self, folder: str, real: str, *, named: bool = False) -> Iterator[tuple[SourceFile, str]]:
-        """Yield the files below `folder` (real path: `real`), except hidden files and runs; follow no directory links.
+        """Yield the files below `folder` (real path: `real`), no hidden files or gpt runs; follow no directory links.
 
         Raises DataError for a directory that is too deep, and for a run directory if the user `named` it.
         """
@@ -166,8 +166,8 @@ class SourceWalk:
     def _matches(self, pattern: str, walked: set[tuple[str, int]], readable: str = "") -> Iterator[str]:
         """Yield the paths that match a glob; its ** follows no links to directories, which may form cycles.
 
-        `walked` contains pairs of a directory and the number of pattern parts after **; each pair is walked once. The
-        pattern begins with the directory `readable`, which a walk has reached: every directory above it is readable.
+        `walked` holds the pairs (directory, number of pattern parts after **) that are done; none is walked again. If
+        `readable` is not empty, the pattern begins with this directory, and all directories above it are readable.
         Raises DataError for a pattern of too many levels.
         """
         if not readable and glob.has_magic(pattern):  # glob recurses once for each level
@@ -193,7 +193,7 @@ class SourceWalk:
                 yield from self._matches(os.path.join(escaped, *rest), walked, escaped)
 
     def _look_for_closed(self, pattern: str, readable: str) -> None:
-        """Call `_refuse` for unreadable directories that a glob would skip silently; check none above `readable`."""
+        """Call `_refuse` for each unreadable directory that a glob would skip silently; check none above `readable`."""
         while pattern != readable and (above := os.path.dirname(pattern)) not in ("", pattern):
             needed = os.X_OK | (os.R_OK if glob.has_magic(os.path.basename(pattern)) else 0)
             for folder in glob.iglob(above):

@@ -40,7 +40,7 @@ _HINT = "gpt data verify SOURCE finds damaged files; at the next start, gpt writ
 
 @dataclass(frozen=True)
 class TokenShard:
-    """Metadata of a part file: its numbers of tokens and of groups (see TokenWriter), and the sha256 of its ids."""
+    """Metadata of a part file: how many tokens and groups (calls of TokenWriter.add) it has, and its ids' sha256."""
 
     tokens: int
     groups: int
@@ -175,7 +175,7 @@ def read_index(directory: Path) -> dict[str, Any] | None:
 class TokenWriter:
     """Writer of token ids to part files; the ids of one call of `add` are a group, and stay together in one file.
 
-    After a kill, a new writer keeps the parts that match their digests, and the caller skips their `num_groups` groups.
+    If the process is killed, a new writer keeps intact part files, and its caller skips the first `num_groups` groups.
     """
 
     def __init__(self, directory: Path, dtype: np.dtype | type):

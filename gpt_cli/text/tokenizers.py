@@ -57,7 +57,7 @@ class Tokenizer(ABC):
         return [*self.starts_with, *ids] or [self.end_of_text]
 
     def continued(self, text: str) -> np.ndarray:
-        """Encode a later piece of a long text (see `cut`); `array` encodes the first piece."""
+        """Return the ids [tokens] of a later piece of a long text (see `cut`); `array` encodes the first piece."""
         return self.array(text)
 
     def cut(self, text: str, at: int) -> int | None:

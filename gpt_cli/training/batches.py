@@ -60,9 +60,9 @@ class Batches:
     def numbers(self, step: int, chosen: slice | np.ndarray = slice(None)) -> np.ndarray:
         """Return the numbers from which `windows` builds the `chosen` sequences of a step; the first step is 0.
 
-        Ids in memory: the start of each sequence, int64 [B]. Ids on disk: the sequences themselves, int32 [B, T + 1].
-        With `taught_targets`: T inputs, then N targets of each input, int64 [B, T + N T]. Raises DataError or
-        EnvironmentFailure if the ids on disk are damaged or cannot be read.
+        These are, for ids in memory, the start of each sequence, int64 [B]; for ids on disk, the sequences themselves,
+        int32 [B, T + 1]; with `taught_targets`, T inputs and then N targets of each input, int64 [B, T + N T]. Raises
+        DataError or EnvironmentFailure if the ids on disk are damaged or cannot be read.
         """
         if self.taught_targets is not None:
             positions = self.starts(step)[:, None] + np.arange(self.context_length)
@@ -99,7 +99,7 @@ class Batches:
 
 @dataclass(frozen=True)
 class PackedBatches:
-    """Training batches whose windows contain several examples each; a token attends only to its own example.
+    """Training batches whose windows hold several examples (questions with answers); a token sees only its example.
 
     Every epoch has the same windows, in a new random order.
     """
@@ -129,7 +129,7 @@ class PackedBatches:
         return np.concatenate([*packed, np.full((len(packed.inputs), 1), num_targets)], axis=1)
 
     def windows(self, numbers: Tensor) -> Sequences:
-        """Split numbers that the method `numbers` returned into inputs, targets, positions and `num_targets`."""
+        """Split `numbers` [B, 3 T + 1], of the method `numbers`, into inputs, targets, positions and `num_targets`."""
         inputs, targets, positions, num_targets = numbers.split([self.context_length] * 3 + [1], dim=1)
         return Sequences(inputs, targets, positions, num_targets[0, 0])
 

@@ -26,8 +26,8 @@ _UNSTEADY, _TIMES = 1e-3, 10
 class WholeStep:
     """A callable that performs one training step; all inputs that change between steps are in one tensor on the device.
 
-    Each call fills this tensor in one transfer: `Batches.numbers`, dropout keys and learning-rate multiplier. If
-    `record` has found that a CUDA graph pays, a call replays that graph.
+    Each call fills this tensor in one transfer: the batch (`Batches.numbers`), dropout keys, learning-rate multiplier.
+    If `record` has kept a CUDA graph, since it gave equal results and was not slower, a call replays that graph.
     """
 
     def __init__(self, state: TrainingState):
@@ -55,7 +55,7 @@ class WholeStep:
         return self._recorded.clone()
 
     def _parts(self, step: int, multiplier: float) -> list[np.ndarray]:
-        """Return three int64 arrays: `Batches.numbers`, the dropout keys, and `multiplier` (padded float32)."""
+        """Return a step's inputs: `Batches.numbers`, int64 dropout keys, and `multiplier`, padded to one int64."""
         train, sizes = self.state.config.train, self.state.config.model
         keys = drop_keys(train.seed, step, sizes.num_blocks).view(np.int64)
         return [self.state.batches.numbers(step), keys, np.array([multiplier, 0.0], np.float32).view(np.int64)]
@@ -124,7 +124,7 @@ class WholeStep:
 
 
 class _Taken(NamedTuple):
-    """Last loss and gradient norm; then, per changed tensor, a checksum (`bits`) or the change's norm (`numbers`)."""
+    """Results of a test: loss, gradient norm, then each tensor's checksum (`bits`) or norm of change (`numbers`)."""
 
     bits: Tensor
     numbers: Tensor
@@ -132,8 +132,8 @@ class _Taken(NamedTuple):
     def repeats(self, expected: _Taken, again: _Taken) -> bool:
         """Return whether these results equal `expected`, up to ten times the difference between `again` and `expected`.
 
-        `again`, from the same steps as `expected`, is equal, or nearly equal where the backward pass of flash attention
-        adds in no fixed order. A wrong learning rate or batch changes the results far more.
+        `again` repeats the steps of `expected`. Its results are equal, or nearly equal where the backward pass of flash
+        attention adds in no fixed order. A wrong learning rate or batch changes the results far more.
         """
         if torch.equal(again.bits, expected.bits):
             return torch.equal(self.bits, expected.bits)

@@ -38,7 +38,7 @@ class Replicated:
         self.owned = {name: self.parameters[name] for name in self.names_of_owner[ranks.rank]}
 
     def micro_batches(self, num_micro_batches: int) -> range:
-        """Return the indices of this rank's micro-batches, a contiguous range: one subtree of the sum in `tree_sum`."""
+        """Return the indices of this rank's micro-batches, a contiguous range that `tree_sum` adds as one subtree."""
         count = num_micro_batches // self.ranks.size
         return range(self.ranks.rank * count, (self.ranks.rank + 1) * count)
 
@@ -57,7 +57,7 @@ class Replicated:
 
     @torch.no_grad()
     def sum_gradients(self) -> None:
-        """Sum each gradient over all ranks, on the rank that owns the parameter; set `grad` to None on others."""
+        """Sum each gradient over all ranks, on the rank that owns the parameter; set `grad` to None on other ranks."""
         if self.ranks.size == 1:
             return
         parts = []

@@ -37,7 +37,7 @@ _NUM_REPEATS = 2
 
 @dataclass
 class Pace:
-    """Step and training seconds at the last metrics.jsonl line or at process start, from which speed is measured."""
+    """The step and seconds from which speed is measured: those of the last metrics.jsonl line, or of program start."""
 
     step: int
     seconds: float
@@ -52,7 +52,7 @@ class Pace:
 
 
 def observe(run: Run, pace: Pace, watch: Watch, host: Host) -> Iterator[TrainingEvent]:
-    """Evaluate, log, sample and take a snapshot if due after the current step; write all results, then yield events.
+    """Evaluate, log, sample and record attention if due after the current step; write all results, then yield events.
 
     Calls `watch` after each evaluated batch and sampled token; if `watch` raises, no file has changed. `host.counting`
     opens a progress bar. Raises Diverged if a loss or gradient so far, a logit or an attention weight is not finite.

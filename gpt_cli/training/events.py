@@ -128,7 +128,7 @@ class Saved:
 
 @dataclass(frozen=True)
 class Finished(Figures):
-    """The last event of a training: `summary`, the figures of `gpt train --json`, and the step of the best weights.
+    """The last event of a training: `summary`, which `gpt train --json` prints, and the step of the best weights.
 
     If a signal ended the training, `signal` is its number, and `best_step` is None. If a run to resume had nothing left
     to train, `before` is the reason, and Finished is the only event.
@@ -156,7 +156,7 @@ class Finished(Figures):
 
     @property
     def losses(self) -> str:
-        """The text `, validation loss ...` with figures of the closing evaluation; empty if a signal prevented it."""
+        """The text `, validation loss ...` with results of the closing evaluation; empty if a signal prevented that."""
         figures = self.summary
         if figures["validation_loss"] is None:
             return ""

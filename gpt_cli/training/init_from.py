@@ -63,7 +63,7 @@ class Initial:
         return os.fsencode(name).decode("utf-8", "replace")  # a checkpoint's header is UTF-8
 
     def settings(self, *, other_text: bool) -> Config:
-        """Return the config that a training without --config takes from this model, set to train a single model.
+        """Return the config of a training that starts from this model without --config; it trains a single model.
 
         With `other_text`, the user names a text. Without `other_text`, the config names the text of the model; raises
         UsageError if gpt may not read that text, for example because a stranger may have chosen it.
@@ -157,7 +157,7 @@ def load_initial_weights(initial: Initial) -> InitialWeights:
 def begin_with(model: GPT, initial: InitialWeights, tokenizer: Tokenizer, notice: Notify) -> None:
     """Copy the initial weights into a model of the same sizes, except vocabulary weights if the tokenizer differs.
 
-    A model with a shorter context takes the first of the learned position embeddings.
+    A model with a shorter context takes the first of the learned position embeddings. `notice` reports either case.
     """
     import torch
 

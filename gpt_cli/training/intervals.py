@@ -15,7 +15,7 @@ DECAY_OF_LAST = 0.1
 
 @dataclass(frozen=True)
 class StepActions:
-    """The actions after a step; the last step is always logged, evaluated, sampled and saved."""
+    """Which actions are due after a step; the last step is always logged, evaluated, sampled and saved."""
 
     log: bool
     evaluate: bool
@@ -91,7 +91,7 @@ def is_last_of_several(num_before: int, settings: TrainConfig) -> bool:
 
 
 def _end_of_model(progress: Progress, settings: TrainConfig) -> float:
-    """Return the share of the run after which the current model ends.
+    """Return the share of the run (0 to 1) after which the current model ends.
 
     The first model ends at `teacher_share`. Later models train equally long, but the last of 3 or more twice as long.
     """

@@ -116,8 +116,8 @@ def compare_with_plain(
 ) -> tuple[bool, float, float]:
     """Compare `kernel` with the plain function `attend`: attention with dropout `rate`, forward and backward.
 
-    Inputs are random, of shape `shape` [B, H, T, K]. If `compiled`, torch compiles both functions, `attend` together
-    with the code that draws its mask. Returns whether outputs and gradients agree, then the seconds of both functions.
+    Inputs are random, [B, H, T, K] = `shape`. If `compiled`, torch compiles both functions, `attend` together with the
+    code that draws its mask. Returns whether outputs and gradients agree, the seconds of `attend`, those of `kernel`.
     """
     generator, scale = torch.Generator().manual_seed(0), shape[-1] ** -0.5
     B, H, T, K = shape
@@ -147,9 +147,9 @@ def _compare(
 ) -> tuple[bool, float, float]:
     """Run both functions in `ways` on `inputs`, forward and backward from the output's `gradient`, and compare them.
 
-    Results agree if they differ at most by a share of each number, or, with `num_tokens`, of the largest number in each
-    group of `num_tokens` neighbouring tokens of [B, H, T, K]. Returns whether outputs and gradients agree, then the
-    seconds of both functions, replayed as device graphs if the device supports graphs.
+    Results agree if they differ at most by a fraction (set by the dtype) of each number or, with `num_tokens`, of the
+    largest number in each group of `num_tokens` neighbouring tokens of [B, H, T, K]. Returns whether outputs and
+    gradients agree, then the seconds of both functions, replayed as device graphs if the device supports graphs.
     """
     device = gradient.device
 

@@ -49,7 +49,7 @@ def training_environment(directory: Path, host: Host, ranks: Ranks = ALONE) -> I
 
 
 def train_whole(plan: Plan, host: Host, *, progress: bool = False) -> Generator[TrainingEvent, None, None]:
-    """Prepare and run a training, and yield its events; unlock the run directory before the last event, Finished."""
+    """Prepare and run a training, with a progress bar if `progress`; yield events; unlock the run before Finished."""
     bar = drawing() if progress else nullcontext(lambda _: None)
     if progress:
         host = drawn(host, BAR_SECONDS)  # or every evaluation and save would have one beside that of the steps
@@ -220,7 +220,7 @@ def _closing_evaluation(run: Run, watch: Watch, host: Host) -> tuple[Score, floa
 
 
 def _finished(run: Run, closing: tuple[Score, float | None, int] | None, signal: int | None) -> Finished:
-    """Return the Finished event; if `closing` is None (after a signal), its closing-evaluation figures are None."""
+    """Return the Finished event; if `closing` is None (after a signal), results of the closing evaluation are None."""
     score, loss_error, best_step = closing or (None, None, None)
     settings, progress = run.config.train, run.progress
     num_tokens, seconds = progress.step * run.config.tokens_per_step, progress.seconds

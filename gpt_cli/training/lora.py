@@ -48,12 +48,12 @@ class LowRank:
             old_b.copy_(b)
 
     def changing(self) -> list[Tensor]:
-        """Return all tensors that `include` changes: the matrices W, and copies of the factors that W includes."""
+        """Return all tensors that `include` changes: the matrices W, and copies of A and B as last added to W."""
         return [*(matrix.detach() for matrix in self.matrices.values()), *self._included.values()]
 
     @torch.no_grad()
     def load_state_dict(self, stored: Mapping[str, Tensor]) -> None:
-        """Restore the factors from `<matrix>.<A or B>.factor`; the loaded weights already include their products."""
+        """Restore A and B from the tensors `<matrix>.<A or B>.factor`; the loaded W already include SCALE B A."""
         for name, factor in self.factors.items():
             factor.copy_(stored[f"{name}.factor"])
             self._included[name].copy_(factor)

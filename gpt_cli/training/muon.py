@@ -24,7 +24,7 @@ class Muon:
     """The Muon optimizer: orthogonalised Nesterov momentum, with decoupled weight decay."""
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], weight_decay: float, dtype: torch.dtype):
-        """Prepare to update this rank's matrices `parameters`, complete groups of `stacks`; products are in `dtype`."""
+        """Prepare to update this rank's matrices `parameters`, whole groups of `stacks`; products are in `dtype`."""
         groups = stacks(parameters)
         self.parameters = {name: parameters[name] for names in groups for name in names}
         self.weight_decay = weight_decay
@@ -71,7 +71,7 @@ class Muon:
             self.momentum[key].copy_(stacked)
 
     def _pieces(self, matrices: Mapping[str, Tensor]) -> dict[tuple[int, torch.Size], Tensor]:
-        """Cut the matrices; return {(index of a group of `stacks`, piece shape): pieces [pieces, rows, columns]}."""
+        """Cut matrices; return {(index of the group in `stacks`, piece shape): its pieces, [number, rows, columns]}."""
         cut = {name: _cut(name, matrix) for name, matrix in matrices.items()}
         return {key: torch.stack([cut[name][number] for name, number in parts]) for key, parts in self.batches.items()}
 

@@ -56,7 +56,7 @@ class AdamW:
             )
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
-        """Return running averages of gradients (exp_avg) and of squared gradients (exp_avg_sq), by parameter name."""
+        """Return {"exp_avg": running averages of gradients, "exp_avg_sq": of squared gradients}, by parameter name."""
         return {"exp_avg": self.averages, "exp_avg_sq": self.squares}
 
     def load_state_dict(self, stored: Mapping[str, Tensor], step: int) -> None:
@@ -116,7 +116,7 @@ class Optimizer:
         return tensors
 
     def load_state_dict(self, stored: Mapping[str, Tensor], step: int, where: str) -> None:
-        """Restore the state that `state_dict` returned after `step` steps; raise CheckpointError if it does not fit."""
+        """Restore a `state_dict` from after `step` steps; raise CheckpointError at `where` if it does not fit."""
         expected = {
             f"{name}.{kind}": self.layout.parameters[name].shape
             for names, kinds in self._kinds()
@@ -135,7 +135,7 @@ class Optimizer:
             self.layout.low_rank.load_state_dict(stored)
 
     def _kinds(self) -> list[tuple[list[str], dict[str, dict[str, Tensor]]]]:
-        """Return (parameter names on all ranks, this rank's {kind: {name: tensor}}) for AdamW, Muon and `last`."""
+        """Return pairs to store: names (on all ranks), and this rank's {kind, such as exp_avg: {name: tensor}}."""
         others = self.adamw.state_dict()
         if self.layout.low_rank is not None:
             others = others | {"factor": {name: factor.detach() for name, factor in self.layout.owned.items()}}

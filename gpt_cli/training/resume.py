@@ -30,7 +30,7 @@ _MOST_SOURCES = 3  # that a command in a hint names
 
 
 class _Outcome(BaseModel):
-    """The recorded outcome of a training that ended by itself, with all its figures."""
+    """The recorded outcome of a training that ended by itself, with its losses, times and sizes."""
 
     model_config = ConfigDict(strict=True)
 
@@ -106,7 +106,7 @@ def _begin_anew(files: RunFiles, config: Config) -> str:
 
 
 def is_best_of_run(best: Checkpoint, config: Config, progress: Progress) -> bool:
-    """Return whether `best` has the run's fixed settings and text, and either the run's best loss or a later step."""
+    """Return whether `best` is of the run: equal text and fixed settings, and the run's best loss or a later step."""
     best_progress = best.progress
     return (
         not _fixed_changes(best.config, config)
@@ -134,7 +134,7 @@ def environment(config: Config) -> dict[str, str]:
 
 
 def resumed_environment(before: Mapping[str, str], config: Config) -> dict[str, str]:
-    """Return `environment`, with the choices of kernels in `before` if the run resumes on the same accelerator."""
+    """Return `environment(config)`, plus the choices of kernels in `before` if the accelerator is still the same."""
     now = environment(config)
     same = before.get("accelerator") == now.get("accelerator")
     return now | {name: before[name] for name in ("attention", "loss") if same and name in before}

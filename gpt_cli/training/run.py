@@ -188,7 +188,7 @@ class Run:
         return best.build_model().to(self.state.device), best.progress.step
 
     def _best_is_of_run(self) -> bool:
-        """Return whether best.safetensors belongs to this run; True if it is damaged, which its next reader reports."""
+        """Return whether best.safetensors belongs to this run; True if it is damaged, as its next reader reports."""
         try:
             return is_best_of_run(read_checkpoint(self.directory.best), self.config, self.progress)
         except CheckpointError:

@@ -27,7 +27,7 @@ from gpt_cli.training.validation import cross_entropy
 class StepInputs:
     """The inputs of a step, on the device: `micro_batches` maps a micro-batch's index to its rows of `Batches.numbers`.
 
-    `keys`, int32 [L, 3, 2], decide the 3 dropout masks of each block (`key_halves`); None: seed and step decide them.
+    `keys`, int32 [L, 3, 2], decide the 3 dropout masks of each block (`key_halves`). If None, seed and step decide.
     """
 
     step: int
@@ -136,7 +136,7 @@ def _require_equal_weights(state: TrainingState) -> None:
 
 
 def clipped_gradient(state: TrainingState, sent: StepInputs, watch: Callable[[], object] = lambda: None) -> Tensor:
-    """Compute this rank's part of a step's clipped gradient; return the loss and the norm before clipping, [2]."""
+    """Set .grad of this rank's parameters to a step's clipped gradient; return loss and norm before clipping, [2]."""
     losses = compute_gradient(state, sent, watch)
     # the same on all ranks
     merged = state.ranks.all_reduce_exact(torch.cat((losses, state.layout.gradient_norms())))
@@ -199,7 +199,7 @@ def _compute_micro_batch(state: TrainingState, sent: StepInputs, micro_batch: in
 
 
 def time_step(state: TrainingState) -> float:
-    """Return the seconds that a gradient takes, measured on the next batch; the training state does not change."""
+    """Return the seconds of computing a gradient, measured on the next batch; the training state does not change."""
     seconds = 0.0
     for _ in range(2):  # the first one also warms up
         started = time.perf_counter()

@@ -102,10 +102,10 @@ def _ends_within(state: TrainingState, step_seconds: float, seconds: float) -> b
 
 
 def _choose_forms(state: TrainingState, warn: Notify, plain_seconds: float | None) -> float:
-    """Choose kernels and whether micro-batches share casts; return the seconds of a step.
+    """Choose kernels, and whether a step casts the weights once for all micro-batches; return the seconds of a step.
 
-    `plain_seconds` is the time of a replayed step without kernels; None if no such step was recorded. A new run with
-    uncompiled blocks drops the attention kernel if its steps cannot be replayed, or take longer than `plain_seconds`.
+    `plain_seconds` is the time of a step without kernels, replayed by a CUDA graph, or None. A new run with uncompiled
+    blocks drops the attention kernel if a graph cannot replay its steps, or if they take longer than `plain_seconds`.
     """
     state.whole_step = None  # whose graph takes memory
     choose_kernels(state, warn)
@@ -137,7 +137,7 @@ def _choose_sharing(state: TrainingState) -> float:
 
 
 def _measured(state: TrainingState) -> tuple[float, bool, Tensor]:
-    """Return the seconds of a step, whether a graph replayed it, and numbers that differ if losses or gradients do."""
+    """Return the seconds of a step, whether a CUDA graph replayed it, and numbers to compare losses and gradients."""
     seconds = record_step(state, ignored)
     try:
         losses = compute_gradient(state, send(state, state.progress.step))

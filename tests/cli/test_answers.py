@@ -14,6 +14,7 @@ from gpt_cli.cli.console import Console
 from gpt_cli.config.request import read_request
 from gpt_cli.errors import DataError
 from gpt_cli.sampling.request import SampleRequest
+from gpt_cli.text.conversations import Turn
 
 ANSWERS = {"a": "one", "b": "two", "c": "three", "d": "four", "e": "five", "f": "six"}
 
@@ -66,12 +67,14 @@ def test_a_talk_keeps_as_many_turns_as_the_window_holds(capsys: pytest.CaptureFi
     """A window of 32: a turn of `a` takes 2 tokens, the answer with its end 4, and a long answer may have 16."""
     request = read_request(SampleRequest, {"chat": True, "greedy": True, "run": Path("runs/smoke")})
     console = Console()
-    talk: Callable[[str, SampleRequest], object] = sample._open(request, console, console.host())
+    turns = list[Turn]()
+    talk: Callable[[str, SampleRequest], object] = sample._open(request, console, console.host(), turns)
     for _ in range(5):
         talk("a", request)
     assert "the model no longer sees the first 2 messages" in capsys.readouterr().err
     talk("", request)
-    talk("e", request)
+    sample._open(request, console, console.host(), turns)("e", request)  # as after /without and /checkpoint
+    assert [turn.content for turn in turns] == ["e", "five"]
     found = capsys.readouterr()
     assert (found.out.splitlines()[-1], "no longer" in found.err) == ("five", False)
     with pytest.raises(DataError, match="in the template, but this model sees 32"):

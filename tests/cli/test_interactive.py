@@ -166,6 +166,7 @@ def test_choices_are_read_as_the_flags_are() -> None:
     assert changed_by(request, "/seed 0").seed == 0
     with pytest.raises(UsageError, match=re.escape('"-1" is not a number of at least 0')):
         changed_by(request, "/temperature -1")
+    assert any("0 the same as --greedy" in line for line in explained(request, "temperature"))
     with pytest.raises(UsageError, match=re.escape('there is no "/temp"; did you mean /temperature?')):
         explained(request, "temp")
     with pytest.raises(UsageError, match=re.escape('there is no "/"; you can change /seed, ')):

@@ -6,8 +6,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from support.faults import fingerprint, new_folder
@@ -21,6 +24,7 @@ from gpt_cli.common.language import chinese
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.tools.sweeps import processes, request
 from gpt_cli.tools.sweeps import sweep as work
+from gpt_cli.tools.sweeps.processes import Jobs, _Job
 from gpt_cli.tools.sweeps.sweep import share_machine
 from gpt_cli.tools.sweeps.sweep_file import read_sweep
 from gpt_cli.training.auto_config import auto_config
@@ -162,6 +166,14 @@ def test_how_long_a_sweep_takes_is_estimated_by_a_timed_step_and_then_by_its_run
     assert lines[0].startswith("2 runs, about ")
     assert any(re.match(r"run 2 of 2, about [\d.]+ s left, runs/s/001-", line) for line in lines)
     assert gpt_cli.sweep("s.yaml", dry_run=True).as_dict()["seconds"] == 0
+
+
+def test_the_time_of_a_run_is_its_own_and_not_that_of_the_sweep(folder: Path) -> None:
+    point = cast("Any", SimpleNamespace(path=Path("runs/s/000")))
+    jobs, ended = Jobs([], keeps_stderr=False), SimpleNamespace(poll=lambda: 0, returncode=0)
+    jobs.running = [_Job(point, cast("Any", ended), {}, None, time.monotonic() - 30) for _ in range(2)]
+    assert len(jobs.take_ended()) == 2
+    assert 60 <= jobs.worked < 70
 
 
 def test_as_many_runs_as_jobs_take_the_time_of_the_longest(folder: Path) -> None:

@@ -58,6 +58,27 @@ def test_in_a_sweep_a_rate_is_what_is_tried(capsys: pytest.CaptureFixture[str]) 
         assert ("a learning rate of 1e-06 is 1/" in capsys.readouterr().err) != of_sweep
 
 
+@pytest.mark.parametrize(
+    ("settings", "flags"),
+    [
+        (["train.micro_batch_size=4"], "--processes 2 uses 2"),
+        ([], "--processes 2 --set train.micro_batch_size=4 uses 2"),
+        (["train.batch_size=7"], None),  # which no number of processes shares
+        (["train.device=cuda:1"], None),
+    ],
+)
+def test_a_run_on_one_of_three_gpus_names_flags_that_fit(
+    settings: list[str], flags: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("gpt_cli.cli.train_output.num_accelerators", lambda: 3)
+    start = prepared("train.device=cuda", "train.batch_size=8", *settings)
+    announce(start, Console())
+    notices = [line for line in capsys.readouterr().err.splitlines() if "GPUs" in line]
+    assert notices == [f"this machine has 3 GPUs, but this run uses one; {flags}" for _ in range(flags is not None)]
+    announce(start, Console(), of_sweep=True)
+    assert "GPUs" not in capsys.readouterr().err
+
+
 def test_large_numbers_have_commas_and_no_exponents(capsys: pytest.CaptureFixture[str]) -> None:
     start = replace(prepared("train.max_steps=4000", step=3000), epochs_left=1454.6, num_training_tokens=10**9)
     announce(start, Console())

@@ -289,6 +289,7 @@ def test_a_flag_and_its_setting_cannot_both_be_given() -> None:
         ("train: {max_steps: 5, max_time: null}", ("train.max_time=2m",), False),
         ("train: {max_steps: 5}", ("train.max_time=1m",), False),
         ("train: {max_time: 1m}", ("train.max_steps=5", "train.max_time=2m"), True),
+        ("train: {max_time: 1m}", ("train.max_steps=5",), True),
         ("train: {max_time: 1m}", (), False),
     ],
 )

@@ -63,7 +63,7 @@ def used_by_others(before: Usage, after: Usage) -> float:
 
 
 def is_busy(num_threads: int, num_cores: int, by_others: float, *, was: bool) -> bool:
-    """Return whether threads lack cores while other programs use `by_others` cores; a true `was` lowers the limit."""
+    """Return whether threads lack cores while other programs use `by_others` cores; `was` (busy) lowers the limit."""
     lacking = min(num_threads, num_cores) + by_others - num_cores
     return num_threads > 1 and lacking > (QUIET_BELOW if was else BUSY_FROM)
 

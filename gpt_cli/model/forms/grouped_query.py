@@ -67,14 +67,14 @@ class GroupedQueryAttention(SelfAttention):
         return self.groups[head * len(self.groups) // self.num_heads]
 
     def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute queries, keys and values of one head: [B, T, D] -> each [B, T, K]."""
+        """Compute one head's queries, keys and values, each [B, T, K], from x [B, T, D]; `rotation` None: no RoPE."""
         group = self.group_of(head)
         return *self.norm_and_rotate(self.heads[head].Wq(x), group.Wk(x), rotation), group.Wv(x)
 
     def project(
         self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute queries, keys and values of `heads` (None: all): [B, T, D] -> each [B, heads, T, K]."""
+        """Compute queries, keys, values of `heads` (None: all): [B, heads, T, K] each; `rotation` None: no RoPE."""
         H, G = self.num_heads, len(self.groups)
         chosen = range(H) if heads is None else heads
         parts = (len(chosen), G, G)

@@ -65,7 +65,7 @@ class LatentAttention(SelfAttention):
         self.scale = score_scale(K + R, scaled)
 
     def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute one head's queries, keys [B, T, K + R], values [B, T, K]; `rotation` is [2, T, R = rotary_size]."""
+        """Compute one head's queries and keys, [B, T, K + R], and values, [B, T, K]; R is rotary_size."""
         weights = self.heads[head]
         latent, source = self.W_DKV(x), self.query_source(x)
         queries, keys = weights.W_UQ(source), weights.W_UK(latent)
@@ -78,7 +78,7 @@ class LatentAttention(SelfAttention):
     def project(
         self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute queries, keys [B, heads, T, K + rotary_size] and values [B, heads, T, K] of `heads` (None: all)."""
+        """Compute queries and keys, [B, heads, T, K + rotary_size], and values, [B, heads, T, K]; `heads` None: all."""
         chosen = range(self.num_heads) if heads is None else heads
         latent = self.W_DKV(x)
         up = F.linear(latent, self.up_projections(chosen)).unflatten(2, (2, len(chosen), -1))

@@ -17,9 +17,9 @@ _MIXER = 0x9E3779B97F4A7C15 - (1 << 64)  # 2^64 / golden ratio, as a signed numb
 class NgramEmbedding(nn.Module):
     """Layer that adds to each token the embeddings of the n-grams that end there, n = 2..longest, then normalises.
 
-    The table for each n has a row for each possible n-gram, but at most `num_rows`, which n-grams then share by a hash.
-    modded-nanogpt has such tables for bigrams. In n-grams that begin before their text, the vocabulary's last id, which
-    is end-of-text in the tokenizers of gpt, replaces the missing tokens.
+    The table for each n has a row for each n-gram; if there are more than `num_rows` n-grams, a hash maps them to
+    `num_rows` rows. modded-nanogpt has such tables for bigrams. In n-grams that begin before their text, the
+    vocabulary's last id, which is end-of-text in the tokenizers of gpt, replaces the missing tokens.
     """
 
     def __init__(self, longest: int, num_rows: int, vocab_size: int, d_model: int):
@@ -39,7 +39,7 @@ class NgramEmbedding(nn.Module):
         return F.layer_norm(x, x.shape[-1:])
 
     def rows(self, ids: Tensor, positions: Tensor | None = None) -> Iterator[Tensor]:
-        """Yield, for each table, the row index of the n-gram that ends at each token: ids [B, T] -> [B, T]."""
+        """Yield, for each table, the rows [B, T] of the n-grams that end at `ids`; `positions` 0 begins a text."""
         code, earlier = ids, ids
         for n, table in enumerate(self.tables, start=2):
             earlier = torch.cat([torch.full_like(ids[:, :1], self.vocab_size - 1), earlier[:, :-1]], dim=1)

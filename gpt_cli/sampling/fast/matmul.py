@@ -81,7 +81,7 @@ def one_row(weight: Tensor, bias: Tensor | None) -> Product:
 
 
 def packed_product(weight: Tensor, bias: Tensor | None) -> Product:
-    """Return a function that multiplies with oneDNN (part of torch on x86) by the weight in oneDNN's layout."""
+    """Return a function x -> x weightᵀ + bias by oneDNN (part of torch on x86), which stores the weight reordered."""
     reordered = torch.ops.mkldnn._reorder_linear_weight(weight)
     return lambda x: torch.ops.mkldnn._linear_pointwise(x, reordered, bias, "none", [], "")
 
@@ -92,7 +92,7 @@ def unpacked_product(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def int8(weight: Tensor, bias: Tensor | None) -> Product:
-    """Return a function that multiplies with torch's int8 kernel: bfloat16 inputs, weights rounded by `to_int8`."""
+    """Return a function x -> x weightᵀ + bias, for x in bfloat16, by torch's int8 kernel on weights of `to_int8`."""
     numbers, scales = to_int8(weight)
     # torch's kernel reads columns in blocks, beyond the end of a matrix whose last one is not full
     missing = -weight.shape[1] % _BLOCK

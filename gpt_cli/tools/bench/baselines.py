@@ -56,7 +56,10 @@ def vocab_size_of(config: Config) -> int:
 
 
 def require_batch(config: Config, num_tokens: int) -> None:
-    """Raise EnvironmentFailure if free memory is below `needed_bytes`; the hint suggests a smaller batch or model."""
+    """Raise EnvironmentFailure if free memory is too small for the benchmark, which samples `num_tokens` tokens.
+
+    The hint suggests a smaller batch that fits, or else a smaller model.
+    """
 
     def needed(batch_size: int) -> int:
         return max(needed_bytes(config.changed(train={"batch_size": batch_size}), num_tokens))
@@ -70,10 +73,10 @@ def require_batch(config: Config, num_tokens: int) -> None:
 
 
 def needed_bytes(config: Config, num_tokens: int) -> tuple[int, int]:
-    """Estimate the bytes of memory of all training variants, and of all variants that sample `num_tokens` new tokens.
+    """Estimate the bytes of memory that `gpt bench` needs to time training, and to time sampling `num_tokens` tokens.
 
-    Plain training variants take a whole batch at once. Sampling variants hold gpt's model, decoders of 1 and of 32
-    sequences for each dtype, each with separate weights and cache, and two models of transformers, if installed.
+    The plain training steps take a whole batch at once. Sampling needs gpt's model, decoders of 1 and of 32 sequences
+    for each dtype, each with separate weights and cache, and two models of transformers, if installed.
     """
     V, of_model = vocab_size_of(config), config.model
     model = estimate(of_model, V, micro_batch_size=config.train.batch_size, dtype="float32")
@@ -146,7 +149,7 @@ def _noise(config: Config, num_ids: int) -> np.ndarray:
 
 
 def sampling_variants(config: Config, device: torch.device, num_tokens: int) -> list[Variant]:
-    """Make the variants that sample `num_tokens` tokens after a prompt of 8, in 1 or 32 sequences at once."""
+    """Make the implementations of sampling to time: `num_tokens` tokens after a prompt of 8, in 1 or 32 sequences."""
     model = GPT(config.model, vocab_size_of(config), torch.Generator().manual_seed(0)).to(device).eval()
     num_weights = sum(p.numel() for name, p in model.named_parameters() if "embedding" not in name)
     if config.model.tie_embeddings:
@@ -194,7 +197,7 @@ def _without_cache(model: GPT, num_tokens: int) -> None:
 def _transformers(
     config: Config, device: torch.device, num_tokens: int, num_samples: int
 ) -> Callable[[], object] | None:
-    """Return a function that samples with transformers' GPT-2, sized by `config`.
+    """Return a function that samples `num_samples` texts with the GPT-2 of transformers, in the sizes of `config`.
 
     Returns None if transformers is not installed, `device` lacks bfloat16, or num_heads does not divide d_model.
     """

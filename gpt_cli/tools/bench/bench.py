@@ -56,7 +56,7 @@ class Roof:
 
 @dataclass(frozen=True)
 class Timing:
-    """Speed of a variant: median seconds, tokens/s, `ratio` to the first variant, share of the roof (0 to 1)."""
+    """Speed of an implementation: median seconds, tokens/s, `ratio` to the first's, share (0 to 1) of the best rate."""
 
     form: str
     dtype: str
@@ -141,7 +141,7 @@ def bench(request: BenchRequest, config: Config, host: Host) -> Bench:
 
 
 def roof_variants(config: Config, device: torch.device) -> list[Variant]:
-    """Make the variants that measure the roof: matrix products in each dtype, and reads of 256 MB of memory."""
+    """Make the tasks that measure this machine's best rates: matrix products in each dtype, and reads of 256 MB."""
 
     def variant(name: str, limit: str, cost: float, run: Callable[..., object], *inputs: torch.Tensor) -> Variant:
         @torch.inference_mode()
@@ -194,10 +194,10 @@ def take_turns(
     host: Host,
     of: Average = statistics.median,
 ) -> tuple[list[Timing], dict[str, float]]:
-    """Time variants in turns; compare the rate of each with that of the first variant and with `limits`.
+    """Time implementations in turns; compare the rate of each with the first one's and with `limits`.
 
-    `limits` has the best rates so far, in operations or bytes per second, by dtype or READING. `of` reduces the times
-    of a variant to one time. Returns the timings, and `limits` with the rates of the variants that are faster. `host`
+    `limits` maps a dtype to the best operations per second so far, and READING to the best bytes per second. `of`
+    reduces the times of a variant to one time. Returns the timings, and `limits` raised to any faster rates. `host`
     shows the progress of the task `what`.
     """
     num_runs = len(variants) * (rounds + 1)

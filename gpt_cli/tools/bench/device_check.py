@@ -87,7 +87,7 @@ class Bound:
     bits: int | None = None
 
     def difference(self, expected: Figures, computed: Figures) -> float:
-        """Return the largest difference of equally named arrays, in units; infinity if shapes differ, NaN for NaNs."""
+        """Return the largest difference of equally named arrays, in units; inf if shapes differ, NaN if any has NaN."""
         assert expected.keys() == computed.keys()
         if any(expected[name].shape != computed[name].shape for name in expected):
             return np.inf
@@ -159,7 +159,7 @@ class DeviceRuns:
 
 
 def checks(cpu: DeviceRuns, other: DeviceRuns) -> list[tuple[str, Bound, dict[str, Pair]]]:
-    """Return all checks in groups: title, bound, and name -> a pair of functions whose results must agree."""
+    """Return all checks in groups: a title, a bound, and for each name a pair of functions whose results must agree."""
 
     def both(compute: Callable[[DeviceRuns], Figures]) -> Pair:
         return lambda: compute(cpu), lambda: compute(other)
@@ -202,7 +202,7 @@ def _answer(work: Callable[..., Any], kind: type[Request], **fields: Any) -> Any
 
 @dataclass(frozen=True)
 class Checked:
-    """Outcome of one check; `difference` is in the unit of `Group.bound`, or None if not finite or not computed."""
+    """Outcome of one check; `difference` is in the unit of `Group.bound`, None if it is not finite or unknown."""
 
     name: str
     verdict: Verdict
@@ -212,7 +212,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Group:
-    """Checks that share a bound on their differences."""
+    """Checks that share `bound`, the largest difference allowed between the two results of a check."""
 
     title: str
     bound: Bound
@@ -247,7 +247,7 @@ class DeviceCheck(Result):
     groups: list[Group]
 
     def verdicts(self) -> Counter[Verdict]:
-        """Count the checks by verdict: equal, within, differs, refused, skipped."""
+        """Count the checks by verdict: equal, within (the bound), differs, refused (the device failed), skipped."""
         return Counter(row.verdict for group in self.groups for row in group.checks)
 
     def as_text(self, width: int = WIDTH) -> str:

@@ -56,7 +56,7 @@ class Info(Result):
         return {**self.stored, **vars(self.costs), **self.of_ranks}
 
     def parts(self) -> list[Rows]:
-        """Return a table of the figures of `as_dict`."""
+        """Return a table of the names and values in `as_dict`."""
         rows: list[tuple[str, str]] = [("", "")]
         for key, value in self.as_dict().items():
             name = key.replace("_bytes", "_memory").replace("_", " ")

@@ -76,11 +76,11 @@ _LICENCE = "gpt-cli gives these weights no licence; whoever shares them may name
 
 
 def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str = "The") -> Fit:
-    """Write a directory that AutoModelForCausalLM and AutoTokenizer load; return its transformers class as a `Fit`.
+    """Write a directory that AutoModelForCausalLM and AutoTokenizer load; return a `Fit`, which names its model class.
 
     The model card's example continues `prompt`. The key `gpt_cli` of config.json contains the gpt_cli config, and the
-    tokenizer's kind and pattern. Raises UsageError if no class fits, CheckpointError for weights that do not fit their
-    config, EnvironmentFailure if a file cannot be written.
+    split pattern and kind of the tokenizer. Raises UsageError if no class fits, CheckpointError for weights that do
+    not fit their config, EnvironmentFailure if a file cannot be written.
     """
     tokenizer, progress, config = checkpoint.tokenizer, checkpoint.progress, shareable(checkpoint.config)
     stock = fit(config.model, tokenizer.vocab_size)
@@ -110,7 +110,7 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str = "The
 
 
 def write_export(out: Path, files: Mapping[str, Iterable[Buffer]], export_names: Collection[str]) -> None:
-    """Write `files` (name -> chunks) into `out`; delete other files there that `export_names` lists, keep the rest."""
+    """Write `files` (name -> chunks) into `out`; of other files there, delete only those that `export_names` lists."""
     if not out.is_dir() or set(os.listdir(out)) <= set(export_names):
         write_directory(out, files)
     else:
@@ -129,7 +129,7 @@ def model_card(
     losses = [f"{name}: {loss:.4f} nats/token.\n" for name, loss in figures.items() if loss is not None]
     num_steps, num_tokens = progress.step, progress.num_training_tokens
     sources = ", ".join(f"`{visible(source)}`" for source in source_names(config.data.source))
-    origin = f"A GPT, trained with gpt-cli {__version__} on {sources} ({counted(num_tokens, 'token')}) for "
+    origin = f"A GPT, trained with gpt-cli on {sources} ({counted(num_tokens, 'token')}) for "
     origin += f"{counted(num_steps, 'step')}."
     imported = num_steps == 0 or num_tokens == 0
     if imported:  # its sources are a default
@@ -182,7 +182,7 @@ def shareable(config: Config) -> Config:
 
 
 def _name(source: str) -> str:
-    """Return the file name of a path, with ./ in front if the dataset catalogue has a text of that name."""
+    """Return the file name of a path, as ./NAME if NAME alone would mean a text of the dataset catalogue."""
     name = Path(source).name or source
     return f"./{name}" if name in ENTRIES and source not in ENTRIES else name
 
@@ -216,7 +216,7 @@ def _is_copy(part: Part) -> bool:
 
 
 def _rows(part: Part, ours: Mapping[str, Tensor]) -> Tensor:
-    """Return the rows that `part` describes; products are computed in float64 and rounded once, to float32."""
+    """Return a part of an exported tensor: a tensor of `ours`, or a product in float64 that is rounded to float32."""
     if _is_copy(part):
         return ours[part.names[0]]
     return (reduce(torch.matmul, (ours[name].double() for name in part.names)) * part.factor).float()

@@ -64,7 +64,7 @@ class Exported(Result):
 def export(request: ExportRequest, checkpoint: tuple[Header, str | None], host: Host) -> Exported:
     """Export a checkpoint to `request.out` in the format of `request`; return the export's path, class and sizes.
 
-    `checkpoint` has the header, and the prompt with which pages open (None: a default). Raises CheckpointError if the
+    `checkpoint` is the result of `request.find`: a header, and a prompt for web pages. Raises CheckpointError if the
     checkpoint is damaged or does not fit the format, EnvironmentFailure if memory is short or a file cannot be written.
     """
     out, title, class_name = request.out, request.title or "", None
@@ -122,7 +122,7 @@ def _attention(stored: Checkpoint, prompt: str, out: Path, name: str, host: Host
 
 
 def write_file(out: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint to share: weights, config, tokenizer, without optimizer state, environment and folder names.
+    """Write a checkpoint to share; it lacks the optimizer state, the training environment and the names of folders.
 
     Raises EnvironmentFailure if the file cannot be written.
     """

@@ -48,9 +48,9 @@ class Fit(NamedTuple):
 def projection_recipes(
     model: ModelConfig, block: int, factor: float, *, per_head: bool = False
 ) -> list[tuple[Part, ...]]:
-    """Return three tuples of parts that build a block's query (times `factor`), key and value matrices.
+    """Return three tuples with the parts (rows) of a block's matrices for queries (times `factor`), keys and values.
 
-    A tuple has a part for each head. In grouped-query attention, the tuples of keys and values have a part for each
+    Each tuple has a part for each head. In grouped-query attention, the tuples of keys and values have a part for each
     group, or, with `per_head`, repeat the part of a group for each head of the group.
     """
     at, H, G = f"blocks.{block}.attention", model.num_heads, model.key_value_heads
@@ -70,12 +70,12 @@ def projection_recipes(
 
 
 def attention_output(block: int) -> tuple[Part, ...]:
-    """Return the output projection matrix of a block's attention, as a tuple of one part."""
+    """Return the parts of a recipe (only one) that copies the output projection matrix of a block's attention."""
     return (Part((f"blocks.{block}.attention.projection_layer.weight",)),)
 
 
 def unscaled(model: ModelConfig) -> float:
-    """Factor for queries that cancels transformers' division of scores by √query_size; 1.0 if `model` divides too."""
+    """Factor for queries that undoes the division by √query_size in Hugging Face code; 1.0 if `model` divides too."""
     return math.sqrt(model.query_size) if model.scale == "none" else 1.0
 
 
@@ -85,7 +85,7 @@ def copy(shape: tuple[int, ...], name: str) -> Recipe:
 
 
 def norm(theirs: str, ours: str, model: ModelConfig) -> dict[str, Recipe]:
-    """Return recipes that copy the norm `ours` to `theirs`: weight, and for layernorm bias (zeros if gpt has none)."""
+    """Return recipes that copy the norm `ours` as `theirs`: its weight, and for layernorm its bias (zeros if none)."""
     D = model.d_model
     recipes = {f"{theirs}.weight": copy((D,), f"{ours}.weight")}
     if model.norm == "layernorm":

@@ -68,10 +68,7 @@ class Directory:
 
 
 def read_numbers(stored: HFTensor, name: str, rows: slice = ALL) -> np.ndarray:
-    """Return `rows` of a stored tensor as a numpy array: bfloat16 as uint16, Q8_0 as float32, other dtypes unchanged.
-
-    Raises CheckpointError for NaN or infinity.
-    """
+    """Return `rows` of a tensor, bfloat16 as uint16 and Q8_0 as float32; raise CheckpointError for NaN or infinity."""
     first, last, _ = rows.indices(stored.shape[0])
     shape = (last - first, *stored.shape[1:])
     skipped, count = first * math.prod(shape[1:]), math.prod(shape)

@@ -56,7 +56,7 @@ class Foreign(NamedTuple):
 def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
     """Return the model in a directory or GGUF file, checked as far as is possible without reading all weights.
 
-    Only with rope, `context_length` may be shorter than the model's; None means the model's, with rope at most 8,192.
+    `context_length` may be shorter than the model's only with rope; None means the model's, with rope at most 8,192.
     An export of `gpt export` becomes the original model again, with its full context. If that is impossible (the export
     multiplied matrices, or another program trained the model), it is read like any model of its transformers class.
     Raises CheckpointError for a model that gpt cannot represent, UsageError for a `context_length` that does not fit.
@@ -136,7 +136,7 @@ def _defaults_with(tokenizer: Tokenizer) -> Config:
 
 
 def _family(directory: Directory) -> Family:
-    """Return the family of the config's model_type; raises CheckpointError for an unknown model_type."""
+    """Return the Family (converter) for the config's model_type; raises CheckpointError for an unknown model_type."""
     if isinstance(kind := directory.config.get("model_type"), str) and kind in FAMILIES:
         return FAMILIES[kind]
     wrong = f"it is a model of type {brief(kind)}, which gpt does not support"
@@ -144,7 +144,7 @@ def _family(directory: Directory) -> Family:
 
 
 def _context_length(settings: Mapping[str, Any], requested: int | None) -> int:
-    """Return `requested` (UsageError if unsuitable), or, if None, the model's context length (rope: up to LONGEST)."""
+    """Return `requested` (UsageError if unsuitable), or, if None, the model's length, but with rope at most 8,192."""
     there, turned = settings["context_length"], settings.get("positions") == "rope"
     if requested is None:
         return min(there, LONGEST) if turned else there
@@ -226,7 +226,7 @@ def _is_too_large(model: ModelConfig, directory: Directory) -> bool:
 def _places_of_export(
     model: ModelConfig, num_rows: int, directory: Directory, family: Family, settings: Mapping[str, Any]
 ) -> dict[str, Rows] | None:
-    """Map each weight of `model` to its rows in an export; None if the export's tensors or `settings` do not fit."""
+    """Map each weight of `model` to its rows in an export; None if the export's tensors or `settings` do not fit it."""
     if _is_too_large(model, directory):
         return None
     try:
@@ -299,7 +299,7 @@ def _place_of_step(directory: Path) -> re.Match[str] | None:
 
 
 def _differences(path: Path, foreign: Foreign, last_path: Path, last: Foreign) -> list[GptError]:
-    """Return an error for each setting, and for a tokenizer, that differs from the model of the last step."""
+    """Return an error for each setting and for the tokenizer, if `foreign` and the last step's model differ in it."""
     ours = foreign.config.model.model_dump()
     wrong: list[GptError] = [
         UsageError(shown(path), f"{key} is {visible(ours[key])}, but in {shown(last_path)} it is {visible(value)}")

@@ -40,8 +40,8 @@ def model_page(
     """Return the JSON data and the weights of a web page that runs a model; the page shows `name` as the run's name.
 
     Matrices have the dtype `wanted`; None chooses float16 for a small page, else int8. The page opens with `prompt`,
-    or, if None, with a short text that the model can encode. Raises CheckpointError for weights that do not fit their
-    config or a tokenizer that pages do not implement, UsageError for weights that float16 cannot hold,
+    or, if None, with the result of `first_prompt`. Raises CheckpointError for weights that do not fit their
+    config or a tokenizer that the page's script does not implement, UsageError for weights that float16 cannot hold,
     EnvironmentFailure for a page that is too large.
     """
     model = checkpoint.build_model()
@@ -76,7 +76,7 @@ def model_page(
 
 
 def first_prompt(config: Config, tokenizer: Tokenizer, opening: str = "") -> str:
-    """Return a prompt that the tokenizer can encode: the config's inspect.prompt, else `opening`, else a short text."""
+    """Return a page's prompt that can be encoded: the config's inspect.prompt, else `opening`, else a short text."""
     for text in (config.inspect.prompt, opening, *_PROMPTS):
         with contextlib.suppress(DataError):
             if text and tokenizer.encode(text):

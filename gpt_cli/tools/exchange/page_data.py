@@ -42,7 +42,7 @@ _POSSESSIVE = re.compile(r"([*+?]|[0-9]\})\+")
 
 
 class Layout(NamedTuple):
-    """Byte positions of the tensors in a page's weights: matrices have the dtype `kind`, vectors are float32."""
+    """Byte positions of the tensors in a web page's weights: matrices have the dtype `kind`, vectors are float32."""
 
     kind: Kind
     tensors: Sequence[Mapping[str, Any]]  # name, shape, kind, at; of int8 also scales_at, with a float32 for each row
@@ -50,19 +50,19 @@ class Layout(NamedTuple):
 
 
 def require_known_form(model: ModelConfig) -> None:
-    """Raise UsageError for a form of attention that the scripts of a page do not implement."""
+    """Raise UsageError for a form of attention that the script of a web page does not implement."""
     if model.attention not in FORMS:
         hint = "‹format=safetensors› exports every model for use with gpt"
         raise unknown_form("the page of a model", model.attention, hint)
 
 
 def page_context(model: ModelConfig) -> int:
-    """Return a model's context length on a page, limited by the memory for the attention weights of all heads."""
+    """Return a model's context length on a web page, limited by the memory for the attention weights of all heads."""
     return min(model.context_length, math.isqrt(2 * _MOST_WEIGHTS // (model.num_blocks * model.num_heads)))
 
 
 def layout(shapes: Mapping[str, Sequence[int]], kind: Kind) -> Layout:
-    """Return the layout of a page's weights from their shapes by name: matrices in `kind`, vectors in float32."""
+    """Return the layout of a web page's weights from shapes by name: matrices in `kind`, vectors in float32."""
     tensors, end = [], 0
     for name, shape in shapes.items():
         if name.startswith(OPTIMIZER_PREFIX):
@@ -87,7 +87,7 @@ def model_page_bytes(page_layout: Layout, tokenizer: Mapping[str, Any]) -> int:
 def chosen_layout(
     shapes: Mapping[str, Sequence[int]], tokenizer: Mapping[str, Any], wanted: Kind | None
 ) -> tuple[Layout, int]:
-    """Choose the layout of a page: of the dtype `wanted`, or, if None, float16 for a small page, else int8.
+    """Choose the layout of a web page's weights: in dtype `wanted`, or, if None, float16 for a small page, else int8.
 
     Also returns the estimated size of the page in bytes. Raises EnvironmentFailure for a page too large for browsers.
     """
@@ -109,9 +109,9 @@ def _megabytes(num_bytes: int) -> str:
 
 
 def tokenizer_content(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return data from which a page builds a tokenizer that encodes every text to the same ids as `tokenizer`.
+    """Return data from which the script of a web page builds a tokenizer that gives the same ids as `tokenizer`.
 
-    Raises CheckpointError for a Hugging Face tokenizer with a step that pages do not implement.
+    Raises CheckpointError for a Hugging Face tokenizer with a step that this script does not implement.
     """
     if isinstance(tokenizer, HuggingFaceTokenizer):
         return _library_content(tokenizer)
@@ -178,14 +178,14 @@ def _library_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
 
 
 def _unknown(step: Mapping[str, Any], types: Sequence[str] = ("NFC", "Replace", "Prepend")) -> str | None:
-    """Return the type of a step not in `types`, or a feature that pages lack; None if pages implement the step."""
+    """Return what a page's script lacks for a tokenizer step: its type, if not in `types`, or a feature; else None."""
     if step["type"] not in types or (step["type"] == "Split" and "Regex" not in step["pattern"]):
         return step["type"]
     return "add_prefix_space" if step["type"] == "ByteLevel" and step["add_prefix_space"] else None
 
 
 def _cut(step: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Convert a pre-tokenizer step of a type that pages implement to page data; None if the step does not split."""
+    """Return a pre-tokenizer step as data for the script of a page; None if the step does not split a text."""
     if step["type"] == "Metaspace":
         scheme = step.get("prepend_scheme", "always")
         return {"mark": step["replacement"], "scheme": scheme, "split": step.get("split", True)}

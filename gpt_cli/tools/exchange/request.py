@@ -110,7 +110,7 @@ class ImportRequest(Request):
         if len(self.directory) == 1 and self.out is None and not of_file:  # the directory names the run
             require_model(first)
         steps = directories_by_step(self.directory) if self.steps else {}
-        name = shared_name(first) if steps else os.path.basename(os.path.realpath(first))
+        name = shared_name(first) if steps else os.path.basename(os.path.abspath(first))
         name = Path(name).stem if of_file and name.lower().endswith(".gguf") else name
         run = RunFiles(self.out or Path("runs") / name)
         require_no_file(run.path)
@@ -120,7 +120,7 @@ class ImportRequest(Request):
         return run.path, read_foreign(first, self.context_length), {}
 
     def require_free(self, run: RunFiles) -> None:
-        """Raise UsageError if `run` exists without `overwrite`, has files that gpt did not write, or hides runs."""
+        """Raise UsageError if `run` exists without `overwrite`, has files not written by gpt, or would hide runs."""
         if run.exists() and not self.overwrite:
             sentence = "there is a run already; replace it with ‹overwrite=True›, or name another ‹out›"
             raise UsageError(shown(run.path), sentence)
@@ -173,7 +173,7 @@ class ExportRequest(Request):
                 yield Misfit((key,), sentence, "‹format=html›")
 
     def find(self, host: Host) -> tuple[Header, str | None]:
-        """Return the header of the checkpoint, and the prompt with which pages open, None for a default prompt.
+        """Return the header of the checkpoint, and the prompt with which web pages open, None for a default.
 
         Raises UsageError if `out` must not be replaced or no class of transformers fits the model, DataError for a
         prompt that the model cannot encode, CheckpointError if there is no such checkpoint, EnvironmentFailure for a

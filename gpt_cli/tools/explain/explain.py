@@ -62,7 +62,7 @@ class Explained(Result):
         return (to_markdown if self.form == "markdown" else to_html)(self.explanation, self.language)
 
     def as_file(self, ending: str, notice: Notify) -> Iterable[bytes]:
-        """Return a file's content in pieces, in the format of `ending`: .html, .md, .json or a picture's (.png)."""
+        """Return the bytes of an .html, .md, .json or picture file, by `ending`; `notice` tells of missing fonts."""
         if ending in PICTURES:
             return [self.as_picture(ending[1:], notice) or b""]
         if ending == ".json":
@@ -124,7 +124,7 @@ def _require_room(num_tokens: int, queries: Sequence[int], *, each: int, besides
 
 
 def _queries(text: str | None, num_tokens: int) -> list[int]:
-    """Return the positions in a prompt that --query (`text`) selects; raise UsageError if one is too large."""
+    """Return the positions in a prompt that --query (`text`; None: the last) selects; UsageError if it is too large."""
     if text == "all":
         return list(range(num_tokens))
     position = num_tokens - 1 if text is None else int(text)

@@ -66,7 +66,7 @@ def explain_head(
 
 
 class HeadSteps:
-    """Collector of a head's steps for queries at `positions`; `names` label tokens, `rotary` is None without rope."""
+    """Collector of a head's steps for the queries at `positions`; `names` label tokens, `rotary`: None or rope."""
 
     def __init__(self, head: int, names: Sequence[str], positions: Sequence[int], rotary: RotaryPositions | None):
         self.head, self.names, self.positions, self.rotary = head, names, list(positions), rotary
@@ -171,7 +171,7 @@ def _add_latent_projections(
 
 
 def _add_rotated(steps: HeadSteps, query: str, key: str, queries: Tensor, keys: Tensor, rotation: Tensor) -> None:
-    """Add the steps in which rope rotates queries and keys, or only the first R numbers of each vector."""
+    """Add the steps in which rope rotates queries and keys, or their first R numbers; `query`, `key`: their symbols."""
     assert steps.rotary is not None
     part = rotation.shape[-1] < keys.shape[-1]
     turned = f"{key}[:R]" if part else key

@@ -1,4 +1,4 @@
-"""Request of `gpt explain`. Needs no torch."""
+"""The request class of `gpt explain`, which checks the arguments of this command. Its import needs no torch."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def scaling(loaded: Loaded | None) -> Explanation:
 
 
 def _facts(scores: Tensor) -> Tensor:
-    """Compute entropy in nats, largest weight and gradient of the softmax of each row: [rows, n] -> [rows, 3]."""
+    """Compute entropy in nats, largest weight and gradient norm of the softmax of each row: [rows, n] -> [rows, 3]."""
     weights = scores.softmax(dim=-1)
     entropy = torch.special.entr(weights).sum(-1)
     squares = weights.square().sum(-1)
@@ -72,7 +72,7 @@ def _facts(scores: Tensor) -> Tensor:
 
 
 def _measured(scores: Tensor, K: int) -> np.ndarray:
-    """Compute entropy, largest weight and gradient of softmax, of `scores` and scores / √K: [rows, n] -> [rows, 6]."""
+    """Compute entropy, largest weight and gradient norm of softmax, each for `scores` and scores / √K: [rows, 6]."""
     return torch.stack([_facts(scores), _facts(scores / K**0.5)], dim=-1).flatten(1).numpy()
 
 

@@ -32,7 +32,7 @@ StepsAndMatrices = tuple[list[Step], dict[str, Tensor]]
 
 
 def step_of(name: str, formula: str, numbers: Tensor, *, title: str = "") -> Step:
-    """Return a Step with a row for each of the six WORDS; six columns are labelled with the words too."""
+    """Return a Step with a row for each of the example's six WORDS; if it has six columns, the words label them too."""
     columns: tuple[Label, ...] = WORDS if numbers.shape[1] == len(WORDS) else ()
     return Step(name, formula, numbers.double().numpy(), WORDS, columns, title=title)
 
@@ -65,7 +65,7 @@ def _simple(x: Tensor) -> StepsAndMatrices:
 
 
 def _projected(source: str, queries: Tensor, keys: Tensor, values: Tensor) -> list[Step]:
-    """Return the steps of attention without a causal mask; `source` is the formula of q, k and v, such as "x W{0}"."""
+    """Return the steps of attention without a causal mask; in the formula `source`, "x W{0}", {0} becomes q, k or v."""
     scores = attention_scores(queries, keys)
     weights = (scores * score_scale(queries.shape[-1])).softmax(dim=-1)
     return [

@@ -113,7 +113,7 @@ class AttentionResult(AttentionDump, Result):
             screen.pieces(piece.decode() for piece in encode_dump(self, self.ending or ".json"))
 
     def as_page(self) -> str:
-        """Return an HTML page of attention weights, head scores, layer predictions and tokens that heads promote.
+        """Return an HTML page: attention, head scores, layer predictions, tokens whose logits each head changes most.
 
         Raises EnvironmentFailure if memory is short."""
         self._require_room(".html")
@@ -215,10 +215,10 @@ def with_heads(
     notice: Notify = ignored,
     count: Callable[[int], object] = lambda _: None,
 ) -> AttentionDump:
-    """Return `dump` with head scores, logit-lens predictions and, if a page can hold them, the tokens heads promote.
+    """Return `dump` with head scores, logit-lens predictions, and tokens whose logits each head changes most.
 
-    While heads are scored, `count` receives the number of tokens read since its last call; afterwards, it
-    receives len(dump.tokens) when the promoted tokens of a head are ready. Raises CheckpointError for NaN or inf.
+    If a page has no room for these tokens, `notice` receives a line. `count` receives the number of tokens read since
+    its last call and, after the scores, len(dump.tokens) for each head. Raises CheckpointError for NaN or inf.
     """
     chosen: dict[str, Any] = {"layers": dump.layers, "heads": dump.heads}
     ids, end_of_text = np.array(dump.token_ids), tokenizer.end_of_text

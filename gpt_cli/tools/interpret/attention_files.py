@@ -64,7 +64,7 @@ def _safetensors(dump: AttentionDump) -> bytes:
 
 
 def _arrays(dump: AttentionDump) -> dict[str, np.ndarray]:
-    """Return a dump's arrays by name; head indices are named `heads`, or `head_numbers` if `heads` are head outputs."""
+    """Return a dump's arrays by name; head numbers are `heads`, or `head_numbers` if `heads` are head outputs."""
     numbers = "head_numbers" if "heads" in dump.stages else "heads"
     arrays = dict(dump.stages) | {
         "token_ids": np.array(dump.token_ids),
@@ -145,7 +145,7 @@ def scores_content(frames: Sequence[HeadScores]) -> dict[str, object]:
 
 
 def scored_content(numbers: np.ndarray) -> dict[str, object]:
-    """Return page content: an array of head scores, names of all scores, thresholds of roles (0.4 for induction)."""
+    """Return page content: head scores `numbers`, names of all scores, and thresholds of roles (0.4 for induction)."""
     roles = [(column, least) for column, _, least in ROLES]
     content = packed(numbers.astype("<f4").tobytes())
     return {"columns": COLUMNS, "roles": roles, "least_tokens": LEAST_TOKENS, "numbers": content}
@@ -154,8 +154,8 @@ def scored_content(numbers: np.ndarray) -> dict[str, object]:
 def writes_content(writes: Writes, texts: Mapping[int, str]) -> dict[str, object]:
     """Return page content: the tokens whose logits each head raises most (index 0) and lowers most (index 1).
 
-    `texts` maps ids to texts. The result's `tokens` [2, layers, heads, T, top] are indices of its list `texts`, and
-    its integers `logits` times `unit` are the changes of logits, with an error of at most max |change| / 65534.
+    `texts` maps token ids to texts. In the result, `tokens` [2, layers, heads, T, top] index its own list `texts`, and
+    changes of logits are `logits` (integers) times `unit`, with an error of at most max |change| / 65534.
     """
     logits = np.stack([writes.raised_by, writes.lowered_by])
     unit = float(np.abs(logits).max()) / 32767 or 1.0

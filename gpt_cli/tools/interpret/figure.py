@@ -38,10 +38,10 @@ class Figure:
 
     @classmethod
     def of_rows(cls, rows: Sequence[Row], name: str, *axes: str, key: str = "", **more: Any) -> Figure:
-        """Build the figure `name` from rows, one for each of its values; `more` sets other fields, such as `unit`.
+        """Build the figure (measured quantity) `name` from rows, one row per value; `more` sets fields such as `unit`.
 
-        A row has the value at key `key` (default: `name`), its labels at the keys `axes`, and, if measured, its
-        standard error at f"{name}_error". Values without a row are NaN.
+        A row maps `key` (default: `name`) to the value, each of `axes` to a label, and, if measured, f"{name}_error" to
+        the standard error. Values without a row are NaN.
         """
         coords = {axis: sorted({row[axis] for row in rows}) for axis in axes}
         both = np.full((2, *map(len, coords.values())), np.nan)
@@ -99,7 +99,7 @@ class Figure:
 
 
 def names_along(axis: str, labels: Iterable[Any]) -> list[str]:
-    """Return the labels of an axis as text: L0 for layer 0, H3 for head 3, and others as they are."""
+    """Return the labels of an axis as text: L0 for layer 0, H3 for head 3; labels of other axes stay as they are."""
     letter = {"layer": "L", "head": "H"}.get(axis, "")
     return [f"{letter}{label}" for label in labels]
 
@@ -130,7 +130,7 @@ def cells(figure: Figure, decimals: int = 2, *, with_error: bool = True) -> list
 
 
 def matrix(heading: str, down: Sequence[str], figure: Figure, max_columns: int, decimals: int = 2) -> Rows:
-    """Tabulate a figure [row, column]: names `down` under `heading`, then up to `max_columns` evenly spaced columns."""
+    """Tabulate a 2-D figure: row names `down` below `heading`, then at most `max_columns` evenly spaced columns."""
     across = names_along(figure.axes[1], figure.coords[figure.axes[1]])
     shown = spaced(len(across), max_columns)
     rows = ((name, *(cell_at(figure, (row, column), decimals) for column in shown)) for row, name in enumerate(down))
@@ -172,14 +172,14 @@ def curve(figure: Figure, label: str, **style: Any) -> PlotLine:
 def named_curves(
     figure: Figure, title: str, named: Mapping[str, Mapping[str, Any]], limits: tuple[float, float]
 ) -> Curves:
-    """Plot a figure [step, place], a curve for each place; `named` maps labelled places to styles; y has `limits`."""
+    """Plot a figure [step, place], a curve per place (L0 H1); `named` has styles of labelled places; y has `limits`."""
     others = [curve(figure.at(place=each), "") for each in figure.coords["place"] if each not in named]
     lines = [curve(figure.at(place=each), each, **style) for each, style in named.items()]
     return Curves(title, [*others, *lines], limits=limits)
 
 
 def farthest(figure: Figure, most: int, least: float = 0) -> list[str]:
-    """Return up to `most` places whose maximum |value| over all other axes is at least `least`, the largest first."""
+    """Return up to `most` places (such as L0 H1) whose largest |value| is at least `least`, the largest first."""
     others = tuple(n for n, axis in enumerate(figure.axes) if axis != "place")
     reach = np.where(np.isnan(figure.values), -np.inf, np.abs(figure.values)).max(axis=others)
     order = np.argsort(-reach, kind="stable")[:most].tolist()

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Finding(Figures):
-    """Figures that a command has measured, by name: `finding["induction"].values`.
+    """Result of an inspection: measured figures (arrays with axes) by name, as in `finding["induction"].values`.
 
     `about` describes the model and what it read; `lists` has results without axes, such as texts. If there are
     several training steps, `stacked` holds a finding for each, and every figure has step as its first axis.
@@ -57,7 +57,7 @@ class Finding(Figures):
         return {axis: labels for figure in self.figures for axis, labels in figure.coords.items()}
 
     def rows_along(self, *axes: str) -> list[Row]:
-        """Return a row for each index along `axes`: the labels, then value and error of each figure with these axes."""
+        """Return a row per combination of labels of `axes`: labels, value and error of each figure with these axes."""
         figures = [figure for figure in self.figures if figure.axes == axes]
         rows = []
         for index in np.ndindex(figures[0].values.shape if figures else (0,)):
@@ -85,7 +85,7 @@ class Finding(Figures):
         return xarray.Dataset(arrays)
 
     def key_figures(self) -> dict[str, Any]:
-        """Return a dict of `about` and of figures that are single numbers; "figures" lists the names of all others."""
+        """Return `about` and all single numbers in one dict; its key "figures" lists the names of the other figures."""
         return {**self.about, **self.numbers, "figures": [figure.name for figure in self.figures if figure.axes]}
 
     def as_dict(self) -> dict[str, Any]:
@@ -112,7 +112,7 @@ class Finding(Figures):
             super().show(screen)
 
     def as_csv(self) -> bytes:
-        """Return the finding as CSV, with the rows that the view chooses."""
+        """Return the finding as the bytes of a CSV file; its `view` chooses the rows."""
         return as_csv(self.view.csv_rows(self))
 
     def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes | None:
@@ -150,8 +150,8 @@ class Finding(Figures):
 class View(ABC):
     """Base class of views, which show a command's findings as tables, JSON, CSV, pictures and pages.
 
-    By default, --json prints a finding's `about`, single numbers, `lists`, and a table for each item of `tabled`, which
-    maps the key of a table to the axes of its rows.
+    By default, --json prints a finding's `about`, single numbers, `lists`, and one table for each item of `tabled`: the
+    JSON key of the table -> the axes whose labels begin its rows.
     """
 
     tabled: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # JSON key of a table -> axes of its rows; CSV: the last
@@ -171,11 +171,11 @@ class View(ABC):
         return numbers | {**finding.lists} | {key: table_rows for key, table_rows in rows.items() if table_rows}
 
     def rows(self, finding: Finding, *axes: str) -> list[Row]:
-        """Return a row for each index along `axes`, with the values of all figures that have exactly these axes."""
+        """Return a row per combination of labels of `axes`: labels, and values of all figures with just these axes."""
         return finding.rows_along(*axes)
 
     def csv_rows(self, finding: Finding) -> list[Row]:
-        """Return the rows of a CSV; for several steps, each row also has its step and the step's single numbers."""
+        """Return the rows of a CSV file; for several steps, a row also has its step and the step's single numbers."""
         if finding.stacked:
             each = ((at, {"step": at.about["step"], **at.numbers}) for at in finding.stacked)
             return [{**numbers, **row} for at, numbers in each for row in self.csv_rows(at)]
@@ -214,7 +214,7 @@ class View(ABC):
 
 
 def stack(findings: Sequence[Finding], about: Mapping[str, Any], lists: Mapping[str, Any] | None = None) -> Finding:
-    """Stack the findings of several training steps into one finding, whose figures have step as their first axis."""
+    """Stack findings of training steps into one, with `about` and `lists`; its figures have step as first axis."""
     last = findings[-1]
 
     def stacked(figure: Figure) -> Figure:
@@ -259,7 +259,7 @@ def as_csv(rows: Sequence[Row]) -> bytes:
 
 
 def _flat(row: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield a row's (column, cell) pairs, none a formula; entries of a list have columns such as raises_1_token."""
+    """Yield a row's (column, cell) pairs; no cell is a formula. List entries have columns such as raises_1_token."""
     for key, value in row.items():
         parts = {str(n): part for n, part in enumerate(value, 1)} if isinstance(value, list) else value
         if isinstance(parts, Mapping):

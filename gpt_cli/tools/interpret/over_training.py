@@ -100,8 +100,8 @@ def make_film(
 ) -> Film:
     """Make a film, a page of attention by training step, of `layers` and `heads`, such as `0,3-5` (None: all).
 
-    The prompt is that of the newest snapshot; `name` is the run's name on the page (None: its path). Raises
-    CheckpointError for an invalid snapshot or a run without any, UsageError for layers or heads that the model lacks.
+    The prompt is that of the newest snapshot. The page has the heading `title`, and the run's `name` (None: its path).
+    Raises CheckpointError for an invalid or missing snapshot, UsageError for layers or heads that the model lacks.
     """
     run = kept_steps(run) if isinstance(run, RunFiles) else run
     frames = read_frames(run, MOST_BYTES, layers, heads, name)
@@ -157,7 +157,7 @@ def frames_apart(
 
 
 def _curves(losses: Losses | None) -> dict[str, list[tuple[int, float]]]:
-    """Return the finite points of each loss curve, evenly thinned to at most _MOST_POINTS."""
+    """Return the finite (step, loss) points of each loss curve, evenly thinned to at most _MOST_POINTS."""
     curves = {}
     for name, points in (losses or {"loss": [], "validation_loss": []}).items():
         finite = [(step, loss) for step, loss in points if np.isfinite(loss)]
@@ -206,8 +206,8 @@ def history_of(
 ) -> Finding:
     """Return a Finding of scores of `heads` in `layers` by step, from `snapshots` of one prompt, read one at a time.
 
-    `sort` names the score by which tables select heads (None: the best of each kind). A step's loss, in nats per token,
-    is that of its training batch or, if `losses` is None, of the prompt. Validation loss is NaN without an evaluation.
+    `sort` names the score by which tables select heads (None: the best head of each score). A step's loss, in nats per
+    token, is its training batch's or, if `losses` is None, the prompt's. Validation loss is NaN without an evaluation.
     """
     validation, view = dict(losses["validation_loss"] if losses else ()), HeadsView(sort, losses=losses)
     about, steps = {}, list[Finding]()

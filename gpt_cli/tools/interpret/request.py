@@ -1,4 +1,4 @@
-"""Requests of `gpt tokens` and `gpt attn-dump`, and base classes for those of other inspections. Needs no torch."""
+"""The arguments of `gpt tokens` and `gpt attn-dump` as classes; base classes for other commands. Needs no torch."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ class AttentionRequest(PromptRequest):
         return None if self.out is None else ending_of(self.out, FORMATS)
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield a `Misfit` for each flag that --over-training excludes, or that needs `generate` or `out=-`."""
+        """Yield errors (`Misfit`) for flags that --over-training excludes, or whose `generate`, `out=-` is missing."""
         yield from super().misfits()
         if self.over_training:
             of_step = ("format", "checkpoint", "generate", "temperature", "seed", "stage")
@@ -249,7 +249,7 @@ class AttentionRequest(PromptRequest):
 
 
 def require_report(out: Path, page: str | None = None) -> None:
-    """Raise UsageError if `out` has no ending of a report or is a file of a run.
+    """Raise UsageError if `out` does not end in .json, .csv, .html or a picture's ending, or is a file of a run.
 
     If `page` is set, .html is refused too; `page` is then the error's hint, which says how to get a page instead.
     """

@@ -24,14 +24,14 @@ _LONGEST = 30  # characters of a value in a legend
 
 
 def evaluated_tokens(records: Sequence[RunRecord]) -> int | None:
-    """Return how many validation tokens evaluations in training read; None if runs differ or if ended runs read all."""
+    """Return how many tokens evaluations in training read; None if runs differ, or final evaluations read as many."""
     read = {tuple(record.curve("validation_tokens")[1][-1:]) for record in records}
     whole = {(tokens,) for one in records if (tokens := one.overview.outcome.get("validation_tokens")) is not None}
     return int(*read.pop()) if len(read) == 1 and read not in ({()}, whole) else None
 
 
 def of_tokens(records: Sequence[RunRecord]) -> str:
-    """Return `evaluated_tokens` as the end of a title, such as " (of 4,096 tokens)"; an empty text for None."""
+    """Return the end of a title, " (of 4,096 tokens)", with the number by `evaluated_tokens`; "" if that is None."""
     return "" if (number := evaluated_tokens(records)) is None else f" (of {number:,} tokens)"
 
 

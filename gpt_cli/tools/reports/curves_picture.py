@@ -131,7 +131,7 @@ def _draw_line(axes: Axes, group: RunGroup, axis: str, quantity: str, **style: A
 
 
 def _draw_setting(axes: Axes, groups: Sequence[RunGroup], name: str, missing: set[str]) -> None:
-    """Draw groups' losses and means ± error against setting `name`; lines join groups without another difference."""
+    """Draw losses and means ± error of groups against setting `name`; lines join groups that differ in nothing else."""
     values = {as_yaml(group.mean.settings[name]): group.mean.settings[name] for group in groups}
     numeric = all(type(value) in (int, float) for value in values.values())
     ticks = {text: float(values[text]) if numeric else tick for tick, text in enumerate(values)}

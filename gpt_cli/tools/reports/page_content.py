@@ -72,7 +72,7 @@ def report_page(
 
 
 def _marks(groups: Sequence[RunGroup]) -> dict[int, dict[str, Any]]:
-    """Map each run's index to its group's index (the colour) and its mark: a, or a1 if the group has several runs."""
+    """Map each run's index to its group's index (the colour) and its label: a, or a1 if the group has several runs."""
     marks = dict[int, dict[str, Any]]()
     for number, group in enumerate(groups):
         for nth, index in enumerate(group.mean.places, 1):
@@ -107,7 +107,7 @@ def _run_content(record: RunRecord, num_runs: int) -> dict[str, object]:
 def curves_content(record: RunRecord, most: int) -> dict[str, str]:
     """Map each of QUANTITIES to its curve: a float64 array [axes + 1, points], compressed to text by `packed`.
 
-    Row i has the points' positions on AXES[i], NaN if missing; the last row has finite values. Keeps `most` at most.
+    Row i has positions on AXES[i], NaN if missing; the last row has finite values. At most `most` points are kept.
     """
     content = {}
     for quantity in QUANTITIES:

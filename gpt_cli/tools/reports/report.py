@@ -1,4 +1,4 @@
-"""Report on runs: curves and figures in a terminal, on a page, or as a picture. Only `prompt` needs torch."""
+"""Report on runs: curves and figures in a terminal, on a page, or as a picture. Only its --prompt needs torch."""
 
 from __future__ import annotations
 

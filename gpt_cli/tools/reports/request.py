@@ -91,7 +91,8 @@ def _removable(path: Path) -> list[Path]:
         return [path]
     if below := find_runs(path):
         sentence = f"this is not a run but a directory of {counted(len(below), 'run')}"
-        raise CheckpointError(shown(path), sentence, hint=f"name its runs, as in gpt runs rm {visible(path)}/*")
+        hint = f"name its runs, as in gpt runs rm {shlex.quote(visible(path))}/*"
+        raise CheckpointError(shown(path), sentence, hint=hint)
     raise CheckpointError(shown(path), "this is not a run", hint=run_hint())
 
 

@@ -145,7 +145,7 @@ def _number(*candidates: Any) -> float | int | None:
 
 
 def read_record(path: Path) -> RunRecord:
-    """Return the record of a run in any state; damaged parts are left out, and `notes` report them.
+    """Return the record of the run at `path`, in any state; the record's `notes` list damaged parts, which it lacks.
 
     An incomplete last line of metrics, which a training may be writing, is left out without a note. Raises
     CheckpointError for metrics or samples larger than a run can have.
@@ -170,7 +170,7 @@ def read_record(path: Path) -> RunRecord:
 
 
 def _metrics(run: RunFiles, notes: list[str]) -> tuple[dict[str, np.ndarray], float | None]:
-    """Return each of FIGURES as float64 [lines], and when the file changed (None: no file); add faults to `notes`."""
+    """Return FIGURES (logged quantities), each float64 [lines], and the file's time or None; add faults to `notes`."""
     columns = {name: array("d") for name in FIGURES}
     num_bad, newest = 0, dict.fromkeys(AXES, 0.0)
     changed_at = run.metrics.stat().st_mtime if run.metrics.exists() else None

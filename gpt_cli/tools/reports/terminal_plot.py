@@ -48,7 +48,7 @@ class Style:
 
 
 class _Line(NamedTuple):
-    """Points (x, y) of the RunGroup with rank `group`, drawn as a line if `joined`, else as separate marks."""
+    """Points (x, y) of one group of runs, with rank `group`, drawn as a line if `joined`, else as separate marks."""
 
     group: int
     x: np.ndarray
@@ -195,7 +195,7 @@ class _Panel:
         return across, down
 
     def _row(self, dots: np.ndarray, signs: np.ndarray, owners: np.ndarray) -> Text:
-        """Return a line of the plot: for each cell its braille dots, or its sign if set, in the colour of its curve."""
+        """Return a line of the plot: braille dots or, where set, signs, each in the colour of its group in `owners`."""
         both = zip(dots.tolist(), signs.tolist(), strict=True)
         characters = [chr(_BRAILLE + dot) if dot and sign == " " else sign for dot, sign in both]
         line = Text(no_wrap=True)

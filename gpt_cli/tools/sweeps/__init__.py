@@ -1,1 +1,1 @@
-"""Train and compare the runs of a sweep, one per point (settings). Needs torch only to count GPUs and time a step."""
+"""Train and compare a sweep's runs, one per combination of settings. Needs torch only to count GPUs and time steps."""

@@ -42,14 +42,14 @@ def train_points(
     hearing: Hearing,
     flags: Sequence[str] | None,
 ) -> Jobs:
-    """Train points in order, as many at once as there are `environments`; return Jobs with all failed points.
+    """Train `points` (runs) in order, as many at once as there are `environments`; return Jobs with all failed points.
 
     A stopped run continues from its checkpoint. Each of `environments` has variables for one training at a time.
     `flags` end each command line; trainings write to this process's stderr. If `flags` is None, trainings are quiet,
     and `host.warn` receives the end of their stderr. In `hearing(f)`, signals call `f`, which sends them to all
     trainings. After a stop signal, no new training begins. Raises EnvironmentFailure if another process trains a point.
     """
-    jobs, began = Jobs(environments, keeps_stderr=flags is None), time.monotonic()
+    jobs = Jobs(environments, keeps_stderr=flags is None)
     counting = host.counting if flags is None else uncounted
     with hearing(jobs.hear), counting("training", len(points), "runs") as count:
         try:
@@ -61,7 +61,8 @@ def train_points(
                     break
                 left = ""
                 if done := number - 1 - len(jobs.running):  # the other runs will take as long
-                    left = f", about {duration((time.monotonic() - began) / done * (len(points) - done))} left"
+                    seconds = jobs.worked / done * (len(points) - done) / len(environments)
+                    left = f", about {duration(seconds)} left"
                 host.notice(f"run {number} of {len(points)}{left}, {visible(point.path)}: {point}")
                 jobs.start(point, training_command(sweep, point, max_time, ["--quiet"] if flags is None else flags))
             while jobs.running:
@@ -72,7 +73,7 @@ def train_points(
 
 
 def training_command(sweep: Sweep, point: Point, max_time: str | None, flags: Sequence[str]) -> list[str]:
-    """Return the command line of `gpt train` that begins or resumes the training of a point; it ends with `flags`."""
+    """Return the command line of `gpt train` that begins or resumes a run (`point`); the line ends with `flags`."""
     words = ["--config", str(sweep.base), "--out", str(point.path)]
     for key, value in {**sweep.settings, **point.texts}.items():
         words += ["--set", f"{key}={as_yaml(value)}"]
@@ -93,12 +94,12 @@ def _report(ended: Sequence[_Job], host: Host, count: Callable[[int], object]) -
 
 
 def point_state(run: Path) -> Overview:
-    """Return the overview of a point's run, with the state "empty" if the run was never begun."""
+    """Return the overview of the run at path `run`, with the state "empty" if this run was never begun."""
     return overview(run) if is_run(run) else Overview(run, "empty")
 
 
 def _wait_until_left(point: Point, jobs: Jobs) -> None:
-    """Wait until a training left by a killed sweep has saved and ended; raise EnvironmentFailure if it does not end."""
+    """Wait until a training that a killed sweep left has ended, or a stop signal comes; EnvironmentFailure if late."""
     deadline = time.monotonic() + LEAVE_WITHIN + 5
     while is_held(point.path) and jobs.received is None:
         if time.monotonic() > deadline:
@@ -108,12 +109,13 @@ def _wait_until_left(point: Point, jobs: Jobs) -> None:
 
 
 class _Job(NamedTuple):
-    """A training process of a point, with its environment; `stderr` is the file for its stderr, or None."""
+    """A training process of one run (`point`), with its environment; `stderr` is the file for its stderr, or None."""
 
     point: Point
     process: subprocess.Popen[bytes]
     environment: Mapping[str, str]
     stderr: IO[bytes] | None
+    began: float  # by time.monotonic()
 
     def code(self) -> int:
         """Return the exit code as a shell reports it: 128 + n after signal n."""
@@ -130,12 +132,13 @@ class _Job(NamedTuple):
 
 
 class Jobs:
-    """State of a sweep: running trainings, environment variables for the next trainings, failed points, stop signal."""
+    """State of a sweep: running trainings, environment variables for the next trainings, failed runs, stop signal."""
 
     def __init__(self, environments: Sequence[Mapping[str, str]], *, keeps_stderr: bool):
         self.free, self.running, self._keeps_stderr = list(environments), list[_Job](), keeps_stderr
         self.failed: list[tuple[Point, int]] = []  # with exit codes
         self.received: int | None = None
+        self.worked = 0.0  # seconds that all ended trainings took together
 
     def hear(self, number: int, _: object) -> None:
         """Pass a signal on to all running trainings; remember the first signal that asks the sweep to stop."""
@@ -145,14 +148,14 @@ class Jobs:
             job.process.send_signal(number)  # does nothing for a process that has ended
 
     def start(self, point: Point, words: Sequence[str]) -> None:
-        """Run command line `words`, which trains a point, in a process that ends when the sweep's process is gone."""
+        """Train a run (`point`) by command line `words`, in a process that ends when the sweep's process is gone."""
         environment = self.free.pop(0)
         variables = {**os.environ, **environment, LAUNCHER: str(os.getpid())}
         stderr = tempfile.TemporaryFile() if self._keeps_stderr else None  # noqa: SIM115 - closed when it has been read
         nothing = subprocess.DEVNULL
         with held_back(signal.SIGUSR1):
             process = subprocess.Popen(words, stdin=nothing, stdout=nothing, stderr=stderr, env=variables)
-        self.running.append(_Job(point, process, environment, stderr))
+        self.running.append(_Job(point, process, environment, stderr, time.monotonic()))
         if self.received is not None:  # while it was being started
             process.send_signal(self.received)
 
@@ -162,6 +165,7 @@ class Jobs:
         ended = [job for job in self.running if job.process.poll() is not None]
         self.running = [job for job in self.running if job not in ended]
         self.free += [job.environment for job in ended]
+        self.worked += sum(time.monotonic() - job.began for job in ended)
         for job in ended:
             if job.code() in _STOPPED and self.received is None:  # the user has signalled only this training
                 self.hear(_STOPPED[job.code()], None)

@@ -71,7 +71,7 @@ class SweepRequest(Request):
     )
 
     def find(self, host: Host) -> tuple[Sweep, Path, list[Point]]:
-        """Return a sweep, its directory and points; raise UsageError for a wrong file or another sweep's directory."""
+        """Return the sweep of `file`, its directory and its runs; UsageError if the file or the directory is wrong."""
         if (launched := rank_environment(os.environ)) is not None:
             raise UsageError("gpt sweep", f"it starts its own processes, so start it without {launched.launcher}")
         plan = read_sweep(self.file, self.max_time)
@@ -87,7 +87,7 @@ class SweepRequest(Request):
 
 
 def require_same(directory: Path, plan: Sweep) -> None:
-    """Raise UsageError if `directory` has another sweep or files but no sweep, CheckpointError for a damaged record."""
+    """Raise UsageError if `directory` has another sweep or other files, CheckpointError if its record is damaged."""
     record, before = directory / SWEEP, None
     if not record.exists():
         if directory.is_dir() and (others := sorted(p.name for p in directory.iterdir() if not p.name.startswith("."))):
@@ -113,7 +113,7 @@ def _or_nothing(value: Any) -> str:
 
 
 def _name(number: int, settings: Mapping[str, Any]) -> str:
-    """Return the name of a point's directory, such as 003-learning_rate-0.001."""
+    """Return the name of the directory of run `number`, such as 003-learning_rate-0.001."""
     words = [f"{key.partition('.')[2]}-{as_yaml(value)}" for key, value in settings.items()]
     short = re.sub(r"[^\w.+-]+", "-", "-".join(words))[:_NAME_LENGTH]
     return f"{number:03}-{short.strip('-')}"

@@ -134,7 +134,7 @@ def sweep(
 
 
 def _expected(points: Sequence[Point], jobs: int, host: Host) -> float:
-    """Estimate, report and return the seconds to train `points`, `jobs` at once; time a step if any has no max_time."""
+    """Estimate, report, return the seconds to train `points`, `jobs` at once; time steps if any run has no max_time."""
     if not points:
         return 0.0
     each = [point.config.train.max_time or 0.0 for point in points]
@@ -152,7 +152,7 @@ def _expected(points: Sequence[Point], jobs: int, host: Host) -> float:
 
 
 def _compared(directory: Path, all_points: Sequence[Point], ended: Jobs) -> Swept:
-    """Return all runs of a sweep in their present states, the best first, with the failures and signal of `ended`."""
+    """Return all runs of a sweep in their present states, the best first, with failures and stop signal of `ended`."""
     by_path = {point.path: point for point in all_points}
     runs = sorted_by([point_state(path) for path in by_path], "loss")
     points, by_token = tuple(by_path[run.path] for run in runs), have_one_tokenizer(runs)

@@ -32,7 +32,7 @@ Settings = Mapping[str, Any]  # section.key -> a value as a config file has it
 
 
 class Sweep(NamedTuple):
-    """A sweep file as read: base config and settings of all runs, and the settings and config of each run (point)."""
+    """A sweep file as read: path of the base config, settings of all runs, and each run's own settings and config."""
 
     path: Path
     base: Path
@@ -43,7 +43,7 @@ class Sweep(NamedTuple):
 
 
 def read_sweep(path: Path, max_time: str | None = None) -> Sweep:
-    """Read a sweep's file, and check the config of every point; `max_time` is the `--max-time` of each run.
+    """Read a sweep's file, and check the config of every run; `max_time` is the `--max-time` of each run.
 
     Raises one UsageError with all mistakes, and the nearest known keys as hints. If a part of the file is malformed,
     other values are checked one by one, since a whole config would need that part.
@@ -152,7 +152,7 @@ class _File:
         return self.base
 
     def points(self) -> list[Settings]:
-        """Return all combinations of a grid, the last setting changing fastest, or settings drawn at random."""
+        """Return the runs' settings: all combinations of a grid, the last setting changing fastest, or random draws."""
         if "grid" not in self.content:
             return self._drawn() if "num_runs" in self.content else []
         lists = self.sound["grid"]
@@ -162,7 +162,7 @@ class _File:
         return [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
 
     def _drawn(self) -> list[Settings]:
-        """Draw `num_runs` distinct points at random, with the file's seed; raise UsageError if fewer points exist."""
+        """Draw `num_runs` different combinations of settings, with the file's seed; raise UsageError if fewer exist."""
         wrong, count, seed = list[GptError](), 0, 0
         draws = dict[str, Callable[[float], Any]]()
         with collecting(wrong):
@@ -186,7 +186,7 @@ class _File:
         return points
 
     def repeats(self, num_points: int) -> int:
-        """Return how often each point is trained, with consecutive seeds; raise UsageError if `repeats` is wrong."""
+        """Return how many seeds train each of `num_points` combinations; UsageError if `repeats` is not valid."""
         if "repeats" not in self.content:
             return 1
         repeats = self._whole("repeats", 1, SWEEP_POINTS)
@@ -204,7 +204,7 @@ class _File:
         raise UsageError(self.at(key), f"{key}: {shown(value)} is not a whole number from {low} to {high:,}")
 
     def configs(self, points: Sequence[Settings]) -> tuple[Config, ...]:
-        """Return the config of each point; raise one UsageError with the different errors of all points."""
+        """Return the config of each point (settings of a run); raise one UsageError with all different errors."""
         configs, wrong = list[Config](), list[GptError]()
         for point in points:
             with collecting(wrong):
@@ -215,7 +215,7 @@ class _File:
         return tuple(configs)
 
     def wrong_values(self) -> Iterator[GptError]:
-        """Yield errors about single values among the `sound` settings, without checking how values fit together."""
+        """Yield errors about single values of the base config and `sound`, not about how values fit together."""
         varied = {**self.sound["grid"], **self.sound["random"]}
         lists = {key: value for key, value in varied.items() if isinstance(value, list)}
         for number in range(min(SWEEP_POINTS, max(map(len, lists.values()), default=1))):
@@ -226,7 +226,7 @@ class _File:
                 yield from wrong_values(error, content, str(self.base), sources)[0]
 
     def _of(self, point: Settings) -> tuple[dict[str, Any], dict[KeyPath, str]]:
-        """Merge a point's settings into the base config; return the result, and the file and line of each setting."""
+        """Merge a run's settings (`point`) into the base config; return the result and each setting's file and line."""
         base = self.below.content
         content = {section: dict(value) if isinstance(value, dict) else value or {} for section, value in base.items()}
         sources: dict[KeyPath, str] = {key: f"{self.base}:{line}" for key, line in self.below.lines.items()}

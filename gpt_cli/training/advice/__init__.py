@@ -1,1 +1,1 @@
-"""Advice to the user before, during and after a training, based on the figures of the training alone."""
+"""Advice to the user before, during and after a training, based only on the numbers of that training."""

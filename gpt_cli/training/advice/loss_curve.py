@@ -97,7 +97,7 @@ class Curve:
         self._said: dict[str, float] = {}
 
     def add(self, line: Line) -> list[Advice]:
-        """Add a line of metrics; return advice that is new, or whose `degree` is 4 or more times its last value."""
+        """Add a line of metrics; return advice that is new, or whose problem (`degree`) has become 4 times as bad."""
         if self._lines and line.model != self._lines[-1].model:
             self._model_step = self._lines[-1].step
             for of_model_before in (self._lines, self._losses, self._evaluations):
@@ -119,7 +119,7 @@ class Curve:
         return new_advice
 
     def at_the_end(self, closing_loss: float, stopped_by: str, resume_command: str) -> list[Advice]:
-        """Return [] or one Advice for the next run; `closing_loss` is the best weights' loss in nats per token.
+        """Return at most one Advice, for the next run; `closing_loss` is the best weights' loss in nats per token.
 
         `stopped_by` is "steps", "time" or "patience". Advice to train longer contains `resume_command`.
         """
@@ -207,7 +207,7 @@ class Curve:
             yield Advice("plateau", sentence, rate.other if rate.is_high or rate.is_low else wider)
 
     def _of_the_whole(self, closing_loss: float, stopped_by: str, resume_command: str) -> Iterator[Advice]:
-        """Yield advice after a training that no signal ended, most important first; arguments as in `at_the_end`."""
+        """Yield advice for the next run from all losses, most important first; arguments as in `at_the_end`."""
         last, best, guessing, settings = self._evaluations[-1], self._best(), self._guessing, self._config.train
         now = last.training_loss
         if closing_loss > guessing and now < _STUCK * guessing:
@@ -251,7 +251,7 @@ class Curve:
         return late and rises and last.training_loss < best.training_loss
 
     def _falling(self) -> float:
-        """Return by what share validation loss fell in the last quarter of the steps; 0 without earlier evaluations."""
+        """Return the share by which validation loss fell in the last quarter of the steps (0.1: 10 %); 0 if unknown."""
         last = self._evaluations[-1]
         start = self._model_step + 0.75 * (last.step - self._model_step)
         if self._evaluations[0].step > start:

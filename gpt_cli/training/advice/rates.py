@@ -20,9 +20,9 @@ MORE_TEXT = "more text, another ‹data=FILE› beside the first"
 
 @dataclass(frozen=True)
 class Advice:
-    """A sentence about the figures of a training, flags to try, and `degree`: how bad the problem is (0: not measured).
+    """A sentence about a problem of a training, flags to try, and `degree`: how bad the problem is (0: not measured).
 
-    A training reports each `kind` of advice once, and again if a `degree` above 0 has become 4 times as high.
+    `kind` names the problem, such as "stuck". It is reported once, and again if a `degree` above 0 is 4 times as high.
     """
 
     kind: str
@@ -62,7 +62,7 @@ class Rate:
 
     @property
     def other(self) -> str:
-        """The flag that changes the learning rate: to `usual` if `is_low`, else the flag `lower`."""
+        """The flag that sets the learning rate to `usual` if `is_low`; otherwise the same flag as `lower`."""
         return self.flag(self.usual) if self.is_low else self.lower
 
     def flag(self, value: float) -> str:
@@ -79,7 +79,7 @@ def rate_of(config: Config) -> Rate:
 
 
 def fitting_context(context_length: int, mean: float) -> int:
-    """Return `context_length`, or a smaller value if `context_length` exceeds 4 documents of `mean` tokens.
+    """Return `context_length`, or a smaller value if so many tokens hold more than 4 documents of `mean` tokens each.
 
     The smaller value is the least power of two, 16 or more, into which 2 such documents fit.
     """

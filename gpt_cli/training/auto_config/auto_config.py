@@ -39,7 +39,7 @@ _LARGE = REFERENCE.changed(d_model=768, num_heads=12, num_blocks=6)
 
 
 def choose_config(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
-    """Choose the settings that `config` leaves unset, for the text `corpus` and this machine; send `host` the reasons.
+    """Choose the settings that `config` leaves unset, for the text `corpus` and this machine; `host` shows the reasons.
 
     Raises UsageError for contradictory settings, DataError if a text without conversations has under 200 characters.
     """
@@ -71,7 +71,7 @@ def choose_config(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
 
 
 def _figures(corpus: SourceCorpus, config: Config) -> TextFigures:
-    """Return the statistics of a text for `choose_settings`; in conversations, each example counts as a document."""
+    """Return the statistics of a text for `choose_settings`; each question with its answer is a document."""
     number = corpus.num_documents
     if not corpus.how.conversations:
         return text_figures(corpus.blocks(), corpus.num_bytes, corpus.num_characters, number)
@@ -79,7 +79,7 @@ def _figures(corpus: SourceCorpus, config: Config) -> TextFigures:
 
 
 def fitting(text: TextFigures, budget: Budget, config: Config, free: int | None) -> Choice:
-    """Choose settings that need at most half of `free` bytes of memory (None: no limit); else the smallest model."""
+    """Choose settings that need at most half of `free` bytes of memory (None: no limit), or else the smallest model."""
     fixed = config.model_dump(exclude_unset=True)
     choice, most = choose_settings(text, budget, fixed), 1e8
     while free is not None and needed(choice.config, choice.vocab_size) > _SHARE_OF_MEMORY * free and most > 1e5:

@@ -50,10 +50,10 @@ REFERENCE_COST = cost_of(REFERENCE.d_model, REFERENCE.num_blocks, REFERENCE_VOCA
 def shape_of(
     tokens: float, steps: float, vocabulary: int, overrides: Mapping[str, Any], most_parameters: float
 ) -> tuple[int, int]:
-    """Return (width, blocks) of the largest useful model for a text of `tokens` tokens and a budget of `steps`.
+    """Return (d_model, number of blocks) of the largest useful model for `tokens` tokens of text and `steps` steps.
 
-    The budget is the time of `steps` steps of the model REFERENCE. `overrides` are the model settings that the user has
-    fixed; `most_parameters` limits the weights in matrix products.
+    `steps` stands for a time: that of as many steps of the small model REFERENCE. `overrides` are the model settings
+    that the user has fixed; `most_parameters` limits the weights in matrix products.
     """
     least = _TOKENS_PER_PARAMETER if steps <= NGRAMS_UP_TO else _WITHOUT_NGRAMS
     sizes = [(overrides.get("d_model", width), overrides.get("num_blocks", blocks)) for width, blocks in SIZES]
@@ -70,7 +70,7 @@ def shape_of(
 
 
 def fitting_width(width: int, overrides: Mapping[str, Any]) -> int:
-    """Return `width`; if `overrides` fix the number of heads, round `width` down to an even head size (for RoPE)."""
+    """Return `width`, rounded to an even head size (for RoPE) if `overrides` fix the number of heads but no size."""
     multiple = overrides.get("num_heads") or overrides.get("num_key_value_heads")
     if not multiple or overrides.get("head_size"):
         return width
@@ -78,7 +78,7 @@ def fitting_width(width: int, overrides: Mapping[str, Any]) -> int:
 
 
 def context_of(text: TextFigures, bytes_per_token: float, validation: float, width: int) -> int:
-    """Choose a context length in tokens, a power of two from 16 to 1,024, for a text and a model of width `width`.
+    """Choose a context length in tokens, a power of two from 16 to 1,024, for a text and a model of d_model `width`.
 
     The context length is at most a quarter of the number of `validation` tokens, unless that is below 16. Short
     documents lower the context length; conversations raise the context length until 95 % of them fit.
@@ -94,7 +94,7 @@ def context_of(text: TextFigures, bytes_per_token: float, validation: float, wid
 
 
 def heads_of(width: int, multiple: int) -> int:
-    """Return the number of heads, a multiple of `multiple`, at a head size of about 32, or 64 from width 256 on.
+    """Return the number of heads, a multiple of `multiple`, for a head size of about 32, or 64 from d_model 256 on.
 
     The head size is even; if no number of heads allows this, return `multiple`.
     """

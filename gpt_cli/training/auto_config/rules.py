@@ -63,10 +63,10 @@ _CADENCES = (10, 25, 50, 100, 250, 500, 1000, 2500)
 
 @dataclass(frozen=True)
 class Budget:
-    """The budget of a training: `steps`, or `seconds` if `steps` is None; a step of REFERENCE takes `step_seconds`.
+    """The budget of a training: a number of `steps` or, if `steps` is None, of `seconds`.
 
-    With `steps`, the budget is the time that the small fixed model REFERENCE takes for as many steps. The rules then
-    need no measured time, and choose the same settings on fast and slow machines.
+    Rules count in steps of a small fixed model, REFERENCE: `steps` as they are, or `seconds` / `step_seconds`, the time
+    of such a step on this machine. So a budget in steps gives the same settings on fast and slow machines.
     """
 
     seconds: float = DEFAULT_SECONDS
@@ -75,7 +75,7 @@ class Budget:
 
     @property
     def reference_steps(self) -> float:
-        """The budget as a number of steps of the reference model."""
+        """The budget as a number of steps of the small model REFERENCE."""
         return float(self.steps) if self.steps is not None else self.seconds / self.step_seconds
 
 
@@ -205,10 +205,10 @@ def choose_settings(
 
 
 def minutes_that_pay(text: TextFigures, budget: Budget, fixed: Mapping[str, Any]) -> tuple[int, str] | None:
-    """Return the shortest of 3, 10, 30 and 60 minutes that beats `budget`, a time: (minutes, gain in words).
+    """Return (minutes, gain in words) for the shortest of 3, 10, 30 and 60 minutes that beats the time of `budget`.
 
-    A longer time beats `budget` if a first model can teach a second, if the two models can be larger, or if several
-    models can teach the last. Returns None if no time does so, or if the text has more than 500,000 bytes.
+    A longer time beats `budget` if it lets a first model teach a second, makes these two larger, or lets several models
+    teach the last. Returns None if no time does so, or for over 500,000 bytes of text. `fixed` has the user's settings.
     """
 
     def models(seconds: float) -> tuple[bool, bool, bool]:
@@ -225,7 +225,7 @@ def minutes_that_pay(text: TextFigures, budget: Budget, fixed: Mapping[str, Any]
 
 
 def _lasting(budget: Budget, possible: int, useful: int) -> int:
-    """Return the steps to take: `useful` steps if a time budget allows clearly more, else the `possible` steps."""
+    """Return how many steps to take: `useful` if `budget` is a time that allows clearly more, else `possible`."""
     return useful if budget.steps is None and useful < 0.9 * possible else possible
 
 
@@ -237,7 +237,7 @@ def _may_teach(text: TextFigures, settings: Mapping[str, Any]) -> bool:
 def _large_pays(
     text: TextFigures, budget: Budget, most_tokens: float, vocabulary: int, of_train: Mapping[str, Any]
 ) -> bool:
-    """Return whether a text of 50 to 500 kB, the time and the settings let two _LARGE models train on `most_tokens`."""
+    """Return whether, for 50 to 500 kB of text, time and settings let two _LARGE models read `most_tokens` tokens."""
     if budget.steps is not None or text.num_bytes not in _MEASURED:
         return False
     trained = REFERENCE_TOKENS * budget.reference_steps * REFERENCE_COST / (_SLOWER * cost_of(*_LARGE, vocabulary))
@@ -267,13 +267,13 @@ def _why_budget(budget: Budget) -> str:
 
 
 def _rate(optimizer: str, width: int) -> float:
-    """Return the learning rate of AdamW for a width; it is lower if AdamW also updates the matrices inside blocks."""
+    """Return AdamW's learning rate for d_model `width`, lower if AdamW also updates the matrices inside blocks."""
     times = _RATE_TIMES_WIDTH if optimizer == "muon" else RATE_TIMES_WIDTH
     return min(_HIGHEST_RATE, one_digit(times / width))
 
 
 def _batch(context_length: int, at_once: int | None) -> int:
-    """Return the sequences per step, a multiple of `at_once`, that have about as many tokens as a step of REFERENCE."""
+    """Return the number of sequences per step, a multiple of `at_once` if set, for about REFERENCE_TOKENS tokens."""
     batch = max(1, REFERENCE_TOKENS // context_length)
     return batch if not at_once else at_once * -(-batch // at_once)
 

@@ -89,7 +89,7 @@ def _entropy(counts: Counter[Any]) -> float:
 def _pairs(texts: list[str]) -> tuple[tuple[tuple[int, float], ...], float]:
     """Train BPE; return (vocabulary size, bytes per token) for sizes in ENGLISH, and the entropy of `texts` in bits.
 
-    The entropy is the sum over all tokens at vocabulary size 512. Each vocabulary is a prefix of the largest.
+    The entropy is that of a token, times the number of tokens, at size 512. A smaller size takes the first merges only.
     """
     learned = train_byte_pairs(texts, max(size for size, _ in ENGLISH)).token_bytes
     num_bytes = max(1, sum(len(text.encode()) for text in texts))

@@ -60,7 +60,7 @@ class ConfigFields:
         self._known_keys.update(keys)
 
     def take_problems(self, inner: ConfigFields) -> None:
-        """Add the problems of `inner`, the reader of an object inside this config."""
+        """Add the errors of `inner`, the reader of an object inside this config."""
         self._problems += inner.problems()
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -69,7 +69,7 @@ class ConfigFields:
         return self.content.get(key, default)
 
     def number(self, key: str, default: float | None = None) -> float | None:
-        """Return the number at `key`, or `default` if absent or null; other types and missing defaults are problems."""
+        """Return the number at `key`, else `default`; record an error for another type, or if both are missing."""
         value = self.get(key)
         if value is None and default is None:
             self.refuse(f"it has no {key}")
@@ -79,9 +79,9 @@ class ConfigFields:
         return default if value is None else value
 
     def whole(self, key: str, default: int | None = None, *, optional: bool = False) -> int | None:
-        """Return the integer at `key`, or `default` if it is absent; record a problem for any other type.
+        """Return the integer at `key`, or `default` if it is absent; record an error for any other type.
 
-        Returns None for null, and for an absent key without default; both are problems unless `optional`.
+        Returns None for null, and for an absent key without default; both are errors unless `optional`.
         """
         value = self.get(key, default)
         if value is None and not optional:
@@ -92,21 +92,21 @@ class ConfigFields:
         return value
 
     def switch(self, key: str, default: bool) -> bool:
-        """Return the boolean at `key`, or `default` for an absent key or null; record a problem for any other value."""
+        """Return the boolean at `key`, or `default` for an absent key or null; record an error for any other value."""
         value = self.get(key)
         if value is not None and not isinstance(value, bool):
             self.refuse(f"{brief(value)} is neither true nor false", key)
         return value if isinstance(value, bool) else default
 
     def choice(self, key: str, names: Mapping[str, str], default: str) -> str:
-        """Return names[value of `key`], or names[default] if absent or unknown; an unknown value is a problem."""
+        """Map the value of `key`, or else `default`, to a gpt_cli name by `names`; record an error if it is unknown."""
         if not isinstance(name := self.get(key, default), str) or name not in names:
             self.refuse(f"{key} is {brief(name)}, but gpt supports {', '.join(names)}")
             return names[default]
         return names[name]
 
     def problems(self) -> list[GptError]:
-        """Return the recorded problems, and problems for unknown keys whose value is not null, false, {} or []."""
+        """Return the recorded errors, and errors about unknown keys whose value is not null, false, {} or []."""
         unknown = [key for key, value in self.content.items() if key not in self._known_keys and not _is_neutral(value)]
         for key in unknown[:_MOST_NAMED]:
             self.refuse(f"{brief(key)[1:-1]} is {brief(self.content[key])}, which gpt does not support")
@@ -156,7 +156,7 @@ def read_rope(
 
 
 def _agreed(fields: ConfigFields, inner: ConfigFields, names: Sequence[str], default: float) -> float:
-    """Return the number under any of `names` in `inner` (rope object) or `fields`; record a problem if two differ."""
+    """Return the number under any of `names` in `inner` (rope object) or `fields`; record an error if two differ."""
     values = [held.number(name, default) for name in names for held in (inner, fields) if held.get(name) is not None]
     if any(value != values[0] for value in values):
         fields.refuse(f"{' and '.join(names)} disagree: {', '.join(map(str, values))}")

@@ -66,7 +66,7 @@ class Family(ABC):
 
     @abstractmethod
     def settings(self, fields: ConfigFields) -> dict[str, Any]:
-        """Convert the config.json in `fields` to gpt_cli model settings; record problems in `fields`."""
+        """Convert the config.json in `fields` to gpt_cli model settings; record errors in `fields`."""
 
     @abstractmethod
     def config(self, model: ModelConfig) -> dict[str, Any]:
@@ -102,9 +102,9 @@ class Family(ABC):
     def linear(
         self, theirs: str, parts: tuple[Part, ...], num_in: int, num_out: int, has_bias: bool, *, biased: bool = True
     ) -> dict[str, Recipe]:
-        """Return the recipes of the transformers layer `theirs`: its weight, made of `parts`, and its bias.
+        """Return the recipes of the transformers layer `theirs`: a weight, made of `parts`, and, if `biased`, a bias.
 
-        If `biased`, the result has a bias: that of gpt's layer if `has_bias`, else zeros.
+        The bias is that of gpt's layer if `has_bias`, else zeros. The layer maps `num_in` to `num_out` numbers.
         """
         shape = (num_in, num_out) if self.transposes else (num_out, num_in)
         recipes = {f"{theirs}.weight": Recipe(shape, parts, self.transposes)}
@@ -119,7 +119,7 @@ class Family(ABC):
         return True, True, True
 
     def absent(self, fields: ConfigFields) -> re.Pattern[str] | None:
-        """Return a pattern for the transformers names of biases that gpt has and this config.json lacks, or None."""
+        """Return a pattern for the transformers names of biases that gpt has and this model lacks; None if none."""
         return None
 
     def notes(self, model: ModelConfig) -> Iterator[str]:

@@ -116,7 +116,7 @@ def _undivided(model: ModelConfig) -> float:
 
 
 def _windows(fields: ConfigFields, num_blocks: Any) -> list[int | None] | None:
-    """Return the blocks' attention windows as a repeating pattern; None after a problem, which `fields` records."""
+    """Return the attention windows of the blocks, as a list that repeats; None if `fields` has recorded an error."""
     width = fields.whole("window_size", 256)
     types = fields.get("attention_types") or [[["global", "local"], 12]]
     kinds = fields.get("attention_layers")
@@ -134,7 +134,7 @@ def _windows(fields: ConfigFields, num_blocks: Any) -> list[int | None] | None:
 
 
 def _spread(types: Any, num_blocks: Any) -> list[str] | None:
-    """Expand attention_types, [[kinds, repeats], ...], to one kind per block; None unless `num_blocks` kinds result."""
+    """Expand attention_types, like [[["global", "local"], 6]], to a list; None if its length is not `num_blocks`."""
     spread = list[str]()
     if not isinstance(types, list) or not isinstance(num_blocks, int):
         return None

@@ -35,7 +35,7 @@ class Llama(Family):
         return fields.switch("attention_bias", False), fields.switch("mlp_bias", False)
 
     def bias_keys(self, model: ModelConfig) -> dict[str, Any]:
-        """Return the config.json keys in which the classes of this module differ, such as mlp_bias, sliding_window."""
+        """Return the config.json keys, with values, in which the classes of this module differ, such as mlp_bias."""
         return {"attention_bias": model.bias or model.qkv_bias, "mlp_bias": model.bias}
 
     def window(self, fields: ConfigFields, num_blocks: int | None) -> list[int | None] | None:

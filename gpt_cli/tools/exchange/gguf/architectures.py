@@ -63,7 +63,7 @@ class Architecture(NamedTuple):
         return f"attention.layer_norm_{'rms_' if rms else ''}epsilon"
 
     def names(self, family: Family, blocks: Iterable[int | str]) -> dict[str, str]:
-        """Map GGUF names to transformers names of all tensors that a model with the block numbers `blocks` can have."""
+        """Map GGUF names to transformers names of all tensors that a model of `family` with these `blocks` can have."""
         layers = {**self.attention, **dict(zip(family.norms, ("attn_norm", "ffn_norm"), strict=True))}
         layers |= {f"mlp.{theirs}": _FEED_FORWARD[ours] for theirs, ours in family.layers.items()}
         names = {
@@ -143,7 +143,7 @@ def _misfits(model: ModelConfig, chosen: Architecture, activations: list[str]) -
 def tensors_there(chosen: Architecture, family: Family, fitted: Fit, num_blocks: int) -> dict[str, tuple[str, Recipe]]:
     """Map the GGUF name of each tensor that an export writes to its transformers name and its recipe.
 
-    If the architecture requires biases, missing ones are zeros; a required output layer is the token embedding.
+    Biases that the architecture requires and the model lacks are zeros; such an output layer is the token embedding.
     """
     names = {theirs: there for there, theirs in chosen.names(family, range(num_blocks)).items()}
     tensors = {names[theirs]: (theirs, recipe) for theirs, recipe in fitted.tensors.items()}
@@ -158,7 +158,7 @@ def tensors_there(chosen: Architecture, family: Family, fitted: Fit, num_blocks:
 
 
 def rope_factors(config: Mapping[str, Any], rotated_size: int) -> np.ndarray:
-    """Compute the divisors of the rope frequencies from Llama 3's keys of a config.json: [rotated_size / 2]."""
+    """Compute by what Llama 3 divides each rope frequency, from the keys of a config.json: [rotated_size / 2]."""
     scaling, base = config["rope_scaling"], config["rope_theta"]
     factor, low, high = (scaling[key] for key in ("factor", "low_freq_factor", "high_freq_factor"))
     frequencies = base ** (-np.arange(0, rotated_size, 2) / rotated_size)

@@ -17,7 +17,7 @@ from gpt_cli.checkpoints.checkpoint import Checkpoint, type_of
 from gpt_cli.common.files import Buffer, write_durably
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import UsageError, visible
-from gpt_cli.text.chat_templates import builtin_template
+from gpt_cli.text.chat_templates import builtin_template, template_for
 from gpt_cli.tools.exchange.export_hf import computed, dtype_of, licences, own_keys, shareable
 from gpt_cli.tools.exchange.export_tensors import Fit, Recipe
 from gpt_cli.tools.exchange.gguf.architectures import (
@@ -37,16 +37,16 @@ from gpt_cli.tools.exchange.tokenizer_json import chat_template
 _ALIGNMENT = 32
 _FILE_TYPES = {"F32": 0, "F16": 1, "Q8_0": 7, "BF16": 32}  # for programs that list files
 _GELU = "llama.cpp takes GELU from a table in float16, so log-probabilities may differ in the third decimal"
-_MODELFILE = """\
+_MODELFILE = '''\
 # written by gpt export: ollama create {name} -f Modelfile
 FROM ./{file}
-TEMPLATE {{{{ .Prompt }}}}
+TEMPLATE """{template}"""
 PARAMETER num_ctx {context}
 PARAMETER temperature 0.8
 PARAMETER top_k 0
 PARAMETER top_p 1
 PARAMETER repeat_penalty 1
-"""
+'''
 
 
 class _Info(NamedTuple):
@@ -57,7 +57,7 @@ class _Info(NamedTuple):
 
 
 def write_gguf(out: Path, checkpoint: Checkpoint, name: str, kind: str | None) -> tuple[str, int, list[str]]:
-    """Write a GGUF file and its Modelfile: matrices in the type `kind` (None: unchanged), all else in float32.
+    """Write the model `name` as GGUF, with a Modelfile: matrices in type `kind` (None: unchanged), the rest in float32.
 
     Returns the architecture's name, the number of values in the file, and sentences on how llama.cpp differs from gpt.
     Raises UsageError if no architecture fits, CheckpointError for weights that do not fit their config,
@@ -99,7 +99,12 @@ def write_gguf(out: Path, checkpoint: Checkpoint, name: str, kind: str | None) -
 
     write_durably(out, contents())
     ollama_name = re.sub(r"[^a-z0-9._-]+", "-", out.stem.lower()).strip("-._") or "model"
-    modelfile = _MODELFILE.format(name=ollama_name, file=out.name, context=config.model.context_length)
+    asked = "{{ .Prompt }}"
+    if config.data.loss is not None:  # a model that answers
+        chat = template_for(config.data.template, tokenizer)
+        asked = f"{chat.before[1]}{asked}{chat.after[1]}{chat.before[2]}"
+    context = config.model.context_length
+    modelfile = _MODELFILE.format(name=ollama_name, file=out.name, template=asked, context=context)
     write_durably(out.with_name(MODELFILE), [modelfile.encode("utf-8")])
     notes = [*fitted.notes, *notices]
     if config.model.activation in ("gelu", "gelu_tanh"):
@@ -122,7 +127,7 @@ def _sizes(chosen: Architecture, model: ModelConfig, fitted: Fit) -> dict[str, A
 
 
 def _info(there: str, order: str, recipe: Recipe, ours: Mapping[str, Tensor], kind: str | None) -> _Info:
-    """Return a tensor's shape and type in GGUF; vectors and position embeddings are float32, as in llama.cpp."""
+    """Return shape and type of GGUF's tensor `there`; vectors and position embeddings are float32, as in llama.cpp."""
     shape = recipe.shape[::-1] if order == "transposed" else recipe.shape
     if len(shape) == 1 or there == "position_embd.weight":
         return _Info(shape, "F32")
@@ -132,7 +137,7 @@ def _info(there: str, order: str, recipe: Recipe, ours: Mapping[str, Tensor], ki
 
 
 def _header(architecture: str, keys: Mapping[str, Any], infos: Mapping[str, _Info]) -> bytes:
-    """Return the bytes of a GGUF file before its tensors, encoded by the package gguf."""
+    """Return the header of a GGUF file (metadata `keys`, tensor `infos`) as bytes, encoded by the package gguf."""
     from gguf import GGMLQuantizationType, GGUFWriter, quant_shape_to_byte_shape
 
     with tempfile.TemporaryDirectory() as folder:

@@ -119,7 +119,7 @@ def _config(
     theirs: Mapping[str, Any],
     where: str,
 ) -> dict[str, Any]:
-    """Build a config.json from `theirs`, an export's config.json or {}, and GGUF keys, removed from `left`."""
+    """Build a config.json from `theirs` (an export's, or {}) and the GGUF metadata `left`; remove used keys from it."""
 
     def taken(key: str, default: Any = None) -> Any:
         return left.pop(f"{architecture.name}.{key}", default)
@@ -160,7 +160,7 @@ def _config(
 
 
 def _quotient(one: Any, two: Any, *, whole: bool = True) -> Any:
-    """Return one // two, or, if not `whole`, a fraction f with int(f * two) == one; None for invalid sizes."""
+    """Return the integer one // two, or, if not `whole`, a float f with int(f * two) == one; None for invalid sizes."""
     if not (type(one) is int and type(two) is int and 0 < two <= 2**31 and 0 <= one <= 2**31):
         return None
     if whole:
@@ -175,7 +175,7 @@ def _head_size(config: Mapping[str, Any]) -> int:
 
 
 def _scaling(factors: np.ndarray, theirs: Mapping[str, Any], config: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the rope_scaling that gives `factors`, of config.json `theirs` or of Llama 3; CheckpointError if none."""
+    """Return the rope_scaling that gives `factors`, of the export `theirs` or of Llama 3; CheckpointError if none."""
     base, size = config.get("rope_theta"), _head_size(config)
     said = theirs.get("rope_scaling")
     for one in (*([said] if isinstance(said, dict) else []), *({**_LLAMA3, **factor} for factor in _PUBLISHED)):

@@ -146,7 +146,7 @@ class _Header:
         return (numbers.astype(bool) if kind == _BOOL else numbers).tolist()
 
     def tensor(self, name: str, alignment: int) -> HFTensor:
-        """Read the header entry of a tensor; `start` in the result counts from the end of the padded header."""
+        """Read a tensor's header entry; `start`, a multiple of `alignment`, counts from the padded header's end."""
         if not 1 <= (num_dimensions := self._integer(4)) <= 4:
             raise self.error(f"the file is damaged: {shown(name)} has {num_dimensions:,} dimensions, not 1 to 4")
         shape = tuple(self._integer(8) for _ in range(num_dimensions))[::-1]

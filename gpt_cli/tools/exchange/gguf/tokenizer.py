@@ -70,7 +70,7 @@ _NEAREST = {
 def metadata_of(tokenizer: Tokenizer) -> tuple[dict[str, Any], list[str]]:
     """Return a tokenizer as GGUF metadata, and sentences on texts that llama.cpp encodes differently from gpt.
 
-    `add_bos_token` is true if a token begins every text. Raises UsageError if GGUF cannot represent the tokenizer.
+    The key `add_bos_token` is true if a token begins every text. Raises UsageError if GGUF cannot hold this tokenizer.
     """
     if isinstance(tokenizer, HuggingFaceTokenizer):
         return _of_kept(tokenizer)
@@ -130,10 +130,10 @@ def _keys(pre: str, tokens: list[str], types: list[int], pairs: list[str], token
 
 
 def _pre(patterns: tuple[str, ...], whole: bool | None) -> tuple[str, list[str]]:
-    """Return the value of `tokenizer.ggml.pre` for these split patterns, and notices on how llama.cpp differs.
+    """Return llama.cpp's name (`tokenizer.ggml.pre`) of these split patterns, and notices on how llama.cpp differs.
 
-    `whole` is true if a word that is a token skips the merges, None if the merges form all tokens anyway. Raises
-    UsageError for patterns that llama.cpp does not know.
+    `whole`: whether a word that is in the vocabulary becomes one token without merges; None: this changes nothing.
+    Raises UsageError for patterns that llama.cpp does not know.
     """
     alike = tuple(_SAME.get(pattern, pattern) for pattern in patterns)
     fitting = [name for name, cut in _CUTS.items() if tuple(map(as_oniguruma, cut.patterns)) == alike]

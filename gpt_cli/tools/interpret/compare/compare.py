@@ -140,7 +140,7 @@ def _on_tokens(both: Both, corpus: Corpus, request: CompareRequest, host: Host) 
 
 
 def _passage(loaded: Loaded, window: np.ndarray, seen: Window, offset: int, start: int, end: int) -> Row:
-    """Return a report row on a passage, tokens `start` + 1 to `end` of a window that begins at token `offset`."""
+    """Return a row on a passage, tokens `start` + 1 to `end` of `window`, which begins at `offset`, from `seen`."""
     say, ids = loaded.tokenizer.token_text, window.tolist()
     nats, apart = seen.nats[:, start:end], seen.divergence[start:end]
     before = loaded.tokenizer.decode(ids[max(0, start + 1 - PASSAGE) : start + 1])
@@ -258,7 +258,7 @@ def most_apart(divergences: Sequence[np.ndarray], number: int, length: int = PAS
 
 
 def _on_stretches(both: Both, corpus: Corpus, request: CompareRequest, host: Host) -> dict[str, Any]:
-    """Compare models with different tokenizers on stretches of equally many bytes; return losses and passages."""
+    """Compare models with different tokenizers on pieces of equally many bytes; return losses and passages."""
     corpus = beginning(corpus, request.max_tokens or HEADS_TOKENS)
     size = BYTES_PER_TOKEN * max(loaded.config.model.evaluation_window for loaded in both)
     paired, scores = list[Stretches](), list[Row]()

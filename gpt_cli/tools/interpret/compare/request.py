@@ -1,4 +1,4 @@
-"""Request of `gpt compare`. Needs no torch."""
+"""The arguments of `gpt compare`, as a class that checks them. Needs no torch."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _POINT = {"fmt": "o", "color": COLOURS[0], "markersize": 4}
 
 
 def comparison_figures(comparison: Row) -> tuple[Figure, ...]:
-    """Return figures of a comparison, the `lists` of a finding: losses, head changes [layer, head], weight changes."""
+    """Return figures of a comparison (its finding's `lists`): losses, head changes [layer, head], weight changes."""
     difference, apart, ends = comparison["difference"], comparison["divergence"], {"run": ("first", "second")}
     keys = "loss", "loss_error", "bits_per_byte"  # None is NaN
     loss, loss_error, bits = (np.array([one[key] for one in comparison["runs"]], float) for key in keys)
@@ -44,7 +44,7 @@ def comparison_figures(comparison: Row) -> tuple[Figure, ...]:
 
 
 class CompareView(View):
-    """View of `gpt compare`; it shows a finding's `lists`, which have rows of runs, heads, weights and passages.
+    """How `gpt compare` shows its results: a finding's `lists`, with rows of runs, heads, weights and passages.
 
     Differences are values of the second model minus those of the first.
     """

@@ -88,7 +88,7 @@ def _without(
 ) -> Iterator[Tensor]:
     """Yield summed losses, float64 [n, B], of windows [B, T + 1]: without each of n heads, then of the full model.
 
-    If `heads` is None, skip each layer instead. `means` replace the outputs of heads (None: 0); n is at most `at_once`.
+    Removed heads output `means` [L, H, K] (None: 0); n is at most `at_once`. If `heads` is None, skip layers instead.
     """
     targets = tokens[:, 1:]
     x, rotation = model.embed(tokens[:, :-1])
@@ -105,7 +105,7 @@ def _without(
 
 
 def _lacking(made: Activations, missing: Tensor) -> Tensor:
-    """Residual stream after a block whose attention output lacks `missing`: [n, B, T, D] -> [n, B, T, D]."""
+    """Return the residual stream after the block of `made` if its attention lacked `missing`: both [n, B, T, D]."""
     if made.block.parallel:  # nothing in a parallel block reads what its heads write
         return made.resid_post - missing
     # subtract from the stream, which is float32, not from the output of attention, which may be bfloat16
@@ -113,7 +113,7 @@ def _lacking(made: Activations, missing: Tensor) -> Tensor:
 
 
 def _nats(model: GPT, x: Tensor, rotation: Tensor | None, layer: int, targets: Tensor) -> Tensor:
-    """Sum of the losses of each window, from variants x [n, B, T, D] of the input of block `layer`: float64 [n, B]."""
+    """Return each window's summed loss for n variants x [n, B, T, D] of the input of block `layer`: float64 [n, B]."""
     n, B, T, _ = x.shape
     x = x.flatten(0, 1)
     for block in model.blocks[layer:]:

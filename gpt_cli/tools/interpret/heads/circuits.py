@@ -2,8 +2,7 @@
 
 Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits". A head attends by the bilinear form QK and
 writes by the matrix OV, both D x D of rank K at most. Norms contribute only their linear parts, gain and centring: the
-scale of norms, all biases and the division of qk_norm are left out. Rope is taken at distance zero, where it does not
-rotate.
+scale of norms, all biases and the division of qk_norm are left out. RoPE is taken at distance 0, without rotation.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ DIRECTIONS = 3  # of a head, the strongest
 
 @dataclass(frozen=True)
 class Factors:
-    """Low-rank factors of a block's heads, float64: QK = scale * queries.mT @ keys, OV = outputs @ values.
+    """Weights of heads, float64: scores use QK = scale * queries.mT @ keys, heads' outputs use OV = outputs @ values.
 
-    Queries, keys, values: [H, K, D]; outputs: [H, D, K]. Latent attention adds R rope rows to queries and keys.
+    Queries, keys, values: [H, K, D]; outputs: [H, D, K]. Latent attention adds R rows for RoPE to queries and keys.
     """
 
     queries: Tensor
@@ -55,7 +54,7 @@ class Direction:
 
 
 def factors_of(block: Block, heads: Sequence[int]) -> Factors:
-    """Return the factors of `heads`, with any norm before attention folded in; UsageError for unsupported attention."""
+    """Return QK and OV factors of `heads`, including a norm before attention; UsageError for unsupported attention."""
     attention = block.attention
     if type(attention) is LatentAttention:
         queries, keys, values = _of_latent(attention, heads)
@@ -72,7 +71,7 @@ def factors_of(block: Block, heads: Sequence[int]) -> Factors:
 
 
 def _of_latent(attention: LatentAttention, heads: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the products of latent attention's matrices: queries and keys [heads, K + R, D], values [heads, K, D]."""
+    """Multiply latent attention's matrices: queries, keys [heads, K + R, D] (R: RoPE rows), values [heads, K, D]."""
     chosen, down = [attention.heads[head] for head in heads], attention.W_DKV.weight
     queries = attention.query_weights(heads).unflatten(0, (len(heads), -1))
     if attention.W_DQ is not None:
@@ -123,10 +122,11 @@ def composition(
 def directions(
     model: GPT, layer: int, heads: Sequence[int], where: str = "checkpoint"
 ) -> Iterator[tuple[list[Direction], list[Direction]]]:
-    """Yield two lists for each head: the strongest directions of its OV, and of its QK, the largest first.
+    """Yield two lists for each head: strongest directions (singular vectors) of its OV and of its QK, largest first.
 
-    Dot products with token embeddings score what OV reads and QK compares; logits minus their mean score what OV
-    writes. Of other blocks, only post-norms are applied. NaN or inf raises CheckpointError, naming `where`.
+    A direction that OV reads, or QK compares, scores each token by the dot product with the token's embedding; one that
+    OV writes scores each token by its logit minus the mean logit. Of other blocks, only post-norms apply. NaN or inf
+    raises CheckpointError, naming `where`.
     """
     below = [block for block in model.blocks[:layer] if not block.pre_norm][::-1]
     factors = factors_of(model.blocks[layer], heads)
@@ -147,7 +147,7 @@ def _root(matrix: Tensor) -> Tensor:
 
 
 def _scores(readers: Tensor, writers: Tensor) -> Tensor:
-    """Composition scores of readers [heads, K, D] with writers of a lower layer [heads', D, K']: [heads, heads']."""
+    """Return scores ||R W|| / (||R|| ||W||), or 0 for zeros, of readers R [m, K, D], writers W [n, D, K']: [m, n]."""
     wide = writers.transpose(0, 1).flatten(1)  # [D, heads K']
     norms = torch.stack([(one @ wide).unflatten(1, (len(writers), -1)).norm(dim=(0, 2)) for one in readers])
     sizes = torch.outer(readers.flatten(1).norm(dim=1), writers.flatten(1).norm(dim=1))
@@ -155,7 +155,7 @@ def _scores(readers: Tensor, writers: Tensor) -> Tensor:
 
 
 def _through_block(block: Block, reader: Tensor) -> Tensor:
-    """Fold the linear parts of a post-norm block's norms into `reader` [..., D], which reads the block's output."""
+    """Fold linear parts of a post-norm block's norms into vectors `reader` [..., D] that multiply its output."""
     return through(block.norm_1, through(block.norm_2, reader))
 
 

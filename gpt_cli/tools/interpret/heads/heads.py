@@ -1,4 +1,4 @@
-"""`gpt heads`: score heads and, on request, ablate them and list their circuits, promoted tokens and top passages."""
+"""`gpt heads`: score heads; on request, ablate them, and list circuits, promoted tokens, passages of largest output."""
 
 from __future__ import annotations
 
@@ -95,11 +95,11 @@ def heads(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
 
 
 def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
-    """Find each head's max-activating passages at each checkpoint; write the finding to `request.out`, if set.
+    """Find, at each checkpoint, the passages with each head's largest outputs; write them to `request.out`, if set.
 
-    For each checkpoint, the finding also has each head's output norms at the peaks of the last checkpoint's passages.
-    At most two models are in memory. Raises CheckpointError for a run without checkpoints, DataError for a prompt that
-    is too long, and for a prompt or text that is too short.
+    For each checkpoint, the result also has output norms at the last checkpoint's peaks (tokens of largest norm). At
+    most two models are in memory. Raises CheckpointError for a run without checkpoints, DataError for a prompt that is
+    too long, and for a prompt or text that is too short.
     """
     assert request.passages
     paths, layers, heads = step_files(target.header.run), target.layers, target.heads
@@ -142,7 +142,7 @@ def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Fin
 def passages_of(
     passages: Passages, text: Text, tokenizer: Tokenizer, layers: Sequence[int], heads: Sequence[int]
 ) -> tuple[Figure, list[Row]]:
-    """Return a figure [layer, head] of each head's mean output norm, and rows with the passages of largest norm."""
+    """Return a figure [layer, head] of mean output norms, and a row for each head: its passages of largest norm."""
     sizes = Figure("mean_size", {"layer": layers, "head": heads}, passages.mean_sizes())
     return sizes, passages.rows(text.ids, tokenizer)
 
@@ -182,7 +182,7 @@ def _promoted(loaded: Loaded, ids: Sequence[int], query: int, layers: Sequence[i
 def _circuits(
     loaded: Loaded, host: Host, layers: Sequence[int], heads: Sequence[int]
 ) -> tuple[dict[str, Any], list[Row]]:
-    """Return the composition scores of pairs of heads, and a row for each head with its directions `ov` and `qk`."""
+    """Return composition scores of pairs of heads, and a row per head: tokens of its strongest OV and QK directions."""
     model, tokenizer, pairs = loaded.model, loaded.tokenizer, list[Row]()
     where = shown(loaded.path)
     expected, num_pairs = baseline(model.config.d_model), len(layers) * (len(layers) - 1) // 2
@@ -217,7 +217,7 @@ def _joined(rows: Sequence[Row], more: Sequence[Row]) -> list[Row]:
 
 
 def _prompt(request: HeadsRequest, target: ToInspect, loaded: Loaded) -> Text:
-    """Encode the prompt; raise DataError if it is too long, or has one token although the model can read two."""
+    """Encode the prompt; raise DataError if it is too long or too short, UsageError for --ablate with one token."""
     text = encode_prompt_of(target, loaded, truncate=request.truncate, least=min(2, loaded.config.model.context_length))
     if text.num_tokens < 2 and request.ablate:
         raise UsageError("‹ablate›", "this model reads 1 token at a time, so a prompt has none to predict; use ‹data›")

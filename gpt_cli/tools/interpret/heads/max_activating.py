@@ -42,7 +42,7 @@ class Passage:
 class Passages:
     """Collector of the `most` passages of each head with the largest output norms; a head's passages do not overlap.
 
-    `add` searches windows for passages, and `top` [layers][heads] has the best ones so far. A window's first token,
+    `add` searches windows for passages; `top` [layers][heads] has lists of the best so far. A window's first token,
     which attends to itself alone, is never a peak. `values` [layers][heads][passages] are this model's output norms at
     the peaks of `others`, passages of another checkpoint. NaN or inf raises CheckpointError, naming `where`.
     """

@@ -1,4 +1,4 @@
-"""Request of `gpt heads`. Needs no torch."""
+"""The arguments of `gpt heads`, as a class that checks them. Needs no torch."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class HeadsRequest(ReadingRequest):
     )
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield a `Misfit` for each flag that has no effect with --over-training, or without the flag that it needs."""
+        """Yield errors (`Misfit`) for flags that have no effect with --over-training, or that need a missing flag."""
         yield from super().misfits()
         if self.over_training:
             others = ("checkpoint", "ablate", "query", "circuits", "truncate", "dtype", "threads")

@@ -60,17 +60,17 @@ def head_figures(scores: HeadScores) -> list[Figure]:
 
 
 def labels_of(scores: HeadScores, num_tokens: int) -> list[Row]:
-    """Return {"label": role} for each head, such as induction, or None if no score is high or `num_tokens` is low."""
+    """Return {"label": role} for each head: a role such as induction; None if no score, or `num_tokens`, is too low."""
     places = np.ndindex(len(scores.layers), len(scores.heads))
     return [{"label": role_of(scores.of(*index), num_tokens)} for index in places]
 
 
 @dataclass(frozen=True)
 class HeadsView(View):
-    """View of `gpt heads`: scores, loss changes, and the list `heads` with each head's label, tokens and passages.
+    """How `gpt heads` shows its results: scores, loss changes, and the list `heads` of labels, tokens and passages.
 
-    `sort` names the column whose highest values come first. `losses` has a run's training and validation loss by step;
-    if None, the loss of a step is that of the prompt.
+    `sort` names the column whose highest values come first; `of_prompt` means that the model read a prompt. `losses`
+    has a run's training and validation loss by step; if None, the loss of a step is that of the prompt.
     """
 
     sort: str | None = None
@@ -96,8 +96,8 @@ class HeadsView(View):
         """Return a row for each head, or, for several training steps, for each step and head.
 
         Columns layer_... repeat the figures of a head's layer; columns such as q_L0_H3 have composition scores with
-        lower heads. A passage has its peak, norm and text. For several steps, each row has the positions of the peaks
-        of the last step's passages, and the head's norms at these positions at the row's step.
+        lower heads. A passage has its peak (the token of largest norm), norm and text. With passages of several steps,
+        a row has the positions of the last step's peaks, and the head's norms at these positions at the row's step.
         """
         if finding.stacked:
             rows = super().csv_rows(finding)
@@ -127,12 +127,12 @@ class HeadsView(View):
         return rows
 
     def tables(self, finding: Finding, width: int, marks: tuple[str, str] = BRACKETS) -> list[Rows]:
-        """Return tables of heads, passages and circuits, with the peak token of each passage between `marks`.
+        """Return tables of heads, passages and circuits; `marks` enclose a passage's peak, where the head writes most.
 
-        For several training steps, a table has a row for each step: the strongest head for each kind of attention or,
-        with `sort`, the scores of the heads that are highest at the last step. If the finding has passages, a row has
-        ratios of a few heads: the mean output norm at the peaks of the last step's passages, divided by the head's mean
-        norm over the text. A second table shows these heads' passages.
+        For several training steps, a table has a row for each step: the strongest head by each score or, with `sort`,
+        the scores of the heads that are highest at the last step. If the finding has passages, a row has ratios of a
+        few heads: the mean output norm at the peaks of the last step's passages, divided by the head's mean norm over
+        the text. A second table shows these heads' passages.
         """
         if finding.stacked:
             return self._by_step(finding, width, marks)
@@ -150,7 +150,7 @@ class HeadsView(View):
         return parts
 
     def coloured_tables(self, finding: Finding, width: int) -> list[Rows]:
-        """Return the tables, with the peak token of each passage in colour."""
+        """Return `tables`; in each passage, the token at which the head's output is largest is coloured."""
         return self.tables(finding, width, _COLOUR)
 
     def _by_step(self, finding: Finding, width: int, marks: tuple[str, str]) -> list[Rows]:
@@ -209,7 +209,7 @@ class HeadsView(View):
             yield "OV: tokens that a head reads, and those it writes; QK: tokens that look, and those they look at"
 
     def panels(self, finding: Finding) -> Iterator[Panel]:
-        """Yield a heat map for each score; for several steps, curves of the losses and of each kind of attention.
+        """Yield a heat map for each score; for several steps, curves of the losses, and of scores such as induction.
 
         In each panel of curves, only the heads with the largest scores have labels; the line style of a labelled head
         is the same in all panels. Passages of several steps have no panels.
@@ -243,7 +243,7 @@ class HeadsView(View):
                 yield PlotLine(label, *zip(*shown, strict=True), style=how)
 
     def page(self, report: dict[str, Any]) -> bytes | None:
-        """Return a page of scores, passages and circuits, or of passages by step; None for scores by step."""
+        """Return an HTML page of `report`: scores, passages, circuits, or passages by step; None for scores by step."""
         if "steps" in report and "heads" not in report:
             return None  # gpt attn-dump --over-training draws the attention too
         return heads_page({"checkpoint": report.get("run"), **report})
@@ -286,6 +286,6 @@ def _change(row: Row) -> str:
 
 
 def _raised(row: Row, width: int) -> str:
-    """Join a head's most raised tokens, as many as fit in `width` beside the head's name, at least one."""
+    """Join the tokens whose logits a head raises most: as many as fit in `width` beside its name, at least one."""
     tokens = (f"{quoted(entry['token'])} {entry['logit']:+.2f}" for entry in row["raises"])
     return next(filled((part for token in tokens for part in (token, "  ")), width - len(head_label(row)) - 3))

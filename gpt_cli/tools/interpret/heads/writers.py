@@ -26,7 +26,7 @@ _PLACES = {label: column for column, label, _ in ROLES}
 
 
 def of_passages(heads: Iterable[Row], width: int, marks: tuple[str, str]) -> Rows:
-    """Return a table with a row for each passage of each head, cut to `width`, its peak token between `marks`."""
+    """Return a table of heads' passages, cut to fit `width`; `marks` enclose the token where the head writes most."""
     rows = [("head", "mean", "size", "where it writes most")]
     for row in heads:
         name, mean = head_label(row), f"{row['mean_size'] or 0:.2f}"
@@ -37,7 +37,7 @@ def of_passages(heads: Iterable[Row], width: int, marks: tuple[str, str]) -> Row
 
 
 def marked(passage: Row, width: int, marks: tuple[str, str]) -> str:
-    """Return a passage's text in one line, cut to `width` columns around the peak token, which is between `marks`."""
+    """Return a passage in one line, cut to `width` columns around the token of largest norm, which `marks` enclose."""
     peak = shown_peak(passage)
     sides = "".join(passage["tokens"][:peak]), "".join(passage["tokens"][peak + 1 :])
     before, after = (_shown(re.sub(" {2,}", " ", side)) for side in sides)
@@ -52,7 +52,7 @@ def marked(passage: Row, width: int, marks: tuple[str, str]) -> str:
 
 
 def shown_peak(passage: Row) -> int:
-    """Return the index of the peak token, or of the first token of its character, if that spans several tokens."""
+    """Return the index of a passage's peak token, or, if its text is empty, of the token that shows its character."""
     tokens, peak = passage["tokens"], passage["peak"]
     return max((index for index in range(peak + 1) if tokens[index]), default=peak)
 
@@ -67,7 +67,7 @@ def of_pairs(circuits: Mapping[str, Any]) -> Rows:
 
 
 def of_directions(heads: Sequence[Row], width: int) -> list[Rows]:
-    """Return two tables with a row for each head: its strongest direction of OV, and its strongest direction of QK."""
+    """Return two tables with a row for each head, cut to `width`: tokens of its strongest OV, or QK, direction."""
     columns = (width - 19) // 2
     tables = []
     for name, (first, second) in (("ov", ("reads", "writes")), ("qk", ("queries", "keys"))):
@@ -87,9 +87,9 @@ def _some(tokens: Iterable[str], columns: int) -> str:
 
 
 def heads_page(report: Mapping[str, Any]) -> bytes:
-    """Return an HTML page of `report`, which `gpt heads --json` prints, with each head's highest composition scores.
+    """Return an HTML page of `report` (of `gpt heads --json`), with each head's highest composition scores, if any.
 
-    For a report with `steps`, the page has a frame for each step, or, for too many passages, for evenly spaced steps.
+    For a report with `steps`, the page has a frame for each step, or, if that is too large, for evenly spaced steps.
     """
     circuits, steps = report.get("circuits"), report.get("steps") or [report]
     rows = steps[-1]["heads"]
@@ -141,7 +141,7 @@ def _pair(value: float | None, first: Iterable[str], second: Iterable[str]) -> R
 
 
 def _partners(composition: Iterable[Row]) -> dict[tuple[int, int], Row]:
-    """Return the lower and higher heads with which each head composes most, each as [kind, layer, head, score]."""
+    """Return the lower and higher heads that each head composes with most, as [kind (Q, K, V), layer, head, score]."""
     partners = dict[tuple[int, int], Row]()
     for pair in composition:  # the highest score first
         lower, higher = ((pair[f"{end}_layer"], pair[f"{end}_head"]) for end in ("from", "to"))

@@ -138,7 +138,7 @@ def look(
 
 
 def _predictions(model: GPT, stream: Tensor, where: str, maps: Maps | None = None, layer: int = 0) -> Tensor:
-    """Log-probabilities of the next token, from the residual stream after a layer: [T, D] -> [T, V]."""
+    """Compute next-token log-probabilities from the stream after `layer`, mapped by any `maps`: [T, D] -> [T, V]."""
     logits = model.logits(stream if maps is None else maps(layer, stream))
     require_finite(logits, "logits", where)
     return logits.log_softmax(dim=-1)
@@ -147,10 +147,10 @@ def _predictions(model: GPT, stream: Tensor, where: str, maps: Maps | None = Non
 def lens_figures(
     layers: Sequence[int], seen: Sequence[Seen], mapped: Sequence[Seen] = (), *, of_prompt: bool = False
 ) -> tuple[Figure, ...]:
-    """Return figures [layer]: means of loss, rank, probability and divergence over tokens, with standard errors.
+    """Return figures by layer: loss, rank, probability and divergence, mean over tokens, with standard errors.
 
     `seen` has the logit lens's predictions on each window. `mapped`, those of a tuned lens, adds figures such as
-    tuned_loss, and loss_gain (how much the tuned lens lowers the loss). `of_prompt` adds figures [layer, position].
+    tuned_loss, and loss_gain (how much the tuned lens lowers the loss). `of_prompt` adds figures by layer, position.
     """
     windows = {name: [getattr(each, name) for each in seen] for name in MEASURES}
     if mapped:
@@ -173,7 +173,7 @@ def lens_figures(
 
 
 def _mean(name: str, layers: Sequence[int], windows: Sequence[np.ndarray]) -> Figure:
-    """Return a figure [layer]: a measure's mean over all tokens of `windows` [L, N]; errors are NaN for one window."""
+    """Return a figure by layer: the mean of `windows`, [L, N] each, over tokens; its errors are NaN for one window."""
     sums = np.array([each.sum(axis=1) for each in windows], float).T.copy()  # [layers, windows]
     sizes = np.array([each.shape[1] for each in windows], float)
     means = [of_layer.sum() / sizes.sum() if sizes.sum() else np.nan for of_layer in sums]
@@ -186,7 +186,7 @@ def _mean(name: str, layers: Sequence[int], windows: Sequence[np.ndarray]) -> Fi
 def by_position(
     tokenizer: Tokenizer, ids: Sequence[int], layers: Sequence[int], seen: Seen, mapped: Sequence[Seen] = ()
 ) -> list[Row]:
-    """Return a row for each token: the layers' predictions by the logit lens `seen` and any tuned lens in `mapped`."""
+    """Return a row for each token: each layer's prediction by the logit lens (`seen`) and any tuned lens (`mapped`)."""
     say = tokenizer.token_text
     rows = []
     for position, token in enumerate(ids):

@@ -1,4 +1,4 @@
-"""Request of `gpt lens`. Needs no torch."""
+"""The arguments of `gpt lens`, as a class that checks them. Needs no torch."""
 
 from __future__ import annotations
 

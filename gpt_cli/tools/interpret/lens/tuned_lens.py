@@ -74,7 +74,7 @@ class Maps:
 
 @dataclass(frozen=True)
 class Tuned:
-    """Trained maps of a tuned lens; `text` names their training text: --data if `of_data`, else that of the run."""
+    """Trained maps of a tuned lens; `text` names their training text, from --data if `of_data`, else from the run."""
 
     maps: Maps
     text: str | list[str]
@@ -84,7 +84,7 @@ class Tuned:
 
 
 def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host: Host) -> Tuned:
-    """Return the maps that a run stores for a model's weights; if there are none, train and, if possible, store maps.
+    """Return a tuned lens, with a map for each layer but the last: read it from the run, or train and try to store it.
 
     The maps are trained on the run's training text, or, if unreadable, on the first nine tenths of --data. Raises
     UsageError or DataError if neither can be read, CheckpointError for NaN, EnvironmentFailure if memory is short.
@@ -154,7 +154,7 @@ def train_maps(
     *,
     steps: int,
 ) -> Maps:
-    """Train the maps of a model, starting with the identity, on windows of ids [N] drawn anew in each step.
+    """Train a tuned lens: a map for each layer but the last, at first the identity, on windows of ids drawn by `seed`.
 
     The loss of a map is the KL divergence from the model's prediction p to the map's prediction q, sum p log (p / q),
     averaged over positions drawn from the windows. `count` receives 1 after each of `steps` steps. Only one batch of
@@ -193,7 +193,7 @@ def divergence(log_q: Tensor, log_p: Tensor) -> Tensor:
 
 
 def _gradients(model: GPT, maps: Maps, streams: list[Tensor], where: str) -> list[Tensor]:
-    """Gradients of each layer's mean divergence with respect to W [L - 1, D, D] and b [L - 1, D], layer by layer."""
+    """Return the gradients of W [L - 1, D, D], b [L - 1, D]; a layer's loss is its mean KL from the last layer."""
     with torch.no_grad():
         log_p = model.logits(streams[-1])
         require_finite(log_p, "logits", where)
@@ -243,13 +243,13 @@ def read_maps(path: Path, identity: str, loaded: Loaded) -> Tuned | None:
 
 
 def maps_bytes(tuned: Tuned, identity: str) -> bytes:
-    """Encode maps as a safetensors file: arrays `weights` and `biases`, other fields as JSON in the metadata."""
+    """Encode maps as a safetensors file: arrays `weights`, `biases`; `identity` and other fields as JSON metadata."""
     about = {"model": identity, "text": tuned.text, "of_data": tuned.of_data, "steps": tuned.steps}
     return _FILE.to_bytes(about, {name: part.cpu().numpy() for name, part in vars(tuned.maps).items()})
 
 
 def _keep(tuned: Tuned, run: RunFiles, path: Path, identity: str, host: Host) -> Tuned:
-    """Write maps to `path` under the run's lock; return `tuned` with `path`; on failure, warn and return `tuned`."""
+    """Store the maps in `path` under the run's lock; return `tuned` with this path, or, after a warning, as it was."""
     try:
         with sole_trainer(run.path, host.warn):
             make_directory(path.parent)

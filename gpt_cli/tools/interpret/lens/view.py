@@ -32,9 +32,9 @@ CELL_BYTES = 4 * (len(_OF_PAGE) + 1)  # of a layer at a token, before compressio
 
 
 class LensView(View):
-    """View of `gpt lens`: mean loss, rank, probability and divergence [layer].
+    """How `gpt lens` shows its results: mean loss, rank, probability and divergence by layer.
 
-    A tuned lens adds tuned_loss etc.; a prompt adds position_loss etc. [layer, position], and the list `positions`.
+    A tuned lens adds tuned_loss etc.; a prompt adds position_loss etc. by layer and position, and the list `positions`.
     """
 
     tabled: ClassVar = {"layers": ("layer",)}
@@ -52,7 +52,7 @@ class LensView(View):
         ]
 
     def tables(self, finding: Finding, width: int) -> list[Rows | str]:
-        """Return, for a prompt, a table of likeliest next tokens by position and layer; then one of each layer's means.
+        """Return a table of each layer's means; for a prompt, first one of likeliest next tokens by position and layer.
 
         For several training steps, return a table of the loss and one of the divergence: a row for each step, a column
         for each layer. If not all layers fit, the tables show evenly spaced layers, including the last.
@@ -129,7 +129,7 @@ class LensView(View):
             yield Curves(figure.title, lines, "step" if finding.stacked else "layer", log=log)
 
     def page(self, report: dict[str, Any]) -> bytes | None:
-        """Return an HTML page: a grid of layers by tokens of a prompt, or curves for a text; None for several steps."""
+        """Return an HTML page of `report`: a grid (layer, token) for a prompt, else curves; None for several steps."""
         return None if "steps" in report else lens_page(report)
 
 

@@ -41,8 +41,8 @@ class Task(NamedTuple):
 class PatchMeasurement(NamedTuple):
     """Metric [P] on the `clean` and `corrupt` prompts of P pairs; its `changes` by patches, and their `estimates`.
 
-    The changes and the estimates are [P, layers, units, positions], or [P, inputs, positions] for an edge, or None if
-    the request leaves them out.
+    Changes and estimates are [P, layers, units, positions], where a unit is a (part, head) pair; or, for an edge from a
+    head to its reader, [P, inputs, positions]; or None if the request leaves them out.
     """
 
     clean: np.ndarray
@@ -67,7 +67,7 @@ def measure_patches(
     """Measure the metric on both prompts of each task, and its change by each patch; CheckpointError for NaN or inf.
 
     At one of `positions` (None: at all), a patch replaces `target.edge`, or, if that is None, one of the `chosen` units
-    of one of `target.layers`. `exact` calls `count` with 1 for each position.
+    (part, head) of one of `target.layers`. Exact patches of units call `count` with 1 for each position.
     """
     model, metrics, changes, estimates = loaded.model, list[list[float]](), list[np.ndarray](), list[np.ndarray]()
     for task in tasks:
@@ -126,10 +126,10 @@ def exact(
     positions: Positions,
     count: Callable[[int], object] = lambda _: None,
 ) -> Tensor:
-    """Change of the metric on the corrupt prompt when each unit of each layer is patched: [layers, units, positions].
+    """Change of the corrupt prompt's metric by a patch of each unit (part, head): [layers, units, positions].
 
     Meng et al. 2022; Heimersheim and Nanda 2024. Patches at positions before the first difference, and in the last
-    layer at all positions but the last, change nothing. None patches all positions at once. `count` receives 1 for
+    layer at all positions but the last, change nothing. Position None patches all at once. `count` receives 1 for
     each position.
     """
     T, top, first = len(task.clean), len(model.blocks) - 1, task.first
@@ -156,7 +156,7 @@ def exact(
 
 
 def _patched(clean: Activations, corrupt: Activations, chosen: Sequence[Unit], first: int) -> Tensor:
-    """Residual stream after a block, for each patched unit, at the positions from `first` on: [units, T - first, D]."""
+    """Residual stream after a block with each unit (part, head) patched, from `first` on: [units, T - first, D]."""
     block, streams = corrupt.block, list[Tensor]()
     entered, attended, clean_attended, left, fed = (
         site[:, first:]
@@ -180,10 +180,10 @@ def head_change(block: Block, head: int, change: Tensor) -> Tensor:
 
 
 def finish(model: GPT, recorded: Recorded, start: int, changed: Mapping[int, Tensor]) -> Tensor:
-    """Finish N changed forward passes; return the residual stream after the last block at the last position: [N, D].
+    """Finish N forward passes changed after a block; return the last block's output at the last position: [N, D].
 
-    `changed` maps a layer to n changed residual streams after its block, at positions `start` to T - 1:
-    [n, T - start, D]. N is the sum of n over layers; the results of the lowest layer come first.
+    `changed` maps a layer to n changed outputs of its block, [n, T - start, D]; `recorded` has keys and values of
+    positions before `start`. N is the sum of n over layers; the results of the lowest layer come first.
     """
     first, last = min(changed), len(model.blocks) - 1
     running = changed[first]
@@ -239,7 +239,7 @@ def _by_part(recorded: Recorded) -> dict[str, list[Tensor]]:
 
 @torch.no_grad()
 def along(model: GPT, clean: Recorded, corrupt: Recorded, task: Task, edge: Edge, positions: Positions) -> Tensor:
-    """Change of the metric on the corrupt prompt when one edge is patched: [inputs, positions of the sender].
+    """Change of the corrupt prompt's metric when one edge (head to reader) is patched: [inputs, sender's positions].
 
     The receiver reads the sender's clean output; all parts between keep their outputs on the corrupt prompt. A head
     has four INPUTS (all together, queries, keys, values); other receivers have one. Goldowsky-Dill et al. 2023.
@@ -271,7 +271,7 @@ def along(model: GPT, clean: Recorded, corrupt: Recorded, task: Task, edge: Edge
 
 
 def _read_by_head(usual: Activations, head: int, x: Tensor) -> Activations:
-    """Run 4 n variants of a block: `head` alone reads x [n, T, D], by all inputs, queries, keys or values."""
+    """Run 4 n variants of `usual`'s block: `head` alone reads x [n, T, D], by all inputs, queries, keys or values."""
     block, rotation = usual.block, usual.rotation
     new, old = (Activations(block, stream, rotation, [head]) for stream in (x, usual.resid_pre))
     changes = []

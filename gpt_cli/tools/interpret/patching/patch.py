@@ -173,7 +173,7 @@ def _is_one_with_space(tokenizer: Tokenizer, prompt: str, text: str) -> bool:
 
 
 def _added(tokenizer: Tokenizer, prompt: str, text: str, source: str) -> int | list[int]:
-    """Return the id that `text` appends to a prompt's ids, or else the list of ids from the first changed one on."""
+    """Return the one id that `text` adds to a prompt's ids; else, the list of new ids from the first difference on."""
     encode_text(tokenizer, text, source)  # so that an error counts characters from where the text begins
     before, after = encode_text(tokenizer, prompt, source), encode_text(tokenizer, prompt + text, source)
     if after[:-1] == before:
@@ -196,10 +196,10 @@ def _tell_metric(loaded: Loaded, target: ToPatch, tasks: Sequence[Task], host: H
 def _to_patch(
     loaded: Loaded, request: PatchRequest, target: ToPatch, tasks: Sequence[Task], host: Host
 ) -> tuple[list[Unit], list[int | None]]:
-    """Return units to patch in each layer, and positions: None (all at once), then 0, 1, ... if all lengths are equal.
+    """Return (part, head) pairs to patch in each layer, and positions: None (all), then each, if lengths are equal.
 
-    Raises UsageError if lengths differ and the residual stream is the only part, because its patch at all positions
-    recovers everything; EnvironmentFailure if memory cannot hold the residual streams of all patches of one position.
+    Raises UsageError if prompt lengths differ and the residual stream is the only part, because its patch at all
+    positions recovers everything; EnvironmentFailure if memory cannot hold the streams of all patches of a position.
     """
     chosen, lengths = units(request.chosen, target.heads), {len(task.clean) for task in tasks}
     num_patches, longest = len(chosen) * len(target.layers), max(lengths)

@@ -1,4 +1,4 @@
-"""Request of `gpt patch`. Needs no torch."""
+"""The arguments of `gpt patch`, as a class that checks them. Needs no torch."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class PatchRequest(Request):
     )
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield a `Misfit` for a prompt or token without its counterpart, and for `exact=False` without `estimate`."""
+        """Yield errors (`Misfit`) for fields without the one that they need, such as `clean` without `corrupt`."""
         yield from super().misfits()
         for one, other in (("clean", "corrupt"), ("corrupt", "clean"), ("against", "answer"), ("answer", "clean")):
             if getattr(self, one) is not None and getattr(self, other) is None and not self.pairs:

@@ -41,10 +41,10 @@ _TITLES = {
 
 
 class PatchView(View):
-    """View of `gpt patch`: the share of the metric that each patch recovers, [part, layer, position].
+    """How `gpt patch` shows its results: the share of the metric that each patch recovers, by part, layer, position.
 
     A part is residual, attention, feed_forward or a head, such as H3. Position None means all positions at once. If one
-    edge (head to head) is patched, axes are [input, position]: all, queries, keys or values of the second head.
+    edge (head to reader) is patched, axes are [input, position]: all, or queries, keys or values of a reading head.
     """
 
     tabled: ClassVar = {"rows": PLACES}
@@ -65,7 +65,7 @@ class PatchView(View):
         return sorted(rows, key=lambda row: (PARTS.index(row["part"]), row["layer"], row["head"] or 0))
 
     def tables(self, finding: Finding, width: int) -> list[Rows]:
-        """Return a table of the residual stream, positions by layers, and one table of the other parts' best patches.
+        """Return a table of the residual stream, positions by layers, and a table of the other parts' largest shares.
 
         For an edge, return a table with the shares when the sender is patched at all positions together, and at the
         positions with the largest shares. For several training steps, return a table with the metric on both prompts
@@ -146,7 +146,7 @@ class PatchView(View):
         return about["pairs"]["file"] if "pairs" in about else f"{about['clean']} / {about['corrupt']}"
 
     def page(self, report: dict[str, Any]) -> bytes | None:
-        """Return an HTML page with the maps of the picture; None for an edge."""
+        """Return an HTML page of `report` with the maps of the picture; None for an edge (head to reader)."""
         return None if "path" in report else patch_page({"checkpoint": report.get("run"), **report})
 
 
@@ -176,7 +176,7 @@ def label(finding: Finding, position: int | None, limit: int = LABEL) -> str:
 def strongest(
     rows: Sequence[Row], part: str, figure: str, together: int = STRONGEST, each: int = STRONGEST
 ) -> list[Row]:
-    """Return a part's rows of largest |figure|: up to `together` of all positions at once, `each` of single ones."""
+    """Return a part's rows of largest |figure|: up to `together` for all positions at once, `each` for one position."""
     of_part = sorted((row for row in rows if row["part"] == part), key=lambda row: -abs(row[figure]))
     placed = [row for row in of_part if row["position"] is not None and abs(row[figure]) >= LEAST]
     return [row for row in of_part if row["position"] is None][:together] + placed[:each]
@@ -188,7 +188,7 @@ def parts_by_step(finding: Finding) -> list[str]:
 
 
 def shares_by_unit(finding: Finding, kind: str) -> Figure:
-    """Return the share that layers or heads of part `kind` recover, all positions patched: [place] or [step, place].
+    """Return the share that each place (layer or head) of part `kind` recovers, all positions patched: [(step,) place].
 
     For the residual stream, the figure is of the last position, since all positions together recover everything.
     """
@@ -200,7 +200,7 @@ def shares_by_unit(finding: Finding, kind: str) -> Figure:
 
 
 def best_place(finding: Finding, kind: str) -> str:
-    """Return the layer or head of `kind` with the largest |share|, and the share: "L0 H1 0.85"; "-" if all are NaN.
+    """Return the layer or head with the largest |share| of a part (`kind`), as in "L0 H1 0.85"; "-" if all are NaN.
 
     For the residual stream, whose last layer recovers all, return the first layer that recovers half; "-" if none does.
     """
@@ -226,7 +226,7 @@ def _cells(finding: Finding, row: Row, names: Sequence[str], *first: str) -> tup
 
 
 def _shown(finding: Finding) -> Figure:
-    """Return the exact shares, or the estimates if there are only estimates."""
+    """Return the finding's exact shares, or else its estimated shares, of the metric that patches recover."""
     return finding["recovered" if "recovered" in finding else "estimate"]
 
 
@@ -238,7 +238,7 @@ def _reached(shares: Figure) -> list[int]:
 
 
 def _by_kind(finding: Finding) -> dict[str, list[str]]:
-    """Map each kind of part to the parts of a finding; all heads are of one kind, `head`."""
+    """Return a finding's parts by kind: the kind `head` has all heads (H0, ...), each other kind has one part."""
     parts = finding.coords.get("part", ())
     return {kind: [part for part in parts if _kind(part) == kind] for kind in dict.fromkeys(map(_kind, parts))}
 
