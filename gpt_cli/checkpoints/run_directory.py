@@ -56,7 +56,13 @@ class RunDirectory(RunFiles):
         write_durably(self.config, [write_config(config).encode()])
 
     def require_space(
-        self, checkpoint_bytes: int, best_bytes: int, num_checkpoints: int, snapshot_bytes: int = 0
+        self,
+        checkpoint_bytes: int,
+        best_bytes: int,
+        num_checkpoints: int,
+        snapshot_bytes: int = 0,
+        *,
+        keeps_several: bool = False,
     ) -> None:
         """Raise EnvironmentFailure if the disk cannot hold the run with up to `num_checkpoints` checkpoints.
 
@@ -70,7 +76,7 @@ class RunDirectory(RunFiles):
         if needed > free:
             sentence = f"the run needs up to {needed / 1e6:,.0f} MB of disk, but only {free / 1e6:,.0f} MB are free"
             hint = "free some space, or name another directory with ‹out›"
-            if best_bytes and num_checkpoints > 2:  # with one, the disk holds two for a moment
+            if keeps_several:
                 hint = "free some space, name another directory with ‹out›, or try ‹train.keep_checkpoints=1›"
             raise EnvironmentFailure(shown(self.path), sentence, hint=hint)
 

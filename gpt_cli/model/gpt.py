@@ -135,7 +135,7 @@ class GPT(nn.Module):
     def attention_weights(
         self, ids: Tensor, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
     ) -> Tensor:
-        """Compute attention weights of `layers`, in model order, and `heads` (None: all): [layers, B, heads, T, T]."""
+        """Compute weights of `layers` (in model order), `heads` (None: all): ids [B, T] -> [layers, B, heads, T, T]."""
         return torch.stack([stages.weights for stages in self.attention_stages(ids, layers, heads)])
 
     def take_weights(self, weights: Mapping[str, Tensor]) -> GPT:

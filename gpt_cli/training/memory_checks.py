@@ -92,7 +92,7 @@ def require_space(run: Run) -> None:
         others = settings.num_teachers + (begins and run.progress.began_from is not None)
         at_once = min(num_saved + num_due(settings.save_every) + others, at_once)
         snapshots = snapshot_size(run) * (num_due(run.config.inspect.every) + begins)  # step 1 has one too
-    run.directory.require_space(to_continue, weights, at_once, snapshots)
+    run.directory.require_space(to_continue, weights, at_once, snapshots, keeps_several=settings.keep_checkpoints > 1)
 
 
 def snapshot_size(run: Run) -> int:

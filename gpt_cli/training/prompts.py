@@ -29,7 +29,7 @@ def sample_prompt(config: Config, tokenizer: Tokenizer, validation_ids: Ids | Ex
             if isinstance(validation_ids, Examples):
                 prompt_ids = validation_ids.template.encode([Turn("user", text)], tokenizer).ids
             else:
-                prompt_ids = [*tokenizer.starts_with, *tokenizer.encode(text)]
+                prompt_ids = tokenizer.begin(tokenizer.encode(text))
     elif isinstance(validation_ids, Examples):
         prompt_ids = validation_ids.question(0)
     else:

@@ -179,7 +179,7 @@ class Run:
         if progress.evaluated_step == progress.step and not progress.evaluations_without_best:
             return self.state.evaluated_model, progress.step  # without waiting for its file
         self.finish_writing()
-        if not self.ranks.all_reduce_max(self.directory.best.exists() and self._best_is_of_run())[0]:
+        if not self.ranks.all_reduce_max(self.directory.best.exists())[0]:
             return self.state.evaluated_model, self.progress.step
         best = read_checkpoint(self.directory.best)
         if self.ranks.any_differ(best.progress.step):

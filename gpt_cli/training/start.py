@@ -50,16 +50,15 @@ def start_of(plan: Plan, directory: RunDirectory, host: Host) -> Start | Finishe
 
     Raises UsageError if the directory has another run, CheckpointError if the run cannot continue.
     """
-    if isinstance(plan, NewRun):
-        if directory.exists() and not plan.overwrite:
-            raise _other_run(directory, plan.config)
-        directory.require_no_foreign_files()
-        require_hides_none(directory)
-        return _new(plan, host)
-    assert isinstance(plan, Resume)
-    if plan.by_run_config:  # the run may have been removed since its config was read
+    if isinstance(plan, NewRun) and directory.exists() and not plan.overwrite:
+        raise _other_run(directory, plan.config)
+    if isinstance(plan, Resume) and plan.by_run_config:  # the run may have been removed since its config was read
         require_run(directory)
     directory.require_no_foreign_files()
+    require_hides_none(directory)
+    if isinstance(plan, NewRun):
+        return _new(plan, host)
+    assert isinstance(plan, Resume)
     run_config = valid_config(directory)
     checkpoint = directory.newest(host.warn)
     if checkpoint is None:

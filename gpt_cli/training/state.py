@@ -145,8 +145,8 @@ class TrainingState:
         with torch.no_grad():
             for parameter, initial in zip(self.model.parameters(), new.parameters(), strict=True):
                 parameter.copy_(initial)
-        elapsed = self.progress.elapsed
-        self.progress = replace(self.progress, teachers=teachers, model_elapsed=elapsed, smoothed_loss=None)
+        # not progress.elapsed, which lacks the time of drawing the teacher's targets
+        self.progress = replace(self.progress, teachers=teachers, model_elapsed=self.elapsed(), smoothed_loss=None)
         del self.optimizer  # whose memory the next one takes
         self.optimizer = _new_optimizer(self.model, self.layout, self.progress, self.config.train)
 

@@ -115,7 +115,7 @@ def _read(state: TrainingState) -> None:
     for outcome, (loss, norm) in zip(outcomes, torch.stack([o.loss_and_norm for o in outcomes]).tolist(), strict=True):
         if not (math.isfinite(loss) and math.isfinite(norm)):
             raise Diverged(outcome.step, loss, norm, outcome.learning_rate)
-        mean = smoothed(state.progress.smoothed_loss, loss, outcome.step)
+        mean = smoothed(state.progress.smoothed_loss, loss, outcome.step - state.progress.model_step)
         rate = outcome.learning_rate
         state.progress = replace(state.progress, loss=loss, smoothed_loss=mean, gradient_norm=norm, learning_rate=rate)
 

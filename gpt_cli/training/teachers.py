@@ -9,6 +9,7 @@ Targets are drawn from a teacher's probabilities, and some from n-gram counts of
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 
 import numpy as np
 import torch
@@ -83,7 +84,7 @@ def mean_probabilities(
         chosen = starts[first : first + at_once]
         batch = torch.from_numpy(windows(ids, chosen, length).astype(np.int64)).to(device)
         with torch.inference_mode(), autocast(device, settings.dtype):
-            mean = torch.stack([torch.softmax(model(batch).float(), dim=-1) for model in models]).mean(dim=0)
+            mean = reduce(torch.add, (torch.softmax(model(batch).float(), dim=-1) for model in models)) / len(models)
         top, tokens = mean.topk(k if k == V else k - FROM_TAIL, dim=-1)
         if k < V:
             numbers = random_words(stream_key(key, first), 0, batch.numel() * FROM_TAIL) / 2.0**32

@@ -100,8 +100,10 @@ def test_a_run_that_the_disk_cannot_hold_is_refused(copied: Path, monkeypatch: p
     directory.require_space(200_000, 100_000, 4)
     with pytest.raises(EnvironmentFailure, match=r"the run needs up to 1 MB of disk, but only 1 MB are free"):
         directory.require_space(200_001, 100_000, 4)
-    with pytest.raises(EnvironmentFailure, match="the run needs up to 2 MB of disk"):
-        directory.require_space(200_000, 100_000, 4, 1_000_000)
+    for keeps_several in (False, True):
+        with pytest.raises(EnvironmentFailure, match="the run needs up to 2 MB of disk") as raised:
+            directory.require_space(200_000, 100_000, 4, 1_000_000, keeps_several=keeps_several)
+        assert ("‹train.keep_checkpoints=1›" in str(raised.value.hint)) == keeps_several
 
 
 def test_pruning_never_counts_later_files_that_were_passed_over(copied: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -168,9 +169,12 @@ def test_a_device_without_wide_or_narrow_numbers_gives_the_same_figures(
         "eval --data text.txt",
         "heads --data text.txt --ablate mean --dtype float32",
         "attn-dump --prompt def --generate 6",
+        "patch --clean 'The value of' --corrupt 'The name of' --answer ' the'",
+        "patch --clean 'The value of' --corrupt 'The name of' --answer ' the' --estimate",
+        "compare runs/smoke/checkpoints/step-00000010.safetensors runs/smoke --data text.txt",
     )
     for command in commands:
-        found = [figures(run, *command.split(), "--device", device) for device in ("cpu", "sim")]
+        found = [figures(run, *shlex.split(command), "--device", device) for device in ("cpu", "sim")]
         require_equal(found[0], found[1], OF_KERNELS)
     outcome = run(*commands[0].split(), "--dtype", "bfloat16", "--device", "sim")
     assert "sim does not support bfloat16 products, so gpt computes them in float32\n" in outcome.err

@@ -189,6 +189,7 @@ def test_a_run_does_not_hide_others_and_a_newer_one_below_a_directory_is_the_new
     assert refused.err.startswith(
         'error: "runs": this directory contains runs, which a new run would hide\nhint: --out '
     )
+    assert run("train", "--config", "smoke", "--out", "runs", "--resume", exits=2).err == refused.err
     run("export", "--run", copied, "--out", "hf", "--quiet", exits=0)
     assert run("import", "hf", "--out", "runs", exits=2).err == refused.err
     shutil.copytree(copied, "runs/swept/a")

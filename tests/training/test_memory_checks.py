@@ -24,7 +24,7 @@ def test_where_a_graph_holds_memory_of_the_device_doing_without_is_an_advice(bat
 def files_to_come(run: Run, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """The numbers of checkpoints, present ones included, and of new snapshots for which space is required."""
     required: list[int] = []
-    monkeypatch.setattr(run.directory, "require_space", lambda *numbers: required.extend(numbers))
+    monkeypatch.setattr(run.directory, "require_space", lambda *numbers, **_: required.extend(numbers))
     require_space(run)
     _, _, num_checkpoints, snapshot_bytes = required
     return num_checkpoints, snapshot_bytes // snapshot_size(run)

@@ -16,6 +16,7 @@ from support.runs import assert_same, start, tensors
 import gpt_cli
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.header import Progress
+from gpt_cli.checkpoints.metrics_files import smoothed
 from gpt_cli.common.host import Host
 from gpt_cli.config import TrainConfig
 from gpt_cli.errors import UsageError
@@ -29,6 +30,7 @@ from gpt_cli.training.events import Stepped
 from gpt_cli.training.intervals import model_ends, settings_of_model
 from gpt_cli.training.loop import train
 from gpt_cli.training.lr_schedule import lr_multiplier
+from gpt_cli.training.state import TrainingState
 from gpt_cli.training.taught_targets import BYTES_PER_TOKEN, CERTAIN, TaughtTargets
 from gpt_cli.training.teachers import mean_probabilities
 
@@ -144,13 +146,20 @@ def test_the_memory_of_what_two_models_take_beside_one_is_in_the_estimate() -> N
     assert -next(longer) + next(longer) == 10**6 * (BYTES_PER_TOKEN + 4 * 64)
 
 
-def test_a_new_model_begins_anew_and_its_teacher_stays_on_the_disk(tmp_path: Path) -> None:
+def test_a_new_model_begins_anew_and_its_teacher_stays_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     taught = ("train.teacher_share=0.33", "train.max_steps=12", "train.keep_checkpoints=1", NO_SAMPLES)
-    run = start(tmp_path / "taught", small_config(*taught, "train.save_every=1"))
+    run = start(tmp_path / "taught", small_config(*taught, "train.save_every=1", "train.log_every=1"))
     weights = dict[int, torch.Tensor]()
     for _ in train(run):
         weights[run.progress.step] = tensors(run)["token_embedding.weight"].clone()
     assert run.progress.teachers == (4,)
+    lines = [json.loads(line) for line in run.directory.metrics.read_text().splitlines()]
+    expected = lines[4]["loss"]  # the mean of the second model's losses begins anew
+    for step, line in enumerate(lines[5:], 2):
+        expected = smoothed(expected, line["loss"], step)
+        assert line["smoothed_loss"] == pytest.approx(expected)
     assert list(run.directory.steps()) == [4, 12]
     assert read_record(tmp_path / "taught").teachers == (4,)
     plain = start(tmp_path / "plain", small_config(*taught, "train.teacher_share=null", "train.max_steps=4"))
@@ -158,7 +167,9 @@ def test_a_new_model_begins_anew_and_its_teacher_stays_on_the_disk(tmp_path: Pat
     assert torch.equal(weights[4], tensors(plain)["token_embedding.weight"])  # the first is as if it were alone
     began = start(tmp_path / "other", small_config(*taught, "train.seed=5"))
     began.state.progress = replace(began.progress, step=4)
+    monkeypatch.setattr(TrainingState, "elapsed", lambda _: 7.5)  # with the time of drawing targets
     began.state.begin_next_model()
+    assert (began.progress.model_elapsed, began.progress.elapsed) == (7.5, 0.0)
     assert all(not tensor.any() for name, tensor in tensors(began).items() if name.startswith("optimizer."))
     assert not torch.equal(tensors(began)["token_embedding.weight"], weights[4])
 

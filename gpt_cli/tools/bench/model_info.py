@@ -76,7 +76,7 @@ def _cell(key: str, value: Any) -> str:
         return "every byte"
     if "bytes" in key:
         return size(round(value))
-    return f"{value:.4g}" if isinstance(value, float) else f"{value:,}"
+    return f"{value:.4g}" if isinstance(value, float) and value < 1000 else f"{round(value):,}"
 
 
 def info(request: InfoRequest, target: tuple[Path, Path | Config], host: Host) -> Info:

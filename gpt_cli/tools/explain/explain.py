@@ -119,8 +119,10 @@ def _require_room(num_tokens: int, queries: Sequence[int], *, each: int, besides
     """Raise EnvironmentFailure unless memory holds `each` bytes per pair of query and token, plus `besides` bytes."""
     what = f"{counted(1, 'head')} on {counted(num_tokens, 'token')}"
     num_bytes = besides + each * num_tokens * len(queries)
-    hint = f"‹query={queries[-1]}›" if len(queries) > 1 else "use a shorter prompt"
-    require_available("explain", what, num_bytes, available_memory(), hint=hint)
+    free = available_memory()
+    one_fits = len(queries) > 1 and besides + each * num_tokens <= (free or 0)
+    hint = f"‹query={queries[-1]}›" if one_fits else "use a shorter prompt"
+    require_available("explain", what, num_bytes, free, hint=hint)
 
 
 def _queries(text: str | None, num_tokens: int) -> list[int]:

@@ -265,7 +265,7 @@ def _snapshot(loaded: Loaded, target: ToInspect, device: torch.device) -> Snapsh
     with torch.inference_mode():
         weights = model.attention_weights(batch)[:, 0]  # [L, H, T, T]
     require_finite(weights, "attention weights", where)
-    losses = surprisals(model, text.ids, stride=sizes.context_length)
+    losses = surprisals(model, text.ids, stride=sizes.evaluation_window)
     assert target.prompt is not None
     return Snapshot(
         step=loaded.step,

@@ -204,7 +204,7 @@ def _stroke(group: RunGroup) -> dict[str, Any]:
 def _name_groups(
     figure: Figure, groups: Sequence[RunGroup], fonts: Sequence[str], missing: set[str], notice: Notify
 ) -> None:
-    """Name one group in the title, or several in a legend, in `fonts`; call this last: it translates all texts."""
+    """Name one group in the title, or several in a legend, with □ for `missing`; call last: it translates all texts."""
     words, spoken = translate(figure, notice)
     remark_on_missing(missing, notice)
     family = [*fonts, *words]

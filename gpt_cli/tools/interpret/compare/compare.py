@@ -198,10 +198,10 @@ def compare_window(models: Sequence[GPT], window: Tensor, wheres: Sequence[str])
         nats = torch.stack([-each.gather(-1, following[rows, None])[:, 0] for each in log_probs])
         parts.append((nats, divergence(log_probs[1], log_probs[0]).clamp(min=0)))
     return Window(
-        nats=torch.cat([nats for nats, _ in parts], dim=1).double().cpu().numpy(),
-        divergence=torch.cat([apart for _, apart in parts]).double().cpu().numpy(),
-        attention=torch.stack(attention).double().cpu().numpy() if heads else None,
-        write_squares=torch.stack(of_heads, dim=1).double().cpu().numpy() if writes else None,
+        nats=torch.cat([nats for nats, _ in parts], dim=1).cpu().double().numpy(),
+        divergence=torch.cat([apart for _, apart in parts]).cpu().double().numpy(),
+        attention=torch.stack(attention).cpu().double().numpy() if heads else None,
+        write_squares=torch.stack(of_heads, dim=1).cpu().double().numpy() if writes else None,
     )
 
 
@@ -307,7 +307,9 @@ def weight_changes(first: GPT, second: GPT) -> list[Row]:
     more = {_part_of(name) for name in theirs}  # parts in which the second has more weights
     rows = list[Row]()
     for (layer, part), pairs in parts.items():
-        equal = [(a.double(), b.detach().double()) for a, b in pairs if b is not None and a.shape == b.shape]
+        equal = [
+            (a.cpu().double(), b.detach().cpu().double()) for a, b in pairs if b is not None and a.shape == b.shape
+        ]
         if len(equal) < len(pairs) or (layer, part) in more:
             continue
         apart = sum(float((b - a).square().sum()) for a, b in equal)

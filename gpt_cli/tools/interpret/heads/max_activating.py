@@ -97,7 +97,7 @@ class Passages:
         for (window, head, peak), looks in zip(chosen, weights, strict=True):
             begin, start, end = int(starts[window]), max(0, peak - BEFORE), min(norms.shape[-1], peak + AFTER + 1)
             keys = np.argsort(-looks, kind="stable")[: min(LOOKS, peak + 1)]
-            looks_at = tuple((begin + key, float(looks[key])) for key in keys.tolist())
+            looks_at = tuple((begin + key, float(looks[key])) for key in keys.tolist() if looks[key] > 0)
             around = norms[window, head, start:end].copy()
             value = float(norms[window, head, peak])
             self.top[row][head].append(Passage(begin + peak, value, begin + start, begin + end, around, looks_at))

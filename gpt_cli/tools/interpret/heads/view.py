@@ -202,7 +202,8 @@ class HeadsView(View):
         if "loss" in finding:
             yield f"loss change: how much the loss ({finding['loss'].values:.4f}) rises without it, ± standard error"
         if "mean_size" in finding:
-            yield "size: the norm of what a head adds to the residual stream at the marked token; mean: over all"
+            mean = "mean: over all tokens but the first of a window"
+            yield f"size: the norm of what a head adds to the residual stream at the marked token; {mean}"
         if circuits := finding.lists.get("circuits"):
             if circuits["composition"]:
                 yield f"score of a pair: 0 to 1; {circuits['baseline']:.3f} for heads that are turned at random"

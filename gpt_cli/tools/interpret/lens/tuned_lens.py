@@ -112,7 +112,7 @@ def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host:
     host.notice(f"training the maps of {counted(len(loaded.model.blocks) - 1, 'layer')} on {text}")
     with host.counting("training maps", steps, "steps") as count:
         seed, where = loaded.config.train.seed, shown(loaded.path)
-        maps = train_maps(loaded.model, ids[:end], seed, where, count, steps=steps)
+        maps = train_maps(loaded.model, ids[:end] if of_data else ids, seed, where, count, steps=steps)
     tuned = Tuned(maps, about, of_data, steps)
     if run is None:
         host.notice("the maps are not kept, because this checkpoint is not in a run")

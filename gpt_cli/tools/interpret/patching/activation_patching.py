@@ -107,7 +107,8 @@ def metric(model: GPT, x: Tensor, task: Task) -> Tensor:
         )
         return (seen * (weights[0] - weights[1])).sum(-1)
     parts = x.split(max(1, LOGITS_AT_ONCE // model.vocab_size))
-    return torch.cat([model.logits(some).log_softmax(dim=-1)[:, task.answer].double() for some in parts])
+    of_answer = torch.cat([model.logits(some).log_softmax(dim=-1)[:, task.answer] for some in parts])
+    return of_answer.to(float64_device(x.device)).double()
 
 
 def units(parts: Sequence[str], heads: Sequence[int]) -> list[Unit]:
@@ -224,7 +225,8 @@ def estimated(
     products = dict[str, Tensor]()  # [L, T], of heads [L, H, T]
     for part, clean_sites in _by_part(clean).items():
         changes = (new - old.detach() for new, old in zip(clean_sites, kinds[part], strict=True))
-        products[part] = torch.stack([(change * next(gradients)).double().sum(-1)[0] for change in changes])
+        terms = ((change * next(gradients)).to(float64_device(task.corrupt.device)) for change in changes)
+        products[part] = torch.stack([each.double().sum(-1)[0] for each in terms])
     of_units = [products[part] if head is None else products[part][:, head] for part, head in chosen]
     by_position = torch.stack(of_units, dim=1)[list(layers)]
     at = [by_position.sum(-1) if position is None else by_position[:, :, position] for position in positions]
