@@ -59,12 +59,14 @@ def estimate(
     needs memory for float32 weights (twice if training `averages` weights), gradients and their partial sums, AdamW's
     two moments, and activations. Only `num_trained` parameters (None: all) have gradients and moments. With `num_ranks`
     processes, the memory is that of one process, which stores the moments of its share of the parameters. Sampling
-    needs memory for weights and a key-value cache, whose length is context_length or a block's shorter window.
+    needs memory for weights and a key-value cache of context_length tokens, or of twice a block's attention window.
     """
     model = _laid_out(config, vocab_size)
     parts = _by_part(model, config.num_blocks)
     parameters = sum(parts.values())
-    remembered = sum(min(window or config.context_length, config.context_length) for window in config.windows)
+    C = config.context_length
+    remembered = sum(min(window or C, C) for window in config.windows)
+    slots = sum(min(2 * (window or C), C) for window in config.windows)  # a cache drops half of them at once
     keys_per_token = config.num_heads * remembered  # keys of a token in all heads
     # matrices only: a bias is added, not multiplied
     matrices = sum(matrix.numel() for matrix in model.blocks[0].parameters() if matrix.dim() == 2)
@@ -88,7 +90,7 @@ def estimate(
         3 * forward,
         4 * ((1 + averages) * parameters + 2 * min(owned, trained))
         + max(4 * gradients * trained + activations, summing),
-        4 * parameters + cache * remembered,
+        4 * parameters + cache * slots,
         cache * config.num_blocks,
         # gradients to their owners, and new weights from them
         4 * 2 * trained * (num_ranks - 1) // num_ranks,

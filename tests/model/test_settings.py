@@ -130,7 +130,7 @@ def test_a_window_costs_less_to_compute_and_to_remember() -> None:
         estimate(model_of(words).config, 257, micro_batch_size=1, dtype="float32")
         for words in ("", "attention_window=[null,4]")
     )
-    # of 16 tokens, one of two blocks remembers 4: keys and values of 16 numbers in float32
-    assert whole.sampling_bytes - half.sampling_bytes == 12 * 2 * 16 * 4
+    # of 16 tokens, one of two blocks has slots for twice its window: keys and values of 16 numbers in float32
+    assert whole.sampling_bytes - half.sampling_bytes == 8 * 2 * 16 * 4
     # and it multiplies 12 fewer keys and values, each of 4 heads of 4 numbers
     assert whole.forward_flops_per_token - half.forward_flops_per_token == 2 * 12 * 4 * (4 + 4)

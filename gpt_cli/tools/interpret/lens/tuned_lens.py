@@ -51,7 +51,7 @@ OPERATIONS = 5e12  # of a training, about: below two minutes on two cores
 LEARNING_RATE = 0.4  # divided by d_model, in the first step; it falls linearly to zero
 
 _FILE = ArrayFile("gpt-cli tuned lens 1", "a tuned lens")
-_ADVICE = "gpt lens --tuned --data FILE trains maps on that text; then ‹prompt› uses them"
+_ADVICE = "‹data=FILE› in place of ‹prompt› trains maps on that text; of a run, ‹prompt› then uses them"
 
 
 @dataclass(frozen=True)

@@ -140,7 +140,7 @@ def test_a_model_without_a_text_learns_on_the_beginning_of_data(run: RunCommand,
     Path("my.txt").write_text("one two three four five six seven\n" * 60, encoding="utf-8")
     (copied / "config.yaml").unlink()
     outcome = run("lens", "--run", str(copied), "--tuned", "--prompt", "The value", exits=2)
-    assert "--tuned --data FILE" in outcome.err
+    assert "--data FILE in place of --prompt trains maps" in outcome.err
     words = "lens", "--run", str(copied), "--data", "my.txt", "--json"
     found, plain = (json.loads(run(*words, *more).out) for more in (["--tuned"], []))
     assert found["tuned"]["text"] == ["my.txt"]
