@@ -55,7 +55,8 @@ def main() -> None:
 
     def circuits() -> object:
         layers, heads = range(sizes.num_blocks), range(sizes.num_heads)
-        return [*composition(model, layers, heads), *(part for n in layers for part in directions(model, n, heads))]
+        composed = composition(model, layers, heads, lambda _: None, "checkpoint")
+        return [*composed, *(part for n in layers for part in directions(model, n, heads, "checkpoint"))]
 
     def ablation(how: str, dtype: str) -> Callable[[], object]:
         return lambda: ablate(model, ids, windows, how=how, dtype=dtype)

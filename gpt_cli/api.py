@@ -61,7 +61,7 @@ class Command(Generic[P, R]):
     """A `gpt` command as a Python function, such as `gpt_cli.sample`; only its first argument may be positional.
 
     As a method of a model from `gpt_cli.load`, the command takes no keywords that name a run or a checkpoint. A call
-    that breaks these rules raises TypeError.
+    that breaks these rules raises TypeError. `work` computes the result; `function` gives name and docstring.
     """
 
     def __init__(self, request: type[Request], function: Callable[..., R], work: Work, loaded: Any = None):
@@ -117,8 +117,8 @@ def command(
 ) -> Callable[[Callable[..., R]], Command[P, R]]:
     """Return a decorator that turns a function into a Command, whose arguments are the fields of `request`.
 
-    The Command calls the decorated function with the request, the inputs that `request.find` returns, and a Host. If
-    `work` is set, the Command never calls the decorated function, but calls `done` with `work`, `torch` and `shares`.
+    The Command calls the decorated function with the request, the inputs that `request.find` returns, and a Host, which
+    receives notices and warnings. If `work` is set, the Command calls `done` with `work`, `torch`, `shares` instead.
     """
     assert isinstance(request, type)
     assert issubclass(request, Request)
@@ -132,8 +132,8 @@ def command(
 def done(work: str, request: Request, inputs: Any, host: Host, *, torch: bool = False, shares: bool = False) -> Any:
     """Import the function `work`, call it with `request`, `inputs` and `host`, and return its result.
 
-    `work` is `module:function`, with a module of gpt_cli. `torch` or `shares` declares that the import loads torch.
-    `shares` also lets torch's waiting threads sleep during the call while other programs need the cores.
+    `work` is `module:function`, with a module of gpt_cli. Set `torch` or `shares` if this import loads torch; `shares`
+    also lets torch's waiting threads sleep during the call while other programs need the cores.
     """
     module, _, name = work.partition(":")
     with sharing() if shares else nullcontext():
@@ -195,13 +195,13 @@ def sweep() -> Swept: ...
 
 @command(InfoRequest)
 def info(request: InfoRequest, inputs: Any, host: Host) -> Info:
-    """Describe a config or checkpoint; raise CheckpointError for a damaged checkpoint, even if another is intact."""
+    """Describe a config or checkpoint; raise CheckpointError if it is damaged, even if the run has an intact one."""
     return done("tools.bench.model_info:info", request, inputs, host, torch=True)
 
 
 @command(ExportRequest)
 def export_model(request: ExportRequest, inputs: Any, host: Host) -> Exported:
-    """Export a model to `out`; replace a file there, unless it is a training checkpoint or a run's (UsageError)."""
+    """Export a model to `out`; overwrite a file there, but raise UsageError for a checkpoint or file of a training."""
     return done("tools.exchange.export_model:export", request, inputs, host, torch=True)
 
 

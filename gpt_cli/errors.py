@@ -36,7 +36,7 @@ class GptError(Exception):
     def lines(self, spell: Callable[[str], str] = as_flags) -> list[str]:
         """Return the lines for stderr in the user's language: an `error:` line for each problem, then each hint once.
 
-        Messages write a request's fields in marks: ‹top_k=5›. `spell` turns marks into flags (the default) or keywords.
+        Messages write fields of a request as ‹top_k=5›. `spell` turns these into flags (the default) or keywords.
         """
         problems = [self, *self.others]
         hints: dict[str, list[str]] = {}
@@ -53,7 +53,7 @@ class GptError(Exception):
         return [inert(line).replace("\n", "\\n") for line in lines]  # commands in hints contain names as they are
 
     def _said(self, spell: Callable[[str], str], say: Callable[[str], str], labelled: Callable[[str], str]) -> str:
-        """Return `where: sentence`, or `sentence` if `where` begins it; `spell` rewrites ‹marks›, `say` translates."""
+        """Return the sentence, after `labelled(where)` unless it begins with `where`; `spell` rewrites ‹top_k=5›."""
         where, sentence = spell(self.where), say(spell(self.sentence))
         return sentence if sentence.startswith(f"{where} ") else f"{labelled(where)}{sentence}"
 
@@ -114,7 +114,7 @@ def collecting(wrong: list[GptError]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def blaming(where: str, instead_of: str | None = None) -> Iterator[None]:
-    """Set `where` of a DataError raised in the context; with `instead_of`, only if the error's `where` equals it."""
+    """Make a DataError raised in the context name `where`; with `instead_of`, only an error that names `instead_of`."""
     try:
         yield
     except DataError as error:

@@ -53,21 +53,19 @@ def head_writes(
     ids: Sequence[int],
     *,
     queries: Sequence[int] | None = None,
-    layers: Sequence[int] | None = None,
-    heads: Sequence[int] | None = None,
-    top: int = 5,
+    layers: Sequence[int],
+    heads: Sequence[int],
+    top: int,
     count: Callable[[int], object] = lambda _: None,
 ) -> Writes:
     """Return, for each head and position, the `top` tokens whose logits the head raises most, and lowers most.
 
-    `layers`, `heads` and `queries` (positions) restrict the result; None means all. `top` is cut to vocab_size. At most
+    `layers`, `heads` and `queries` (positions; None: all) restrict the result. `top` is cut to vocab_size. At most
     LOGITS_AT_ONCE logits are in memory at a time. After each head, `count` receives the number of positions. Raises
     CheckpointError if the scales of norms are not finite.
     """
     assert not model.training
     queries = range(len(ids)) if queries is None else queries
-    layers = range(len(model.blocks)) if layers is None else layers
-    heads = range(model.config.num_heads) if heads is None else heads
     outputs, scales = _outputs_and_scales(model, ids, queries)
     top, at_once = min(top, model.vocab_size), max(1, LOGITS_AT_ONCE // model.vocab_size)
     # the reader of the stream: the final norm and the output layer, preceded by the norms of later post-norm blocks

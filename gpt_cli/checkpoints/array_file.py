@@ -26,7 +26,7 @@ _SPACED = (", ", ": ")  # in the digest of a tuned lens that version 0.2 wrote
 class ArrayFile:
     """Reader and writer of one type of file: NumPy arrays with JSON metadata, and a SHA-256 of both.
 
-    Errors call a file of this type `what`, such as "a tuned lens"; `key` is the name of its one metadata entry.
+    Errors call a file of this type `what`, such as "a tuned lens", and add `hint`; `key` is its one metadata entry.
     """
 
     key: str  # of the only entry of a file's metadata
@@ -61,7 +61,7 @@ class ArrayFile:
 
 
 def _digest(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray], separators: tuple[str, str] = _DENSE) -> str:
-    """Return the SHA-256 of metadata and arrays, in hexadecimal."""
+    """Return the SHA-256 of metadata (as JSON with `separators`) and arrays, in hexadecimal."""
     digest = hashlib.sha256(canonical_json(about, separators).encode())
     for name in sorted(arrays):
         digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())

@@ -65,7 +65,7 @@ class Header:
 
     @property
     def run(self) -> RunFiles:
-        """The paths of the run two directories above the file; `RunFiles.exists` is true if a run is there."""
+        """The paths of the run two directories above the file; `run.exists()` tells whether a run is there."""
         return RunFiles(self.path.parent.parent)
 
     @cached_property

@@ -82,7 +82,7 @@ def _lock(descriptor: int) -> None:
 
 
 def _try_to_lock(path: Path, warn: Callable[[str], object], what: str) -> int | None:
-    """Return a descriptor that holds the lock; None (try again) if the lock file or directory has vanished."""
+    """Return a descriptor that holds the lock file `path`, or None (try again) if it vanished; see `sole_trainer`."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     except FileNotFoundError:

@@ -56,7 +56,7 @@ def metrics_of(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | flo
 
 
 def last_metrics(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | float]]:
-    """Yield a dict name -> number for each undamaged line in the last 16 KiB of a metrics file, newest first."""
+    """Yield {name: number} of each undamaged line in the last 16 KiB of metrics, newest first; may raise `kind`."""
     if not path.exists():
         return
     with open_regular(path, kind) as file:
@@ -90,7 +90,7 @@ def sample_record(sample: LoggedSample) -> str:
 def samples_of(content: str) -> tuple[LoggedSample, ...]:
     """Return the samples in the content of samples.txt, in the order of their steps.
 
-    A heading with a step not above the previous heading's is sample text, which old versions of gpt did not escape.
+    A heading whose step is not above the previous one is sample text, which old versions of gpt did not escape.
     """
     headings: list[re.Match[str]] = []
     for heading in _HEADING.finditer(content):

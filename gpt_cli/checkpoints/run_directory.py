@@ -64,10 +64,11 @@ class RunDirectory(RunFiles):
         *,
         keeps_several: bool = False,
     ) -> None:
-        """Raise EnvironmentFailure if the disk cannot hold the run with up to `num_checkpoints` checkpoints.
+        """Raise EnvironmentFailure if the disk cannot hold the run with `num_checkpoints` of `checkpoint_bytes` each.
 
-        A new best checkpoint is written beside the old one, so each needs `best_bytes`; all future attention snapshots
-        need `snapshot_bytes`. The run replaces present checkpoints and temporary files, so their space counts as free.
+        A new best checkpoint is written beside the old one, so `best_bytes` counts twice; `snapshot_bytes` is the size
+        of all future attention snapshots. The run replaces present checkpoints and temporary files, so their space
+        counts as free. With `keeps_several`, the error's hint also suggests keeping one checkpoint.
         """
         replaced_files = [path for path in (*self.steps().values(), self.best, *self.temporaries()) if path.exists()]
         disk = next(filter(Path.exists, (self.path, *self.path.absolute().parents)))  # a dry run makes no directory
@@ -83,8 +84,7 @@ class RunDirectory(RunFiles):
     def newest(self, warn: Callable[[str], object]) -> Checkpoint | None:
         """Return the newest intact checkpoint, for resuming; `warn` receives a line for each damaged newer checkpoint.
 
-        Returns None if nothing was saved yet. Raises CheckpointError if all checkpoints are damaged or gone, or the run
-        was imported.
+        Returns None if nothing was saved yet. Raises CheckpointError for an imported run or if no checkpoint is intact.
         """
         if is_imported(self):
             run_path, other = shlex.quote(str(self.path)), shlex.quote(f"{self.path}-tuned")
@@ -134,7 +134,7 @@ class RunDirectory(RunFiles):
         write_durably(self.snapshot_file(step), [content])
 
     def end(self, stopped_by: str, step: int, **figures: Any) -> None:
-        """Write outcome.json: `stopped_by` (such as "patience"), `step` and `figures`; NaN and infinity become null."""
+        """Write outcome.json: `stopped_by` (such as "patience"), `step` and other `figures`; null for NaN, infinity."""
         infinite = {key for key, value in figures.items() if isinstance(value, float) and not math.isfinite(value)}
         finite = {key: None if key in infinite else value for key, value in figures.items()}
         content = {"stopped_by": stopped_by, "step": step} | finite

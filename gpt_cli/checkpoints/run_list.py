@@ -44,7 +44,7 @@ class RunLoss(NamedTuple):
 
 @dataclass(frozen=True)
 class Overview:
-    """The summary of a run in a list; a figure that the run's files lack is None."""
+    """The summary of a run in a list; a value that the run's files lack is None."""
 
     path: Path
     state: str  # one of run_paths.State
@@ -213,7 +213,7 @@ def read_outcome(run: RunFiles) -> dict[str, Any]:
 
 
 def _bits_of(run: RunFiles, best_loss: float | None) -> float | None:
-    """Convert `best_loss` from nats per token to bits per byte by the ratio of the last logged evaluation, if any."""
+    """Convert `best_loss` from nats per token to bits per byte by their ratio in the last evaluation, or None."""
     if best_loss is None:
         return None
     for line in last_metrics(run.metrics, CheckpointError):

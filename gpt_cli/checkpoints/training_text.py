@@ -70,7 +70,7 @@ def config_with_text(header: Header, advice: str = NAME_ONE, *, stdin: bool = Fa
 def trusted_config(header: Header) -> Config:
     """Return the valid config.yaml of the checkpoint's run, or else the safe part of the checkpoint's own config.
 
-    The safe part has the model, the tokenizer and settings marked LEARNING; others, such as file names, get defaults.
+    The safe part has the model, the tokenizer and settings marked LEARNING; other settings, like paths, get defaults.
     """
     run = run_of_checkpoint(header.path)
     run_config = None if run is None or _of_transformers(run) or is_imported(run) else valid_config(run)
@@ -143,7 +143,7 @@ def readable_prompt(header: Header) -> str:
 
 
 def opening(header: Header) -> str:
-    """Return the likely prompt of a run: the first line that its early samples share, in whole words; else ""."""
+    """Return the likely prompt of a run, in whole words: the first line with which its early samples begin; else ""."""
     samples = _samples(header)
     alike = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*samples, strict=False))
     shared = "".join(letters[0] for letters in alike)

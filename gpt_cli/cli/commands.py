@@ -1,4 +1,4 @@
-"""Make typer commands from request classes: fields become flags; a command calls its function and shows the result."""
+"""Make typer commands from request classes, whose fields become flags; each command prints its result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _keyword = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
 
 
 def callback(name: str, function: Command[..., Any]) -> Callable[..., int | None]:
-    """Return a function that typer calls with the flags of command `name`, and that returns an exit code (None: 0)."""
+    """Return a callback for typer that runs command `name` (`function` in Python) and returns an exit code or None."""
     fields, row = flags_of(function.request), TABLE[name]
 
     def call(*, context: typer.Context, quiet: bool, debug: bool, json: bool = False, **options: Any) -> int | None:
@@ -60,7 +60,7 @@ def callback(name: str, function: Command[..., Any]) -> Callable[..., int | None
 
 
 def _parameter(name: str, field: Any, flag: Flag) -> inspect.Parameter:
-    """Return the typer parameter of a field: a text, a list of texts, or a switch; pydantic converts the value."""
+    """Return a typer parameter for a request's field: a text, a list of texts or a switch, which pydantic converts."""
     kind, many = _kind(field.annotation)
     words = get_args(kind) if get_origin(kind) is Literal else ()
     complete = completion.complete_words(*words) if words else getattr(completion, flag.offers, None)

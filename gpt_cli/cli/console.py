@@ -41,7 +41,7 @@ _PIECE = re.compile(
 
 
 def prepare_streams() -> None:
-    """Make stdout and stderr escape characters that their encodings lack, and wrap stderr in a `Patient` stream.
+    """Make stdout and stderr escape characters that they cannot encode; wrap stderr in `Patient` for slow readers.
 
     Bytes that stdin cannot decode become lone surrogates; `tokenizers.utf8` later raises DataError that names the byte.
     A stream that was closed before the program began is replaced by the null device.
@@ -91,7 +91,7 @@ class Patient:
                 self._abandoned = not write_until(self._descriptor, content, self._clock())
 
     def _clock(self) -> Callable[[], bool]:
-        """Return a function that reports whether a write must end: never before `hurry`, then after PATIENCE s."""
+        """Return a function that tells whether a write must end: never before `hurry`, then after PATIENCE seconds."""
         late_at: float | None = None
 
         def is_late() -> bool:
@@ -172,8 +172,8 @@ class Console:
     def counting(self, what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
         """Show the progress of the task `what`: yield a function to call with the number of newly completed units.
 
-        A terminal shows a bar after two seconds, other output a line at most every ten seconds. `total` is None if
-        unknown. The first call starts the clock; a thread keeps the display up to date between two calls.
+        A terminal shows a bar after two seconds; otherwise, a line is printed every ten seconds at most. `total` is the
+        number of units, or None. The first call starts the clock; a thread updates the display between two calls.
         """
         if self.quiet:
             yield lambda _: None

@@ -65,7 +65,7 @@ class HelpContext(Context):
 
 
 class Below(UserDict[str, Any]):
-    """A mapping from names to click commands of a group; each is built on first access, as building all takes long."""
+    """The click commands of a group by name; `make` builds a command on first access, as building all takes long."""
 
     def __init__(self, group: str, make: Callable[[str], Any]):
         super().__init__(dict.fromkeys(below(group)))
@@ -122,6 +122,6 @@ def _paragraph(text: str, width: int) -> str:
 
 
 def _said(text: str, width: int) -> str:
-    """Translate a paragraph to the user's language and wrap the translation; click would count letters, not columns."""
+    """Translate a paragraph to the user's language, and wrap it to `width` columns, since click would count letters."""
     said = "  ".join(map(say, text.split("  ")))  # click puts two spaces before its additions, such as [required]
     return said if said == text else _AS_IT_IS + "\n".join(filled(WORD.findall(said.strip()), width))

@@ -126,7 +126,7 @@ class Lines(Meter):
             yield size(self._done)
 
     def _pace(self, seconds: float) -> Iterator[str]:
-        """Yield the speed (only for bytes) and the time left; without a total or new amounts, only the elapsed time."""
+        """Yield the speed (only for bytes) and the time left; without a total or new amounts, the elapsed `seconds`."""
         if self.total is None or self._done == self._said:
             yield f"{seconds:.0f} s"
             return

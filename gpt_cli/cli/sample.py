@@ -99,7 +99,7 @@ def _print_samples(sampler: Sampler, prompts: Sequence[Prompt], request: SampleR
 
 
 def _open(request: SampleRequest, console: Console, host: Host, turns: list[Turn]) -> Answer:
-    """Load the model of a session; return a function that prints an answer or continuation, and extends `turns`."""
+    """Load a session's model; return a function that continues a line, or answers it and adds both to `turns`."""
     model = request.find_model(host)
     with host.importing():
         from gpt_cli.sampling.sample import Sampler

@@ -1,7 +1,6 @@
 """Handle signals that ask a training to stop or to save, or that end other long work.
 
-A training receives signals in a thread, because Python runs its own handlers only when the main thread returns from
-whatever it computes.
+A thread receives a training's signals, because Python runs handlers only between operations of the main thread.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def drive(request: TrainRequest, console: Console, *, json: bool, words: Sequenc
 
 
 def _require_processes(plan: Plan, rank_env: RankEnvironment | None, processes: int | None) -> None:
-    """Raise UsageError if the processes of --processes or of a launcher cannot share the training."""
+    """Raise UsageError if the processes of --processes, or of a launcher (torchrun), cannot share the training."""
     if processes is not None and rank_env is not None and rank_env.launcher != "gpt":
         sentence = f"{rank_env.launcher} has started {rank_env.size} processes already, so leave it out"
         raise UsageError("--processes", sentence)

@@ -31,7 +31,7 @@ LEAST_SECONDS = 10.0  # between two such lines
 
 
 def announce(prepared: Prepared, console: Console, *, of_sweep: bool = False) -> None:
-    """Print model, corpus and estimates before the first step; `of_sweep` leaves out advice about learning rates."""
+    """Print model, corpus and estimates before training; `of_sweep` omits advice on learning rates and --processes."""
     settings, costs = prepared.config.train, prepared.costs
     threads = counted(torch.get_num_threads(), "thread")
     if prepared.num_processes > 1:
@@ -119,13 +119,13 @@ def show_progress(events: Iterator[TrainingEvent], prepared: Prepared, console: 
 
 
 def advise(pieces: Iterable[Advice], console: Console, step: int | None = None) -> None:
-    """Print a line for each piece of advice, which begins with the number of the `step` unless that is None."""
+    """Print a line for each piece of advice; the line names the `step`, unless that is None."""
     for advice in pieces:
         console.notice(f"advice: {advice}" if step is None else f"advice: step {step:,}: {advice}")
 
 
 class _Bar(tqdm):
-    """A tqdm bar that translates its figures only when tqdm draws it, instead of at each step."""
+    """A tqdm bar that translates the text beside it only when tqdm draws the bar, instead of at each step."""
 
     @property
     def format_dict(self) -> Any:
@@ -135,7 +135,7 @@ class _Bar(tqdm):
 
 
 class _TrainingPosition:
-    """Position of a training, in steps or, if train.max_time will likely end it, in seconds; and its lowest loss."""
+    """How far a training is, in steps or, if train.max_time will likely end it, in seconds; and its lowest loss."""
 
     def __init__(self, prepared: Prepared):
         self.start = prepared
@@ -165,7 +165,7 @@ class _TrainingPosition:
             self.best = step, validation_loss, model
 
     def prints_line(self, done_before: int, elapsed: float) -> bool:
-        """Return whether a line is due at `elapsed` seconds; if so, store the time. `done_before` is the old `done`."""
+        """Return whether to print a line at `elapsed` seconds, and store its time; `done_before`: previous `done`."""
         part, since = max(1, self.length // NUM_LINES), elapsed - self._line_at
         prints = since >= (LEAST_SECONDS if self.done // part > done_before // part else LINE_SECONDS)
         prints = prints or self.done == self.length > done_before

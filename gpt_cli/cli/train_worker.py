@@ -34,7 +34,7 @@ from gpt_cli.training.setup import setup
 def train_together(
     rank_env: RankEnvironment, read: Callable[[RankEnvironment], Plan], console: Console, *, json: bool
 ) -> int:
-    """Train the plan that `read` returns, as one rank of several; return the exit code.
+    """Train the plan that `read` returns, as one rank (process) of several; return the exit code.
 
     Raises an error only if this rank must report it to the user; if another process reports it, returns the exit code.
     """

@@ -90,7 +90,7 @@ class _Line:
         self._roles = self._read_roles()
 
     def _read_roles(self) -> list[str]:
-        """Return, for each word, the flag as typed: the word itself, or the flag whose value the word is; else ""."""
+        """Return each word's flag, as typed: the word itself, or the flag whose value the word is; else ""."""
         roles = [""] * self._first
         while (position := len(roles)) < len(self.words):
             flag, equals, _ = self.words[position].partition("=")
@@ -142,7 +142,7 @@ class _Line:
         return next((end for end in ends if " ".join(self.words[at] for at in end) == extra), [])
 
     def other_dash(self, position: int, positions: Sequence[int]) -> UsageError:
-        """Return the error for a flag at `position` that begins with a wrong dash, such as a Chinese keyboard's."""
+        """Return the error for the word at `position`, one of the unexpected `positions` with a wrong dash in front."""
         word = self.words[position]
         meant = f"--{half_width(word).lstrip('-')}"
         if position + 1 in positions:

@@ -46,9 +46,10 @@ def wrong_values(
 def misfits(
     content: Any, wrong: set[KeyPath], where: str, sources: Mapping[KeyPath, str], *, to_choose: bool = False
 ) -> Iterator[GptError]:
-    """Yield an error for each group of values that do not fit together; skip a group with a key in `wrong`.
+    """Yield an error for each group of values in `content` that do not fit together; skip one with a key in `wrong`.
 
-    With `to_choose`, `gpt` will choose the unset keys of model and train, so a group with such a key yields no error.
+    An error names the line or flag that `sources` has for a key, else `where`. With `to_choose`, gpt will choose the
+    unset keys of model and train, so a group with such a key yields no error.
     """
     # the key that a mistyped key means counts as wrong too
     meant = (setting_meant(key_path) for key_path in islice(wrong, CONFIG_PROBLEMS))

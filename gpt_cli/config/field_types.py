@@ -88,7 +88,7 @@ def _read_source(value: Any) -> Any:
 
 
 def _read_separator(value: Any) -> Any:
-    """Replace escapes, such as a backslash and an n for a newline, by the characters they mean."""
+    """Replace each escape in a text by the character it means: a backslash and an n become a newline."""
     for character, escape in _ESCAPES.items() if isinstance(value, str) else ():
         value = value.replace(escape, character)
     return value
@@ -105,9 +105,9 @@ def as_yaml(value: Any) -> str:
 
 
 class Fact(Enum):
-    """A mark on a setting that names a second source of its value, besides the run's own config.
+    """A mark on a setting that allows its value to come from elsewhere than the run's own config.
 
-    FREE: the command that resumes the run. LEARNING: the config of an untrusted model.
+    FREE: a command that resumes the run may change the value. LEARNING: an untrusted model's config may set the value.
     """
 
     FREE = "may change in a run that continues"
@@ -154,7 +154,7 @@ Separator = Annotated[str, Field(min_length=1), BeforeValidator(_read_separator)
 
 
 class Misfit(NamedTuple):
-    """Keys of a section whose values do not fit together; sentence and hint of the error, which names the first key."""
+    """An error: the values of these `keys` of a section do not fit together; the message names the first key."""
 
     keys: tuple[str, ...]
     sentence: str
@@ -174,15 +174,15 @@ class Section(BaseModel):
         return self.model_copy(update=values)
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield a Misfit for each group of values that are valid alone but not together; the base class yields none."""
+        """Yield an error (Misfit) for each group of values valid alone but not together; the base class yields none."""
         return iter(())
 
     def key_uses(self) -> Iterable[tuple[str, bool, str]]:
-        """Return (key, is_used, cause) for keys that a cause, such as "tokenizer.kind char", can disable."""
+        """Return (key, is_used, cause) for each key that a cause, a setting like "tokenizer.kind char", can disable."""
         return ()
 
 
 def divisors(number: int) -> str:
-    """Return the first 20 divisors of a number as text, such as 1, 2 or 4."""
+    """Return the first 20 divisors of a number as text, such as "1, 2 or 4"."""
     *others, last = [str(n) for n in range(1, number + 1) if number % n == 0][:20]
     return f"{', '.join(others)} or {last}" if others else last

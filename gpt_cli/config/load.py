@@ -213,7 +213,7 @@ def config_differences(old: Config, new: Config) -> Iterator[tuple[str, str, str
 
 
 def _meant(setting: str) -> str | None:
-    """Return the mark ‹settings=KEY=VALUE› for a setting typed with a colon or spaces, as KEY: VALUE; else None."""
+    """Return ‹settings=KEY=VALUE›, the hint for a setting typed as KEY: VALUE, KEY VALUE or KEY = VALUE; else None."""
     match = re.fullmatch(r"([\w.]+)(?:\s*=[\s=]*|\s*:\s*|\s+)(\S.*?)[\s,]*", setting)
     return match and f"‹settings={match[1]}={match[2]}›"
 
@@ -262,7 +262,7 @@ def likeness(config: Config, name: str) -> Likeness:
 
 
 def dotted_keys(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested mappings as one flat mapping, whose keys are joined by dots."""
+    """Return nested mappings as one flat mapping, each key after `prefix`: {"a": {"b": 1}} -> {prefix + "a.b": 1}."""
     flat = dict[str, Any]()
     for key, value in content.items():
         flat |= dotted_keys(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}

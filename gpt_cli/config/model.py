@@ -250,7 +250,7 @@ def unknown_form(who: str, form: str, hint: str | None = None) -> UsageError:
 
 
 def _divisors_around(number: int, near: int) -> str:
-    """Return the nearest divisors of `number` below and above `near`, as text, such as 4 or 8."""
+    """Return the nearest divisors of `number` below and above `near`, as text, such as "4 or 8"."""
     factors = [n for n in range(1, min(number, 1024) + 1) if number % n == 0]
     around = [*[n for n in factors if n < near][-1:], *[n for n in factors if n > near][:1]]
     return " or ".join(map(str, around))

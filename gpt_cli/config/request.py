@@ -67,12 +67,12 @@ class Request(Section):
     progress: Annotated[Switch, Field(description="Draw bars.")] = False  # the command line does unless --quiet
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield a Misfit for each group in `exclusive` whose first field and another are set; subclasses add more."""
+        """Yield an error (Misfit) for each group in `exclusive` whose first field and another field are set."""
         for first, *others in self.exclusive:
             yield from self.apart(first, *others)
 
     def apart(self, first: str, *others: str, value: str | None = None) -> Iterator[Misfit]:
-        """Yield a Misfit if `first` and any of `others` are set; its sentence shows `value` too, unless None."""
+        """Yield an error (Misfit) if `first` and any of `others` are set; it says first=value if `value` is given."""
         if fields := [name for name in others if self._has(name)] if self._has(first) else []:
             beside = first if value is None else f"{first}={value}"
             yield Misfit((fields[0],), f"‹{fields[0]}› and ‹{beside}› cannot be combined; leave one of them out")
@@ -88,7 +88,7 @@ class Request(Section):
 
 
 def read_request(kind: type[RequestType], values: Mapping[str, Any]) -> RequestType:
-    """Build a request of class `kind`; raise UsageError about each wrong value, or values that do not fit together."""
+    """Build a request of class `kind` from `values` (by name); raise UsageError for wrong or conflicting values."""
     try:
         request = kind.model_validate(values)
     except ValidationError as error:
@@ -102,7 +102,7 @@ def read_request(kind: type[RequestType], values: Mapping[str, Any]) -> RequestT
 
 
 def refused(kind: type[Request], arguments: Mapping[str, Any]) -> list[UsageError]:
-    """Return an error for each argument whose value is wrong in itself; missing arguments give no errors."""
+    """Return an error for each wrong value in `arguments` of request class `kind`, but not for missing arguments."""
     values = {name: value for name, value in arguments.items() if name in kind.model_fields and value not in (None, [])}
     try:
         kind.model_validate(values)
@@ -112,7 +112,7 @@ def refused(kind: type[Request], arguments: Mapping[str, Any]) -> list[UsageErro
 
 
 def _refusals(kind: type[Request], error: ValidationError, values: Mapping[str, Any]) -> list[UsageError]:
-    """Return an error for each field that pydantic refuses; if a field has several errors, only the first."""
+    """Return one error for each field of `values` that pydantic's `error` refuses, or that is missing or unknown."""
     schemas = kind.model_json_schema()["properties"]
     first = {str(details["loc"][0]): details for details in reversed(error.errors())}
     errors = []

@@ -1,4 +1,4 @@
-"""Declare all settings but the model's (model.py). A Field's description is its help; settings.toml has its Chinese."""
+"""Declare all settings but the model's (model.py). A Field's description is its help, translated in settings.toml."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ class TrainConfig(Section):
 
     @property
     def stored_per_weight(self) -> int:
-        """Maximum number of values that a checkpoint adds per trained weight: AdamW 2, rank 1, ema_decay 1."""
+        """Most values that a checkpoint adds to a trained weight: 2, plus 1 if `rank` is set, 1 if `ema_decay` is."""
         return 2 + (self.rank is not None) + (self.ema_decay is not None)
 
     @property
@@ -333,7 +333,7 @@ class Config(Section):
 
 
 def keys_with(fact: Fact) -> frozenset[str]:
-    """Return the names, as `section.key`, of the settings that are marked with `fact`."""
+    """Return the names, as `section.key`, of the settings that are marked with `fact` (FREE or LEARNING)."""
     return frozenset(
         f"{section}.{key}"
         for section, values in Config()

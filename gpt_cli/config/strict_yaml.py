@@ -46,7 +46,7 @@ def read_config_text(path: Path) -> str:
 
 
 def parse(text: str, where: str) -> Document:
-    """Parse YAML that consists of mappings, lists and text; raise UsageError that names the line of anything else."""
+    """Parse YAML that consists of mappings, lists and text; for anything else, raise UsageError about `where:line`."""
     try:
         return _read(text, where)
     except (yaml.MarkedYAMLError, UsageError) as error:
@@ -67,7 +67,7 @@ def parse(text: str, where: str) -> Document:
 
 
 def _read(text: str, where: str) -> Document:
-    """Return the Document in `text`; check each event of the parser before using it, and never recurse."""
+    """Return the Document in `text`; check each event of the parser first, so that deep nesting does no harm."""
     documents: list[Any] = []
     enclosing: list[tuple[KeyPath, Any]] = [((), documents)]  # the mappings and lists that are still open
     key_path: KeyPath | None = None  # of the key whose value comes next

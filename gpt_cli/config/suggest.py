@@ -32,7 +32,7 @@ FUNCTIONS = {
 
 
 def accepts(kind: type[Section], name: str, value: object) -> bool:
-    """Return whether the field `name` of a section accepts a value, whatever the values of the other fields."""
+    """Return whether the field `name` of the section class `kind` accepts a value, whatever the other fields are."""
     try:
         kind.model_validate({name: value})
     except ValidationError as error:
@@ -47,14 +47,14 @@ def takes(key: str, value: object) -> bool:
 
 
 def value_meant(value: object, fits: Callable[[str], bool]) -> str | None:
-    """Return the first of `value`, its ASCII form and gpt's words (bf16: bfloat16) that `fits` accepts; else None."""
+    """Return the first of `value`, its ASCII form, gpt's word for it (bf16: bfloat16) that `fits` accepts, or None."""
     ours = _ours("values", str(value).lower().replace("_", "-"))
     typed = [value, half_width(value)] if isinstance(value, str) else []
     return next(filter(fits, [*typed, *ours]), None)
 
 
 class Meaning(NamedTuple):
-    """The gpt equivalent of another program's name: pairs `fields` (name, value), or a command or sentence `text`.
+    """What another program's name means in gpt: `fields` (pairs of name and value), or `text` (command or sentence).
 
     A {} in a value or text stands for the value that the user typed.
     """
@@ -141,7 +141,7 @@ class Arguments:
         return f"did you mean {self._suggestion(meaning, meant)}?"
 
     def _meanings(self, typed: str) -> list[Meaning]:
-        """Return the meanings of a wrong argument name: sentences, and meanings that one of `fields` can express."""
+        """Return what a wrong argument name may mean: commands, sentences, or arguments that are in `fields`."""
         return [meaning for meaning in _meanings(typed) if meaning.text or self._field(meaning) in self.fields]
 
     def _field(self, meaning: Meaning) -> str:
@@ -159,7 +159,7 @@ class Arguments:
         return meaning.is_import or (bool(self.fields[self._field(meaning)]) and "{}" in meaning.fields[-1][1])
 
     def _value(self, meaning: Meaning, value: str | None) -> str | None:
-        """Return `value` in a form that `meaning` accepts, else None; for value None, "" (None for `gpt import`)."""
+        """Return a form of `value` that `meaning` accepts, else None; no value gives "", or None for `gpt import`."""
         if value is None:
             return None if meaning.is_import else ""
         return value_meant(value, partial(self._fits, meaning))
@@ -199,7 +199,7 @@ def _ours(kind: str, name: str) -> list[str]:
 
 
 def _meanings(typed: str) -> list[Meaning]:
-    """Return what a correctly spelled name may mean in gpt: another program's name or a setting without its section."""
+    """Return what `typed` means in gpt, if it is another program's name or a setting's name without its section."""
     plain = half_width(typed).lower().lstrip("-").replace("_", "-")
     last = {key.rpartition(".")[2].replace("_", "-"): key for key in key_names()}
     names = [f"-{plain}" if re.fullmatch(r"-\w", typed) else plain, plain, plain.rpartition(".")[2]]

@@ -27,12 +27,7 @@ _AT_ONCE = 2**12  # tokens
 
 
 def answer_costs(
-    model: GPT,
-    examples: Examples,
-    *,
-    dtype: str = "float32",
-    count: Callable[[int], object] = lambda _: None,
-    where: str = "checkpoint",
+    model: GPT, examples: Examples, *, dtype: str, where: str, count: Callable[[int], object] = lambda _: None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the nats of the answers of E examples, float64 [E], and whether greedy decoding generates each, bool [E].
 

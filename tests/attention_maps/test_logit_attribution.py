@@ -17,7 +17,7 @@ IDS = np.random.default_rng(1).integers(0, 31, 12).tolist()
 @pytest.mark.parametrize("settings", FORMS)
 def test_what_a_head_writes_is_its_part_of_the_logits_above_their_mean(settings: str) -> None:
     model = sharp_model(31, *settings.split())
-    writes = head_writes(model, IDS, top=3)
+    writes = head_writes(model, IDS, layers=range(2), heads=range(model.config.num_heads), top=3)
     assert writes.raised.shape == writes.lowered_by.shape == (2, model.config.num_heads, 12, 3)
     for query in (0, 7, 11):
         parts = attribute(model, IDS, query)
@@ -36,7 +36,7 @@ def test_what_a_head_writes_is_its_part_of_the_logits_above_their_mean(settings:
 
 def test_a_choice_of_heads_and_positions_is_a_part_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     model = sharp_model(31, "model.num_blocks=3", "model.norm_position=post")
-    every = head_writes(model, IDS, top=2)
+    every = head_writes(model, IDS, layers=range(3), heads=range(2), top=2)
     monkeypatch.setattr(logit_attribution, "LOGITS_AT_ONCE", 2 * 31)  # two positions at a time
     some = head_writes(model, IDS, queries=[2, 3, 11], layers=[1, 2], heads=[1], top=2)
     np.testing.assert_array_equal(some.raised, every.raised[1:, 1:][:, :, [2, 3, 11]])
@@ -44,7 +44,7 @@ def test_a_choice_of_heads_and_positions_is_a_part_of_all(monkeypatch: pytest.Mo
 
 
 def test_of_a_small_vocabulary_a_head_writes_all_tokens() -> None:
-    writes = head_writes(sharp_model(3), [0, 2, 1], top=5)
+    writes = head_writes(sharp_model(3), [0, 2, 1], layers=range(2), heads=range(2), top=5)
     assert writes.raised.shape == (2, 2, 3, 3)
     np.testing.assert_array_equal(writes.raised, writes.lowered[..., ::-1])
 
@@ -55,4 +55,4 @@ def test_weights_that_overflow_are_refused() -> None:
         model.token_embedding.weight.mul_(1e200)
         model.blocks[0].feed_forward.contract.weight.mul_(torch.inf)
     with pytest.raises(CheckpointError, match="not finite"):
-        head_writes(model, IDS)
+        head_writes(model, IDS, layers=range(2), heads=range(2), top=5)

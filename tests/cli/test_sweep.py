@@ -304,15 +304,18 @@ def test_jobs_run_at_once(folder: Path, run: RunCommand, monkeypatch: pytest.Mon
     assert (Path("000").read_text(), Path("001").read_text()) == ("2", "2")
 
 
+CUDA = "CUDA_VISIBLE_DEVICES"
+
+
 def test_jobs_share_cores_or_have_a_gpu_each() -> None:
     on_cpu = [small_config()]
     on_any = [small_config("train.device=auto")]
-    assert share_machine(2, on_cpu, 5, 0, {}) == [{"OMP_NUM_THREADS": "2"}] * 2
-    assert share_machine(2, on_cpu, 4, 8, {"OMP_NUM_THREADS": "1"}) == [{"OMP_NUM_THREADS": "1"}] * 2
-    assert share_machine(2, on_cpu, 4, 0, {"OMP_NUM_THREADS": ""}) == [{"OMP_NUM_THREADS": "2"}] * 2
-    assert [share["CUDA_VISIBLE_DEVICES"] for share in share_machine(2, on_any, 4, 2, {})] == ["0", "1"]
+    assert share_machine(2, on_cpu, 5, 0, {}, CUDA) == [{"OMP_NUM_THREADS": "2"}] * 2
+    assert share_machine(2, on_cpu, 4, 8, {"OMP_NUM_THREADS": "1"}, CUDA) == [{"OMP_NUM_THREADS": "1"}] * 2
+    assert share_machine(2, on_cpu, 4, 0, {"OMP_NUM_THREADS": ""}, CUDA) == [{"OMP_NUM_THREADS": "2"}] * 2
+    assert [share["CUDA_VISIBLE_DEVICES"] for share in share_machine(2, on_any, 4, 2, {}, CUDA)] == ["0", "1"]
     asked = {"CUDA_VISIBLE_DEVICES": "5,7"}
-    assert [share["CUDA_VISIBLE_DEVICES"] for share in share_machine(2, on_any, 4, 2, asked)] == ["5", "7"]
+    assert [share["CUDA_VISIBLE_DEVICES"] for share in share_machine(2, on_any, 4, 2, asked, CUDA)] == ["5", "7"]
 
 
 @pytest.mark.parametrize(
@@ -328,7 +331,7 @@ def test_more_jobs_than_the_machine_allows_are_refused(
     jobs: int, settings: list[str], gpus: int, sentence: str, hint: str | None
 ) -> None:
     with pytest.raises(EnvironmentFailure) as raised:
-        share_machine(jobs, [small_config(*settings)], 2, gpus, {})
+        share_machine(jobs, [small_config(*settings)], 2, gpus, {}, CUDA)
     assert raised.value.where == "‹jobs›"
     assert raised.value.sentence.startswith(sentence)
     assert raised.value.hint == hint

@@ -118,9 +118,7 @@ def write_export(out: Path, files: Mapping[str, Iterable[Buffer]], export_names:
             write_durably(out / name, files[name]) if name in files else remove(out / name)
 
 
-def model_card(
-    name: str, config: Config, fit: Fit, progress: Progress, *, prompt: str = "The", end_pads: bool = False
-) -> str:
+def model_card(name: str, config: Config, fit: Fit, progress: Progress, *, prompt: str, end_pads: bool) -> str:
     """Return an export's README.md: the model's losses and settings, and example code that continues `prompt`.
 
     `progress` is the training progress that the checkpoint stores. With `end_pads`, end-of-text also pads batches.

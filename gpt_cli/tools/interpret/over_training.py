@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -145,9 +145,7 @@ def read_frames(
     return Film(run.run, content, *places, newest.tokens, steps, losses, scores, every, num_others)
 
 
-def frames_apart(
-    num_snapshots: int, num_heads: int, num_tokens: int, most_bytes: int = MOST_BYTES, num_cells: int = 0
-) -> int:
+def frames_apart(num_snapshots: int, num_heads: int, num_tokens: int, most_bytes: int, num_cells: int) -> int:
     """Return the least n such that a film with every n-th snapshot has at most `most_bytes` before compression.
 
     A snapshot has a map for each of `num_heads` heads (of all layers), and `num_cells` predictions (layers times T).
@@ -190,33 +188,25 @@ def head_history(request: HeadsRequest, target: ToInspect, host: Host) -> Findin
         num_layers, num_heads = steps.newest.weights.shape[:2]
         layers = parse_selection(request.layers, num_layers, "layers")
         heads = parse_selection(request.heads, num_heads, "heads")
-        finding = history_of(steps.run, steps.read(1), steps.losses, layers, heads, request.sort)
+        finding = history_of(steps, layers, heads, request.sort)
     _tell_others(steps.number - len(finding.stacked), host.notice)
     noun = "checkpoint" if steps.losses is None else "snapshot"
     return finding.saved(host, request.out, (len(finding.stacked), noun), (len(layers), "layer"), (len(heads), "head"))
 
 
-def history_of(
-    run: str,
-    snapshots: Iterable[Snapshot],
-    losses: Losses | None,
-    layers: Sequence[int],
-    heads: Sequence[int],
-    sort: str | None = None,
-) -> Finding:
+def history_of(snapshots: Steps, layers: tuple[int, ...], heads: tuple[int, ...], sort: str | None) -> Finding:
     """Return a Finding of scores of `heads` in `layers` by step, from `snapshots` of one prompt, read one at a time.
 
     `sort` names the score by which tables select heads (None: the best head of each score). A step's loss, in nats per
-    token, is its training batch's or, if `losses` is None, the prompt's. Validation loss is NaN without an evaluation.
+    token, is as in `Steps.losses`. Validation loss is NaN without an evaluation.
     """
+    losses, newest, steps = snapshots.losses, snapshots.newest, list[Finding]()
     validation, view = dict(losses["validation_loss"] if losses else ()), HeadsView(sort, losses=losses)
-    about, steps = {}, list[Finding]()
-    for snapshot in snapshots:
-        about = {"run": run, "prompt": snapshot.prompt, "tokens": [*snapshot.tokens]}
+    for snapshot in snapshots.read(1):
         columns = {name: scores[list(layers)][:, list(heads)] for name, scores in snapshot.scores.columns.items()}
-        scores = HeadScores(tuple(layers), tuple(heads), columns)
+        scores = HeadScores(layers, heads, columns)
         nats = {"loss": snapshot.loss, "validation_loss": validation.get(snapshot.step, np.nan)}
         figures = [Figure(name, {}, np.array(number), unit="nats/token") for name, number in nats.items()]
         texts = labels_of(scores, len(snapshot.tokens))
         steps.append(Finding(view, {"step": snapshot.step}, (*figures, *head_figures(scores)), {"heads": texts}))
-    return stack(steps, about)
+    return stack(steps, {"run": snapshots.run, "prompt": newest.prompt, "tokens": [*newest.tokens]})

@@ -201,12 +201,7 @@ def _shares(jobs: int, configs: Sequence[Config], host: Host) -> list[dict[str, 
 
 
 def share_machine(
-    jobs: int,
-    configs: Sequence[Config],
-    num_cores: int,
-    num_gpus: int,
-    environ: Mapping[str, str],
-    hides: str | None = "CUDA_VISIBLE_DEVICES",
+    jobs: int, configs: Sequence[Config], num_cores: int, num_gpus: int, environ: Mapping[str, str], hides: str | None
 ) -> list[dict[str, str]]:
     """Return each job's environment variables: one GPU, if there are any, and its share of cores as OMP_NUM_THREADS.
 

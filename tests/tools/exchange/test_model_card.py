@@ -9,6 +9,7 @@ from support.exchange import sharp_checkpoint
 from support.helpers import small_config
 
 from gpt_cli.checkpoints.header import Progress
+from gpt_cli.config import Config
 from gpt_cli.text.tokenizers import ByteTokenizer, CharTokenizer, Tokenizer
 from gpt_cli.tools.exchange.export_hf import model_card, shareable, write_for_transformers
 from gpt_cli.tools.exchange.families import fit
@@ -19,9 +20,13 @@ def progress(num_steps: int, num_tokens: int, **losses: float) -> Progress:
     return replace(Progress.at_the_start(num_tokens, "", {}), step=num_steps, **losses)
 
 
+def card_of(name: str, config: Config, reached: Progress) -> str:
+    return model_card(name, config, fit(config.model, 257), reached, prompt="The", end_pads=False)
+
+
 def test_the_card_says_what_the_model_is_and_how_to_load_it() -> None:
     config = small_config("model.positions=sinusoidal", "data.source=[a.txt, b.txt]")
-    text = model_card("mine", config, fit(config.model, 257), progress(8, 1234, loss=2.5, best_loss=2.25))
+    text = card_of("mine", config, progress(8, 1234, loss=2.5, best_loss=2.25))
     for part in (
         "on `a.txt`, `b.txt` (1,234 tokens) for 8 steps.",
         "Loss of the last step: 2.5000 nats/token.",
@@ -37,7 +42,7 @@ def test_the_card_says_what_the_model_is_and_how_to_load_it() -> None:
 def test_the_card_has_tags_and_what_is_known_of_the_texts() -> None:
     def card(*settings: str, num_steps: int = 8) -> str:
         config = small_config(*settings)
-        return model_card("x", config, fit(config.model, 257), progress(num_steps, 9))
+        return card_of("x", config, progress(num_steps, 9))
 
     of_characters = card("data.source=lunyu", "tokenizer.kind=char")
     assert "pipeline_tag: text-generation\nlanguage: zh\ntags:\n- gpt-cli\n- char\n---\n" in of_characters
@@ -80,7 +85,7 @@ def test_the_python_of_the_card_runs(
 
 def test_a_model_that_never_took_a_step_has_no_losses() -> None:
     config = small_config()
-    text = model_card("mine", config, fit(config.model, 257), progress(0, 1))
+    text = card_of("mine", config, progress(0, 1))
     assert "nats/token" not in text
     assert "which did not train it" in text
     assert "python-docs" not in text.partition("## Settings")[0], "a default, which says nothing of an imported model"

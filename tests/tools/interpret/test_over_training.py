@@ -12,7 +12,7 @@ from support.pages import content_of, keep, snapshots_of, unpacked
 from gpt_cli.attention_maps.head_metrics import COLUMNS
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
 from gpt_cli.model import GPT
-from gpt_cli.tools.interpret.over_training import frames_apart, make_film
+from gpt_cli.tools.interpret.over_training import MOST_BYTES, frames_apart, make_film
 
 TOKENS = ["The", " value", " of", " 今天"]
 PATCH = ("patch", "--clean", "The value of", "--corrupt", "The name of", "--answer", " the")
@@ -64,11 +64,11 @@ def test_too_large_a_page_has_every_second_frame_and_the_last(tmp_path: Path, mo
     monkeypatch.setattr("gpt_cli.tools.interpret.over_training.MOST_BYTES", 3 * frame)
     film = make_film(run)
     assert (film.every, film.steps) == (2, (10, 30))
-    assert frames_apart(3, 2, 4) == 1
+    assert frames_apart(3, 2, 4, MOST_BYTES, 0) == 1
 
 
 def test_a_frame_too_large_for_a_page_is_shown_alone() -> None:
-    assert frames_apart(40, 144, 1024) == 40
+    assert frames_apart(40, 144, 1024, MOST_BYTES, 0) == 40
 
 
 @pytest.mark.parametrize("key", ["num_blocks", "num_heads"])

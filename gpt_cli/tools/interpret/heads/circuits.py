@@ -89,11 +89,7 @@ def baseline(d_model: int) -> float:
 
 @torch.no_grad()
 def composition(
-    model: GPT,
-    layers: Sequence[int],
-    heads: Sequence[int],
-    count: Callable[[int], object] = lambda _: None,
-    where: str = "checkpoint",
+    model: GPT, layers: Sequence[int], heads: Sequence[int], count: Callable[[int], object], where: str
 ) -> Iterator[tuple[int, int, Tensor]]:
     """Yield (lower layer, layer, scores [3, heads, heads of the lower layer]) for each pair of `layers`.
 
@@ -120,7 +116,7 @@ def composition(
 
 @torch.no_grad()
 def directions(
-    model: GPT, layer: int, heads: Sequence[int], where: str = "checkpoint"
+    model: GPT, layer: int, heads: Sequence[int], where: str
 ) -> Iterator[tuple[list[Direction], list[Direction]]]:
     """Yield two lists for each head: strongest directions (singular vectors) of its OV and of its QK, largest first.
 

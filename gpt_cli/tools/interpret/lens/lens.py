@@ -103,12 +103,7 @@ def read_layers(
 
 @torch.no_grad()
 def look(
-    model: GPT,
-    ids: Tensor,
-    following: Tensor,
-    layers: Sequence[int],
-    where: str = "checkpoint",
-    maps: Maps | None = None,
+    model: GPT, ids: Tensor, following: Tensor, layers: Sequence[int], where: str, maps: Maps | None = None
 ) -> Seen:
     """Return the predictions of layers after each of the ids [T]; `following` [N] are the true ids after the first N.
 

@@ -145,15 +145,7 @@ def num_steps(model: GPT) -> int:
     return min(MOST_STEPS, max(FEWEST_STEPS, int(OPERATIONS // operations)))
 
 
-def train_maps(
-    model: GPT,
-    ids: Ids,
-    seed: int,
-    where: str = "checkpoint",
-    count: Callable[[int], object] = lambda _: None,
-    *,
-    steps: int,
-) -> Maps:
+def train_maps(model: GPT, ids: Ids, seed: int, where: str, count: Callable[[int], object], *, steps: int) -> Maps:
     """Train a tuned lens: a map for each layer but the last, at first the identity, on windows of ids drawn by `seed`.
 
     The loss of a map is the KL divergence from the model's prediction p to the map's prediction q, sum p log (p / q),

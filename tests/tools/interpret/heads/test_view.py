@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS, LOSS_CHANGE, SHARES, HeadScores
-from gpt_cli.attention_maps.snapshots import Snapshot
+from gpt_cli.attention_maps.snapshots import Snapshot, Steps
 from gpt_cli.common.drawing.panels import Curves
 from gpt_cli.common.language import chinese
 from gpt_cli.tools.interpret.figure import Figure
@@ -125,8 +125,11 @@ def a_snapshot(step: int, shift: float = 0) -> Snapshot:
     return Snapshot(step, 4.0 - step / 2, "a b", (1, 2), ("a", "b"), np.zeros((2, 3, 2, 2)), of_heads)
 
 
-def history(*snapshots: Snapshot, losses: Any = LOSSES, sort: str | None = None) -> Finding:
-    return history_of("runs/a", snapshots, losses, [0, 1], [0, 2], sort)
+def history(
+    *snapshots: Snapshot, losses: Any = LOSSES, layers: Any = (0, 1), heads: Any = (0, 2), sort: str | None = None
+) -> Finding:
+    steps = Steps("runs/a", snapshots[-1], len(snapshots), lambda every: iter(snapshots[::every]), losses)
+    return history_of(steps, layers, heads, sort)
 
 
 def test_by_step_a_kind_of_attention_that_was_not_measured_has_a_dash() -> None:
@@ -135,7 +138,7 @@ def test_by_step_a_kind_of_attention_that_was_not_measured_has_a_dash() -> None:
 
 
 def test_rows_of_csv_have_the_same_cells_with_and_without_an_evaluation() -> None:
-    assert history_of("a", [a_snapshot(1), a_snapshot(5)], LOSSES, [0], [1]).as_csv().decode().splitlines() == [
+    assert history(a_snapshot(1), a_snapshot(5), layers=(0,), heads=(1,)).as_csv().decode().splitlines() == [
         "step,loss,validation_loss,layer,head,entropy,mean_distance,first_token,previous_token,self,duplicate_token,induction,label",
         '1,3.5,"",0,1,0.1,0.1,0.1,0.1,0.1,"",0.1,""',
         '5,1.5,2.25,0,1,0.1,0.1,0.1,0.1,0.1,"",0.1,""',
@@ -144,7 +147,7 @@ def test_rows_of_csv_have_the_same_cells_with_and_without_an_evaluation() -> Non
 
 def test_by_step_a_colour_belongs_to_a_head_in_all_panels_of_shares_that_were_measured() -> None:
     """Each share has another order of the heads, of which the first three are named."""
-    loss, *shares = panels(history_of("a", [a_snapshot(1, 0.1), a_snapshot(5, 0.1)], LOSSES, [0, 1], [0, 1, 2]))
+    loss, *shares = panels(history(a_snapshot(1, 0.1), a_snapshot(5, 0.1), heads=(0, 1, 2)))
     assert [line.label for line in loss.lines] == ["training", "validation"]
     assert [panel.title for panel in shares] == [name.replace("_", " ") for name in SHARES if name != "duplicate_token"]
     lines = [line for panel in shares for line in panel.lines if line.label]
