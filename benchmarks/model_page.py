@@ -93,8 +93,7 @@ def measured(browser: Browser, name: str, folder: Path, num_tokens: int) -> dict
 
 def fresh_page(name: str) -> ModelPage:
     """The page of a model with random weights, and tokens of eight bytes beside the single ones."""
-    page = model_page(fresh_checkpoint(read_config(name)), None, name)
-    return page._replace(content={**page.content, "prompt": PROMPT})
+    return model_page(fresh_checkpoint(read_config(name)), None, name, title="", prompt=PROMPT)
 
 
 def timed(page: Page, file: Path, num_tokens: int) -> dict[str, float]:

@@ -144,7 +144,7 @@ def repeated_tokens(vocab_size: int, num_tokens: int, end_of_text: int, count: i
 
 
 def _share(ids: Tensor, row: int, num_rows: int) -> int:
-    """Return how many of a batch's tokens count as done in layer `row` of `num_rows`, so that progress is smooth."""
+    """Return the part of a batch's tokens to count as done after layer `row`; the `num_rows` parts add up to all."""
     return ids.numel() * (row + 1) // num_rows - ids.numel() * row // num_rows
 
 

@@ -230,7 +230,7 @@ class Progress:
 
     @property
     def model_step(self) -> int:
-        """The step after which the current model began; 0 for a run of one model, or for the first of several."""
+        """The last step of the previous model, if a run trains several in turn; 0 if the current model is the first."""
         return self.teachers[-1] if self.teachers else 0
 
     @property

@@ -279,7 +279,7 @@ def token_text(token: Any) -> str | None:
 
 
 def _cuts_words(step: Mapping[str, Any]) -> bool:
-    """Return whether a pre-tokenizer step cuts before the space after a word, and before the word after a newline."""
+    """Return whether a pre-tokenizer step cuts in two places: between a word and a space, and a newline and a word."""
     if step["type"] == "Split":
         return covers_text(step)
     by_pattern = step["type"] == "ByteLevel" and step.get("use_regex", True)

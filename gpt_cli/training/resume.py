@@ -152,7 +152,7 @@ def environment_changes(continued: Checkpoint, config: Config) -> list[str]:
 
 
 def text_problem(error: DataError, continued: Checkpoint, config: Config, files: RunFiles) -> GptError:
-    """Return the error to raise if the text of a resumed run cannot be read or encoded."""
+    """Return the error for unusable text in a resumed run: `error` plus hint if a source is missing, else a new one."""
     if is_missing(error):
         of_validation = any(error.where == shown(name) for name in source_names(config.data.validation_source))
         flag = "--set data.validation_source=NEW/PATH" if of_validation else "--data NEW/PATH"

@@ -25,7 +25,7 @@ LIKELIEST = "({ logits }) => logits.indexOf(Math.max(...logits))"
 
 def opening_of(checkpoint: Checkpoint, kind: Kind = "float16") -> dict[str, Any]:
     """What the engine opens for a model."""
-    page = model_page(checkpoint, kind, "tested")
+    page = model_page(checkpoint, kind, "tested", title="", prompt="")
     return {"content": page.content, "weights": page.weights}
 
 

@@ -34,15 +34,12 @@ class ModelPage(NamedTuple):
     weights: str
 
 
-def model_page(
-    checkpoint: Checkpoint, wanted: Kind | None, name: str, *, title: str = "", prompt: str | None = None
-) -> ModelPage:
+def model_page(checkpoint: Checkpoint, wanted: Kind | None, name: str, *, title: str, prompt: str) -> ModelPage:
     """Return the JSON data and the weights of a web page that runs a model; the page shows `name` as the run's name.
 
-    Matrices have the dtype `wanted`; None chooses float16 for a small page, else int8. The page opens with `prompt`,
-    or, if None, with the result of `first_prompt`. Raises CheckpointError for weights that do not fit their
-    config or a tokenizer that the page's script does not implement, UsageError for weights that float16 cannot hold,
-    EnvironmentFailure for a page that is too large.
+    Matrices have the dtype `wanted`; None chooses float16 for a small page, else int8. The page opens with `prompt`.
+    Raises CheckpointError for weights that do not fit their config or a tokenizer that the page's script does not
+    implement, UsageError for weights that float16 cannot hold, EnvironmentFailure for a page that is too large.
     """
     model = checkpoint.build_model()
     weights = dict(model.named_parameters())
@@ -67,7 +64,7 @@ def model_page(
             "kind": page_layout.kind,
         },
         "title": title,
-        "prompt": first_prompt(checkpoint.config, checkpoint.tokenizer) if prompt is None else prompt,
+        "prompt": prompt,
         "colours": STEPS,
         "scores": scored_content(induction_scores(model.float(), end_of_text=checkpoint.tokenizer.end_of_text)),
         "steps": {language: {step: say(title_of(step), language) for step in HEAD_STEPS} for language in LANGUAGES},

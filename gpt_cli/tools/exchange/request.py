@@ -217,7 +217,7 @@ class ExportRequest(Request):
 
 
 def require_directory(out: Path, form: str, overwrite: bool = False) -> None:
-    """Raise UsageError unless `out` is new, empty or an export of format `form`; other files in it need `overwrite`."""
+    """Raise UsageError unless `out` is new, empty or an export as `form`, without other files unless `overwrite`."""
     our_files = FILES if form == "hf" else PAGES
     replaced = Path(os.path.realpath(out))  # resolves x/.. even if there is no x
     if replaced.is_dir():

@@ -172,7 +172,7 @@ def curve(figure: Figure, label: str, **style: Any) -> PlotLine:
 def named_curves(
     figure: Figure, title: str, named: Mapping[str, Mapping[str, Any]], limits: tuple[float, float]
 ) -> Curves:
-    """Plot a figure [step, place], a curve per place (L0 H1); `named` has styles of labelled places; y has `limits`."""
+    """Plot a curve per place of a figure [step, place]; `named` maps the places to label to styles of their curves."""
     others = [curve(figure.at(place=each), "") for each in figure.coords["place"] if each not in named]
     lines = [curve(figure.at(place=each), each, **style) for each, style in named.items()]
     return Curves(title, [*others, *lines], limits=limits)

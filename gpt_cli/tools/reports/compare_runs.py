@@ -24,7 +24,7 @@ _LONGEST = 30  # characters of a value in a legend
 
 
 def evaluated_tokens(records: Sequence[RunRecord]) -> int | None:
-    """Return how many tokens evaluations in training read; None if runs differ, or final evaluations read as many."""
+    """Return how many tokens an evaluation in training read; None if runs differ, or if it equals the final number."""
     read = {tuple(record.curve("validation_tokens")[1][-1:]) for record in records}
     whole = {(tokens,) for one in records if (tokens := one.overview.outcome.get("validation_tokens")) is not None}
     return int(*read.pop()) if len(read) == 1 and read not in ({()}, whole) else None

@@ -157,7 +157,7 @@ class TableOfRuns(Result, ABC):
         return [self.rows(), *self.below(), *self.remarks] if self.runs else []
 
     def table(self, width: int | None) -> str:
-        """Return the tables as text; a narrow `width` (None: no limit) drops columns and puts last cells below rows."""
+        """Return the tables as text. To fit `width` (None: any), last cells go below rows, and columns are left out."""
         if not self.runs:
             return ""
         spare, dear = ["parameters", "bits/byte", "size"], ["age", "steps"]

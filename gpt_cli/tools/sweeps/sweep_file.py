@@ -282,7 +282,7 @@ def _wrong_form(key: str, value: Any, section: str) -> str | None:
 
 
 def _drawing(key: str, value: Any, where: str) -> Callable[[float], Any]:
-    """Return a function that maps [0, 1) to the items of a list `value`, or to numbers (as text) in a range `value`."""
+    """Return a function from [0, 1) to an item of `value`, a list, or to a number (as text) in `value`, a range."""
     if isinstance(value, list):
         return lambda share: value[int(share * len(value))]
     if not (kinds := _types_of(key)) & {"integer", "number"}:

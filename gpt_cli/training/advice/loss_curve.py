@@ -97,7 +97,7 @@ class Curve:
         self._said: dict[str, float] = {}
 
     def add(self, line: Line) -> list[Advice]:
-        """Add a line of metrics; return advice that is new, or whose problem (`degree`) has become 4 times as bad."""
+        """Add a line of metrics; return advice on new problems, and on any 4 times as bad (`degree`) as reported."""
         if self._lines and line.model != self._lines[-1].model:
             self._model_step = self._lines[-1].step
             for of_model_before in (self._lines, self._losses, self._evaluations):

@@ -62,7 +62,7 @@ class Rate:
 
     @property
     def other(self) -> str:
-        """The flag that sets the learning rate to `usual` if `is_low`; otherwise the same flag as `lower`."""
+        """The flag that sets the learning rate: to `usual` if `is_low` or `is_high`, else to a third of `value`."""
         return self.flag(self.usual) if self.is_low else self.lower
 
     def flag(self, value: float) -> str:

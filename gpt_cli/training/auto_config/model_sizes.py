@@ -70,7 +70,7 @@ def shape_of(
 
 
 def fitting_width(width: int, overrides: Mapping[str, Any]) -> int:
-    """Return `width`, rounded to an even head size (for RoPE) if `overrides` fix the number of heads but no size."""
+    """Make the head size even (for RoPE): round `width` if `overrides` fix the number of heads but not their size."""
     multiple = overrides.get("num_heads") or overrides.get("num_key_value_heads")
     if not multiple or overrides.get("head_size"):
         return width

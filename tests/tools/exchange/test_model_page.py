@@ -20,7 +20,7 @@ from gpt_cli.tools.pages.html_page import MODEL, build_page
 
 def test_a_page_has_each_weight_once_and_where_it_comes_from_but_no_paths() -> None:
     checkpoint = sharp_checkpoint("data.source=/home/ann/secret/diary.txt", "model.tie_embeddings=true")
-    page = model_page(checkpoint, None, "diary")
+    page = model_page(checkpoint, None, "diary", title="", prompt="a")
     written = build_page(MODEL, *page)
     assert b"secret" not in written
     content = content_of(written)
@@ -35,7 +35,7 @@ def test_a_page_has_each_weight_once_and_where_it_comes_from_but_no_paths() -> N
 def test_the_size_of_a_page_is_known_before() -> None:
     checkpoint = sharp_checkpoint()
     for kind in ("float16", "int8"):
-        page = model_page(checkpoint, kind, "x")
+        page = model_page(checkpoint, kind, "x", title="", prompt="a")
         shapes = {name: weight.shape for name, weight in checkpoint.weights.items()}
         expected = model_page_bytes(layout(shapes, kind), page.content["tokenizer"])
         assert len(build_page(MODEL, *page)) == pytest.approx(expected, rel=0.02)
@@ -68,9 +68,9 @@ def test_weights_beyond_float16_are_refused() -> None:
     with pytest.raises(
         UsageError, match=r"output_layer.weight has a weight of .*, but float16 ends at 65,504"
     ) as refused:
-        model_page(huge, None, "x")
+        model_page(huge, None, "x", title="", prompt="a")
     assert refused.value.hint == "‹quantize=int8›"
-    assert model_page(huge, "int8", "x").content["origin"]["kind"] == "int8"
+    assert model_page(huge, "int8", "x", title="", prompt="a").content["origin"]["kind"] == "int8"
 
 
 @pytest.mark.parametrize(
