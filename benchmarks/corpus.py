@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     arguments = parser.parse_args()
     try:
-        lines = "".join(read_corpus(arguments.data).documents).splitlines(keepends=True)
+        lines = "".join(block.text for block in read_corpus(arguments.data).blocks()).splitlines(keepends=True)
     except GptError as error:
         sys.exit(str(error))
     with tempfile.TemporaryDirectory(dir=".", prefix=".bench-") as name:

@@ -24,7 +24,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from benchmarks.cuda_commands import differences, prepare
-from benchmarks.shakespeare import PlainGPT, plain_optimizer
+from benchmarks.shakespeare import PlainGPT, plain_optimizer, plain_text
 from gpt_cli.common.host import NOBODY, ignored
 from gpt_cli.common.machine.devices import autocast, choose_dtype, num_accelerators, product_dtype, synchronize
 from gpt_cli.config import Config
@@ -33,7 +33,6 @@ from gpt_cli.model import GPT
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import CpuDraws, SamplingParameters, Uniforms
-from gpt_cli.text.load import read_corpus
 from gpt_cli.tools.bench import bench
 from gpt_cli.tools.bench.baselines import NUM_SAMPLES, PROMPT, costs, endless_state, sample_once, vocab_size_of
 from gpt_cli.training.cuda_graphs import record_step
@@ -330,7 +329,7 @@ class NanoTrainer:
     def __init__(self, scale: Scale):
         torch.manual_seed(1337)
         self.device, small = scale.device, scale.small
-        text = "\n".join(read_corpus(scale.data).documents)
+        text = plain_text(scale.data)
         places = {symbol: place for place, symbol in enumerate(sorted(set(text)))}
         ids = torch.tensor([places[symbol] for symbol in text], device=self.device)
         self.ids, self.validation_ids = ids[: len(ids) * 9 // 10], ids[len(ids) * 9 // 10 :]

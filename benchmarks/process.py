@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from gpt_cli.common.machine.cpu_contention import sharing
-from gpt_cli.common.machine.devices import autocast, to_device, use_threads
+from gpt_cli.common.machine.devices import CPU, autocast, to_device, use_threads
 from gpt_cli.common.machine.memory import reuse_memory
 from gpt_cli.config.load import validate
 from gpt_cli.config.schema import Config
@@ -52,7 +52,7 @@ def _joined(config: Config) -> Iterator[Ranks]:
         return
     with Rendezvous(rank_env, None, lambda: ("nothing is trained", None)) as meeting:
         group = ProcessGroup(rank_env.rank, rank_env.size, meeting, rank_env.local_size)
-        group.meet({"config": config.model_dump_json()})
+        group.meet({"config": config.model_dump_json()}, CPU)
         yield group
 
 

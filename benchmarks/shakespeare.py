@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -91,6 +92,11 @@ def plain_optimizer(model: nn.Module) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.99))
 
 
+def plain_text(sources: str | Sequence[str]) -> str:
+    """The text of sources, with a line break between documents."""
+    return "".join("\n" * block.starts + block.text for block in read_corpus(sources).blocks())[1:]
+
+
 class PlainTrainer:
     """AdamW with decay of matrices, batches at random places."""
 
@@ -123,7 +129,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.manual_seed(0)
     try:
-        plain = PlainTrainer("\n".join(read_corpus(arguments.data).documents))
+        plain = PlainTrainer(plain_text(arguments.data))
     except GptError as error:
         sys.exit(str(error))
     step_seconds: list[float] = []

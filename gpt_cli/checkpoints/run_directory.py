@@ -55,25 +55,15 @@ class RunDirectory(RunFiles):
         """Write config.yaml, which makes the directory a run; raise EnvironmentFailure if that fails."""
         write_durably(self.config, [write_config(config).encode()])
 
-    def require_space(
-        self,
-        checkpoint_bytes: int,
-        best_bytes: int,
-        num_checkpoints: int,
-        snapshot_bytes: int = 0,
-        *,
-        keeps_several: bool = False,
-    ) -> None:
-        """Raise EnvironmentFailure if the disk cannot hold the run with `num_checkpoints` of `checkpoint_bytes` each.
+    def require_space(self, needed: int, *, keeps_several: bool = False) -> None:
+        """Raise EnvironmentFailure if the disk cannot hold the run, whose files need up to `needed` bytes.
 
-        A new best checkpoint is written beside the old one, so `best_bytes` counts twice; `snapshot_bytes` is the size
-        of all future attention snapshots. The run replaces present checkpoints and temporary files, so their space
-        counts as free. With `keeps_several`, the error's hint also suggests keeping one checkpoint.
+        The run replaces present checkpoints and temporary files, so their space counts as free. With `keeps_several`,
+        the error's hint also suggests keeping one checkpoint.
         """
         replaced_files = [path for path in (*self.steps().values(), self.best, *self.temporaries()) if path.exists()]
         disk = next(filter(Path.exists, (self.path, *self.path.absolute().parents)))  # a dry run makes no directory
         free = shutil.disk_usage(disk).free + sum(path.stat().st_size for path in replaced_files)
-        needed = num_checkpoints * checkpoint_bytes + 2 * best_bytes + snapshot_bytes
         if needed > free:
             sentence = f"the run needs up to {needed / 1e6:,.0f} MB of disk, but only {free / 1e6:,.0f} MB are free"
             hint = "free some space, or name another directory with ‹out›"

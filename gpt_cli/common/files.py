@@ -183,14 +183,13 @@ def make_directory(directory: Path) -> list[Path]:
         if any(path.name == ".." for path in above):  # once x exists, x/../runs is a path that no check has seen
             raise FileNotFoundError(errno.ENOENT, "")
         for path in above:
-            if not path.is_dir():
-                try:
-                    os.mkdir(path)
-                    made.append(path)
-                except FileExistsError:
-                    if not path.is_dir():  # true when another process has made it in this moment
-                        raise
-                _sync(path.parent)
+            try:
+                os.mkdir(path)
+                made.append(path)
+            except FileExistsError:
+                if not path.is_dir():  # true when another process has made it in this moment
+                    raise
+            _sync(path.parent)
     except OSError as error:
         raise EnvironmentFailure(f"making {shown(directory)}", _refused(path, error)) from error
     return made

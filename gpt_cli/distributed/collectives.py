@@ -15,7 +15,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from gpt_cli.common.machine.devices import CPU
 from gpt_cli.common.machine.failures import exit_code_of
 from gpt_cli.distributed.environment import process_name
 from gpt_cli.distributed.failure_detector import LeftToAnother, LostProcess
@@ -56,7 +55,7 @@ class Ranks:
         """Return a context manager; on each machine, the first rank runs the block before the other ranks do."""
         return contextlib.nullcontext()
 
-    def meet(self, record: Mapping[str, str], device: torch.device = CPU) -> None:
+    def meet(self, record: Mapping[str, str], device: torch.device) -> None:
         """Wait for all ranks and connect their devices; raise a GptError if the ranks' records (config, ...) differ."""
 
     def all_reduce_max(self, *numbers: int) -> tuple[int, ...]:
@@ -115,7 +114,7 @@ class ProcessGroup(Ranks):
     def local_rank_zero_first(self) -> AbstractContextManager[None]:
         return self._meeting.local_rank_zero_first()
 
-    def meet(self, record: Mapping[str, str], device: torch.device = CPU) -> None:
+    def meet(self, record: Mapping[str, str], device: torch.device) -> None:
         self._meeting.meet(record, device)
 
     def all_reduce_max(self, *numbers: int) -> tuple[int, ...]:

@@ -18,7 +18,6 @@ import torch.distributed as dist
 from torch.distributed import FileStore, PrefixStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
 from gpt_cli.common.file_signatures import LOCK
-from gpt_cli.common.machine.devices import CPU
 from gpt_cli.common.machine.failures import is_lack_of_files
 from gpt_cli.config.load import dotted_keys
 from gpt_cli.distributed.environment import LOOPBACK, RankEnvironment, process_name
@@ -78,7 +77,7 @@ class Rendezvous:
         if not self.rank_env.local_rank:
             self._store.set(key, "done")
 
-    def meet(self, record: Mapping[str, str], device: torch.device = CPU) -> None:
+    def meet(self, record: Mapping[str, str], device: torch.device) -> None:
         """Wait for all ranks, compare their records, and connect the ranks with the torch backends for `device`.
 
         All ranks' records must have equal entries; the settings in the entry `config`, a JSON object, are compared one

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import torch
-
 from gpt_cli.common.host import Notify, ignored
 from gpt_cli.common.machine.devices import supports
 from gpt_cli.sampling.decoder import Decoder
@@ -44,7 +42,8 @@ def generate(
     for step in range(max_new_tokens):
         left = max_new_tokens - step
         trial += step == trial and decoder.is_full(1)
-        if step == trial and left > TRIAL_TOKENS and _records(decoder.device):
+        pays = step == trial and left > TRIAL_TOKENS
+        if pays and supports(decoder.device, "graphs") and supports(decoder.device, "float64"):
             draws = recorded_draws(cpu_draws, left, warn)
         drawn = next(draws)
         ended = [was or draw.token == end_of_text for was, draw in zip(ended, drawn, strict=True)]
@@ -54,10 +53,6 @@ def generate(
         ended = [end or done(number) for number, end in enumerate(ended)]
         if all(ended):
             return
-
-
-def _records(device: torch.device) -> bool:
-    return supports(device, "graphs") and supports(device, "float64")
 
 
 def continuations(

@@ -111,7 +111,9 @@ class Cache(ABC):
         self.base = max(0, length - self.reach)
         num_slots = min(2 * self.reach, length - self.base + num_new_tokens)
         if num_rows != self.num_rows or num_slots > self.num_slots:
-            self.slots = _new_slots(like, self.shape(num_rows, num_slots))
+            # a CPU reads no slot before it is written, and touching all costs 20 ms; a recorded step multiplies all
+            new = like.new_empty if like.device.type == "cpu" else like.new_zeros
+            self.slots = new(self.shape(num_rows, num_slots))
             self.num_rows, self.num_slots = num_rows, num_slots
 
     def make_room(self, end: int) -> None:
@@ -243,11 +245,6 @@ class LatentCache(Cache):
         mixed = self._attend(absorbed, keys, keys[..., :C], step)
         outputs = self.absorbed_values(mixed.transpose(0, 1).reshape(H, N * T, C))
         return outputs.transpose(0, 1).reshape(N * T, H * K)
-
-
-def _new_slots(like: Tensor, shape: tuple[int, ...]) -> Tensor:
-    # a CPU reads no slot before it is written, and touching all of them costs 20 ms; a recorded step multiplies all
-    return like.new_empty(shape) if like.device.type == "cpu" else like.new_zeros(shape)
 
 
 CACHES: Mapping[type[SelfAttention], Callable[[Any, Products, int], Cache]] = {

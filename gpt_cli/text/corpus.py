@@ -42,16 +42,6 @@ class Corpus(ABC):
         """Whether the full corpus is so large that its token ids and its vocabulary are cached on disk."""
         return self.whole.num_characters >= CACHE_FROM
 
-    @property
-    def documents(self) -> tuple[str, ...]:
-        """All documents as strings in memory; only for small texts."""
-        documents: list[list[str]] = []
-        for block in self.blocks():
-            if block.starts:
-                documents.append([])
-            documents[-1].append(block.text)
-        return tuple(map("".join, documents))
-
     def require_unchanged(self) -> None:
         """Raise DataError if a file of the text has changed since the text was read."""
         return

@@ -6,7 +6,6 @@ No document needs to fit in memory. For bytes that are not UTF-8, the DataError 
 from __future__ import annotations
 
 import codecs
-import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
@@ -202,9 +201,8 @@ def split_at(separator: str, blocks: Iterable[TextBlock]) -> Iterator[TextBlock]
 def split_at_marks(blocks: Iterable[TextBlock], note: Callable[[str], object]) -> Iterator[TextBlock]:
     """Split texts into documents at <|endoftext|> and <|startoftext|>; drop these marks and adjacent line breaks.
 
-    Texts without such a mark stay as they are, block by block; `note` receives one line if a mark occurs.
+    Texts without such a mark stay as they are, block by block; `note` receives a line for each block with a mark.
     """
-    note = functools.cache(note)
 
     def split(text: str) -> list[str]:
         parts = _MARK.split(text) if "<|" in text else [text]  # the search alone is several times as fast

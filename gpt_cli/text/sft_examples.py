@@ -98,15 +98,14 @@ class Examples:
         """Return the token ids of the example `number` before its first answer."""
         return self.ids[self.bounds[number] : self.answers[number]].tolist()
 
-    def windows(self, num_tokens: int | None = None) -> list[tuple[int, int]]:
-        """Return evenly spaced examples as (start, end) windows, about `num_tokens` tokens in all (None: all examples).
+    def windows(self, num_tokens: int) -> list[tuple[int, int]]:
+        """Return evenly spaced examples as (start, end) windows, about `num_tokens` tokens in all.
 
         Inputs are ids[start:end], targets are targets[start + 1:end + 1]. Each window is a single example, not packed.
         """
-        number = len(self.lengths)
-        if num_tokens is not None:
-            number = min(number, max(1, round(number * num_tokens / max(1, int(self.lengths.sum())))))
-        chosen = np.arange(number) * len(self.lengths) // number
+        E = len(self.lengths)
+        number = min(E, max(1, round(E * num_tokens / max(1, int(self.lengths.sum())))))
+        chosen = np.arange(number) * E // number
         return [(int(self.bounds[i]), int(self.bounds[i] + self.lengths[i])) for i in chosen]
 
     def packed(self, rows: Sequence[np.ndarray], length: int) -> Packed:

@@ -28,6 +28,7 @@ class Prepared:
     step: int  # where it continues; 0 for a new run
     elapsed: float  # seconds of the earlier parts of the run
     costs: CostEstimate = field(repr=False)
+    num_trained: int  # numbers that the optimizer changes
     num_processes: int
     num_documents: int
     num_characters: int
@@ -39,7 +40,6 @@ class Prepared:
     seconds_left: float  # an estimate that includes the closing evaluation
     closing_seconds: float  # of the closing evaluation alone
     prompt: str  # which the tokenizer can encode, to try the model with
-    num_trained: int | None = None  # numbers that the optimizer changes; None: all numbers of the model
     began_from: str | None = None  # the model whose weights it began with, instead of random ones
     ends_early: bool = False  # whether gpt chose fewer steps than time allows, to avoid memorising
     reasons: tuple[str, ...] = ()  # of what gpt chose
@@ -55,8 +55,7 @@ class Prepared:
     @property
     def disk_bytes(self) -> int:
         """The estimated bytes of the run directory at the end: checkpoints with optimizer state, and best weights."""
-        trained = self.num_trained or self.costs.parameters
-        to_continue = self.costs.parameters + self.config.train.stored_per_weight * trained
+        to_continue = self.costs.parameters + self.config.train.stored_per_weight * self.num_trained
         num_checkpoints = self.config.train.keep_checkpoints + self.config.train.num_teachers
         return 4 * (to_continue * num_checkpoints + self.costs.parameters)
 

@@ -26,7 +26,6 @@ def require_memory(config: Config, free: int | None, ranks: Ranks = ALONE, *, ma
     settings = config.train
     if settings.device != "cpu" or free is None:
         return
-
     num_tokens = 1 if config.tokenizer.kind in ("char", "kept") else 257  # of the vocabulary at least
 
     def needs(num_sequences: int, width: int = config.model.d_model) -> int:
@@ -92,7 +91,9 @@ def require_space(run: Run) -> None:
         others = settings.num_teachers + (begins and run.progress.began_from is not None)
         at_once = min(num_saved + num_due(settings.save_every) + others, at_once)
         snapshots = snapshot_size(run) * (num_due(run.config.inspect.every) + begins)  # step 1 has one too
-    run.directory.require_space(to_continue, weights, at_once, snapshots, keeps_several=settings.keep_checkpoints > 1)
+    # a new best checkpoint is written beside the old one
+    needed = at_once * to_continue + 2 * weights + snapshots
+    run.directory.require_space(needed, keeps_several=settings.keep_checkpoints > 1)
 
 
 def snapshot_size(run: Run) -> int:

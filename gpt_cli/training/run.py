@@ -86,8 +86,7 @@ class Run:
 
         self.ranks.on_rank_zero(make_ready)
         if begins_from_another:
-            self.save()
-            self.finish_writing()
+            self.save()  # which waits for the first checkpoint
             # a run with a config and no checkpoint would resume from random weights
             self.ranks.on_rank_zero(lambda: self.directory.write_config(self.config))
 

@@ -59,11 +59,7 @@ def teach(
 
 
 def mean_probabilities(
-    models: Sequence[GPT],
-    ids: np.ndarray,
-    settings: TrainConfig,
-    step: int,
-    count: Callable[[int], object] = lambda _: None,
+    models: Sequence[GPT], ids: np.ndarray, settings: TrainConfig, step: int, count: Callable[[int], object]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Predict every token of `ids` [N] from the tokens before it, by the mean of the models' probabilities.
 

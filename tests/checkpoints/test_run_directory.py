@@ -97,12 +97,12 @@ def test_a_run_that_the_disk_cannot_hold_is_refused(copied: Path, monkeypatch: p
     directory = RunDirectory(copied)
     held = sum(path.stat().st_size for path in (*directory.steps().values(), directory.best))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000_000 - held))
-    directory.require_space(200_000, 100_000, 4)
+    directory.require_space(1_000_000)
     with pytest.raises(EnvironmentFailure, match=r"the run needs up to 1 MB of disk, but only 1 MB are free"):
-        directory.require_space(200_001, 100_000, 4)
+        directory.require_space(1_000_001)
     for keeps_several in (False, True):
         with pytest.raises(EnvironmentFailure, match="the run needs up to 2 MB of disk") as raised:
-            directory.require_space(200_000, 100_000, 4, 1_000_000, keeps_several=keeps_several)
+            directory.require_space(2_000_000, keeps_several=keeps_several)
         assert ("‹train.keep_checkpoints=1›" in str(raised.value.hint)) == keeps_several
 
 

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from gpt_cli.common.machine.devices import CPU
 from gpt_cli.distributed import rendezvous as module
 from gpt_cli.distributed.environment import RankEnvironment
 from gpt_cli.distributed.failure_detector import LeftToAnother
@@ -45,7 +46,7 @@ def meet(ranks: Sequence[Rendezvous], records: Sequence[Mapping[str, str]]) -> l
 
     def one(rank: Rendezvous, record: Mapping[str, str]) -> list[str]:
         with pytest.raises(GptError) as raised:
-            rank.meet(record)
+            rank.meet(record, CPU)
         return raised.value.lines()
 
     with ThreadPoolExecutor(len(ranks)) as pool:
@@ -99,7 +100,7 @@ def test_a_rank_that_waits_leaves_when_another_says_why_all_end(tmp_path: Path) 
 
     threading.Thread(target=fail).start()
     with pytest.raises(LeftToAnother) as raised:
-        first.meet({})
+        first.meet({}, CPU)
     assert raised.value.exit_code == 3
 
 

@@ -13,6 +13,7 @@ import pytest
 import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.corpora import documents_of
 from support.fuzzing import built_once, inputs, require_answer, require_sentence
 from support.helpers import RunCommand, run_command
 from support.tokenizers import learned
@@ -139,8 +140,8 @@ def test_corpora(found: list[tuple[str, bytes]], separator: str | None, skip_bad
             Path(folder, f"{number}.{ending}").write_bytes(content)
         try:
             corpus = read_corpus(folder, Reading(separator=separator, skip_bad=skip_bad))
-            assert sum(map(len, corpus.documents)) == corpus.num_characters
-            CharTokenizer(sorted(set("".join(corpus.documents)))).encode("".join(corpus.documents)[:100])
+            assert sum(map(len, documents_of(corpus))) == corpus.num_characters
+            CharTokenizer(sorted(set("".join(documents_of(corpus))))).encode("".join(documents_of(corpus))[:100])
         except GptError as error:
             require_sentence(error, 3)
 

@@ -1,9 +1,9 @@
-"""A corpus of documents that are in memory."""
+"""A corpus of documents that are in memory, and the documents of any corpus."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from gpt_cli.text.corpus import SurveyedCorpus, Tally
+from gpt_cli.text.corpus import Corpus, SurveyedCorpus, Tally
 from gpt_cli.text.documents import TextBlock, in_blocks
 
 
@@ -19,3 +19,13 @@ class Texts(SurveyedCorpus):
 
     def blocks(self) -> Iterator[TextBlock]:
         return in_blocks(self._documents)
+
+
+def documents_of(corpus: Corpus) -> tuple[str, ...]:
+    """All documents of a corpus as strings in memory."""
+    documents: list[list[str]] = []
+    for block in corpus.blocks():
+        if block.starts:
+            documents.append([])
+        documents[-1].append(block.text)
+    return tuple(map("".join, documents))

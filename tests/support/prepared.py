@@ -12,12 +12,14 @@ def prepared(name: str, *settings: str, vocab_size: int, tokens: int, documents:
     config = read_config(name, settings)
     train = config.train
     steps = train.max_steps or 0
+    costs = estimate(config.model, vocab_size, micro_batch_size=train.sequences_at_once, dtype="float32")
     return Prepared(
         directory=Path("run"),
         config=config,
         step=0,
         elapsed=0.0,
-        costs=estimate(config.model, vocab_size, micro_batch_size=train.sequences_at_once, dtype="float32"),
+        costs=costs,
+        num_trained=costs.parameters,
         num_processes=1,
         num_documents=documents,
         num_characters=4 * tokens,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.corpora import documents_of
 
 from gpt_cli.text import cache as module
 from gpt_cli.text import load as reading_module
@@ -48,7 +49,7 @@ def test_a_second_start_opens_nothing_and_knows_the_same(opened: list[str]) -> N
     opened.clear()
     second = read_corpus(["d", "d/a.txt"], Reading(skip_bad=True))
     assert opened == []
-    assert (second.survey, second.documents) == (first.survey, first.documents)
+    assert (second.survey, documents_of(second)) == (first.survey, documents_of(first))
     assert second.survey.bad == ("d/bad.txt",)
     opened.clear()
     assert read_corpus(["d", "d/a.txt"], Reading(skip_bad=True), fresh=True).survey == first.survey
@@ -59,7 +60,11 @@ def test_a_short_text_that_is_known_is_opened_once_more(opened: list[str]) -> No
     read_corpus("d")
     opened.clear()
     corpus = read_corpus("d")
-    assert [corpus.documents, *(part.documents for part in corpus.split(0))] == [corpus.documents, corpus.documents, ()]
+    assert [documents_of(corpus), *(documents_of(part) for part in corpus.split(0))] == [
+        documents_of(corpus),
+        documents_of(corpus),
+        (),
+    ]
     assert len(opened) == 3
 
 
@@ -150,7 +155,7 @@ def test_a_damaged_manifest_is_ignored(opened: list[str]) -> None:
 def test_stdin_and_the_catalogue_are_never_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     for text in ("one", "two"):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-        assert read_corpus(["d/a.txt", "-"]).documents[-1] == text
+        assert documents_of(read_corpus(["d/a.txt", "-"]))[-1] == text
     read_corpus(["d/a.txt", "python-docs"])
     assert manifests() == []
 

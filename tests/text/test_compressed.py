@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import zstandard
 from support.archives import tarred, zipped
+from support.corpora import documents_of
 from support.texts import read, refused
 
 from gpt_cli.errors import EnvironmentFailure
@@ -37,7 +38,7 @@ def archive_of(ending: str, files: dict[str, bytes]) -> bytes:
 def test_an_archive_is_the_files_inside(here: Path, ending: str) -> None:
     (here / f"a.{ending}").write_bytes(archive_of(ending, FILES))
     corpus = read(f"a.{ending}")
-    assert corpus.documents == DOCUMENTS
+    assert documents_of(corpus) == DOCUMENTS
     assert list(corpus.notices()) == [f"left out 1 file without text: a.{ending}/photo.jpg (a JPEG picture)"]
     (here / "folder").mkdir()
     (here / "folder" / f"a.{ending}").write_bytes(archive_of(ending, FILES))
@@ -67,7 +68,7 @@ def test_bad_files_of_an_archive_are_left_out_as_a_whole_where_the_config_says_s
     assert hint.startswith("unpack the archive first; if it is ")
     assert hint.endswith("; or ‹data.skip_bad=true› leaves such files out")
     corpus = read(f"a.{ending}", skip_bad=True)
-    assert corpus.documents == ("good",)
+    assert documents_of(corpus) == ("good",)
     assert list(corpus.notices()) == [f"left out 1 bad file: a.{ending}/bad.txt"]
 
 
@@ -75,7 +76,7 @@ def test_an_archive_inside_another_is_left_out_with_its_name(here: Path) -> None
     inner = archive_of("zip", {"b.txt": b"inner"})
     (here / "a.zip").write_bytes(archive_of("zip", {"a.txt": b"outer", "b.zip": inner}))
     corpus = read("a.zip")
-    assert corpus.documents == ("outer",)
+    assert documents_of(corpus) == ("outer",)
     assert list(corpus.notices()) == ["left out 1 file without text: a.zip/b.zip (an archive inside another)"]
 
 
@@ -90,7 +91,7 @@ def test_a_bomb_and_too_many_files_are_refused(here: Path, monkeypatch: pytest.M
 
 def test_paths_that_lead_out_of_an_archive_lead_nowhere(here: Path) -> None:
     (here / "a.zip").write_bytes(zipped({"../../up.txt": b"up", "/etc/abs.txt": b"abs"}))
-    assert read("a.zip").documents == ("abs",)
+    assert documents_of(read("a.zip")) == ("abs",)
     assert sorted(path.name for path in here.iterdir()) == ["a.zip"]
 
 
@@ -103,7 +104,7 @@ def test_a_damaged_archive_is_named_or_left_out(here: Path, method: int) -> None
     (here / "a.zip").write_bytes(content)
     refused("a.zip", "the archive is damaged: ")
     (here / "b.txt").write_text("whole")
-    assert read(".", skip_bad=True).documents == ("whole",)
+    assert documents_of(read(".", skip_bad=True)) == ("whole",)
 
 
 def test_an_archive_whose_names_or_sizes_cannot_be_read_is_damaged(here: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.corpora import documents_of
 from support.exchange import CHATML
 from support.helpers import small_config
 from support.kept import save
@@ -157,7 +158,7 @@ def test_files_of_two_kinds_are_refused(here: Path) -> None:
     with pytest.raises(DataError, match="the other has none"):
         examples(pairs, "data.validation_source=sums")
     refused("b.txt", "needs lines of", loss="answers")
-    assert read(lines(here / "c.jsonl", {**PAIR, "text": "x"})).documents == ("x",)
+    assert documents_of(read(lines(here / "c.jsonl", {**PAIR, "text": "x"}))) == ("x",)
 
 
 def test_a_file_of_messages_is_one_conversation_or_one_on_each_line() -> None:

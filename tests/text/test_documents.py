@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.archives import zipped
+from support.corpora import documents_of
 from support.texts import Twin, cut
 from support.texts import pieces as twin_pieces
 
@@ -256,7 +257,7 @@ def test_a_file_of_another_format_is_recognised(content: bytes, what: str, advic
     assert "iconv" not in hint
     (here / "a.txt").write_text("A")
     (here / "b").write_bytes(content)
-    assert (read_corpus(".").documents, read_corpus(".").survey.num_skipped) == (("A",), 1)
+    assert (documents_of(read_corpus(".")), read_corpus(".").survey.num_skipped) == (("A",), 1)
 
 
 MARKS = ["<|endoftext|>", "\n<|endoftext|>\n", "\r\n<|endoftext|>\r\n<|startoftext|>", "<|startoftext|>\n"]
@@ -271,7 +272,7 @@ def test_marks_of_gpt_2_separate_documents_in_any_blocks(documents: list[str], m
     text = marks[-1] + "".join(document + mark for document, mark in zip(documents, marks, strict=False))
     notes = list[str]()
     assert joined(split_at_marks(cut([text], [size]), notes.append)) == documents
-    assert notes == ["<|endoftext|> is between documents"]
+    assert set(notes) == {"<|endoftext|> is between documents"}
 
 
 @given(st.lists(st.text("ab \r\n<|endoftx|>", max_size=20), max_size=4), st.integers(1, 9))

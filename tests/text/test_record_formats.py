@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.corpora import documents_of
 from support.texts import read, refused, run_hint
 
 from gpt_cli.errors import DataError
@@ -41,7 +42,7 @@ def test_what_is_no_table_is_named_with_its_line(here: Path, content: str, messa
 def test_the_command_of_a_hint_keeps_ordinary_quotation_marks(here: Path) -> None:
     (here / "a.tsv").write_text('id\ttext\n1\t"Yes" she said\n\t\n2\ta "b" c\n')
     run_hint(refused("a.tsv", "not a table of cells"), "if its quotation marks belong to the text: ")
-    assert read("a-quoted.tsv").documents == ('"Yes" she said', 'a "b" c')
+    assert documents_of(read("a-quoted.tsv")) == ('"Yes" she said', 'a "b" c')
 
 
 @pytest.mark.parametrize(
@@ -73,25 +74,25 @@ def test_the_delimiter_gives_the_first_rows_equal_numbers_of_cells(
 ) -> None:
     (here / "a.csv").write_text(content)
     field = "text, as read" if "text, as read" in content else "text"
-    assert read("a.csv", text_field=field).documents == texts
+    assert documents_of(read("a.csv", text_field=field)) == texts
 
 
 def test_names_of_columns_may_have_spaces_around_them(here: Path) -> None:
     (here / "a.csv").write_text("id, text , label\n1,Snow all day,a\n")
-    assert read("a.csv").documents == ("Snow all day",)
+    assert documents_of(read("a.csv")) == ("Snow all day",)
 
 
 def test_excel_may_name_the_delimiter_in_the_first_line(here: Path) -> None:
     (here / "a.csv").write_text("sep=;\nid;text\n1;a, b\n2\n")
     corpus = read("a.csv", skip_bad=True)
-    assert corpus.documents == ("a, b",)
+    assert documents_of(corpus) == ("a, b",)
     assert list(corpus.notices()) == ["left out 1 bad record: a.csv:4"]
 
 
 def test_the_command_of_a_hint_mends_the_line_ends_of_old_macs(here: Path) -> None:
     (here / "a.csv").write_bytes(b"id,text\r1,one\r2,two\r")
     run_hint(refused("a.csv", r"a line ends with \\r alone"))
-    assert read("a-lf.csv").documents == ("one", "two")
+    assert documents_of(read("a-lf.csv")) == ("one", "two")
 
 
 def test_a_row_of_several_lines_is_named_by_its_first() -> None:
@@ -101,13 +102,13 @@ def test_a_row_of_several_lines_is_named_by_its_first() -> None:
 
 def test_an_array_is_read_as_one_whatever_the_name_says(here: Path) -> None:
     (here / "a.jsonl").write_text(' \n[\n{"text": "one"},\n{"text": "two"}\n]')
-    assert read("a.jsonl").documents == ("one", "two")
+    assert documents_of(read("a.jsonl")) == ("one", "two")
 
 
 def test_ndjson_is_json_lines(here: Path) -> None:
     (here / "a.ndjson").write_text('{"text": "one"}\n{"text": "two"}\n')
     (here / "b.NDJSON.gz").write_bytes(gzip.compress(b'{"prompt": "a", "response": "b"}\n'))
-    assert read("a.ndjson").documents == ("one", "two")
+    assert documents_of(read("a.ndjson")) == ("one", "two")
     assert read("b.NDJSON.gz").how.conversations
 
 
@@ -127,7 +128,7 @@ def test_tags_in_records_are_noted_as_in_plain_text(here: Path) -> None:
 def test_json_that_is_no_list_of_records_is_text_and_a_notice_says_so(here: Path, text: str) -> None:
     (here / "a.json").write_text(text)
     corpus = read("a.json")
-    assert corpus.documents == (text,)
+    assert documents_of(corpus) == (text,)
     assert [*corpus.notices()] == ["in a.json, gpt finds no list of records, so it reads the JSON as plain text"]
 
 

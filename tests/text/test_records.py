@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as arrow
 import pyarrow.parquet
 import pytest
+from support.corpora import documents_of
 from support.texts import read, refused, run_hint
 
 from gpt_cli.text.conversations import read_conversation
@@ -53,7 +54,7 @@ def put(name: str, content: str | bytes | list[dict[str, Any]]) -> None:
 
 def said(corpus: SourceCorpus) -> list[list[str]]:
     """What the turns of each conversation contain."""
-    return [[turn.content for turn in read_conversation(text).turns] for text in corpus.documents]
+    return [[turn.content for turn in read_conversation(text).turns] for text in documents_of(corpus)]
 
 
 def assert_ours(corpus: SourceCorpus) -> None:
@@ -152,9 +153,9 @@ def test_capital_letters_in_the_names_of_fields_change_nothing(here: Path, endin
     assert list(corpus.notices()) == [notice]
     put(f"b.{ending}", [{"Text": "short", "note": "a note that is longer than it"}])
     corpus = read(f"b.{ending}")
-    assert corpus.documents == ("short",)
+    assert documents_of(corpus) == ("short",)
     assert list(corpus.notices()) == [f"in b.{ending}, Text is the text of each record; gpt does not read note"]
-    assert read(f"a.{ending}", text_field="Context").documents == ("It rained.",) * 2
+    assert documents_of(read(f"a.{ending}", text_field="Context")) == ("It rained.",) * 2
 
 
 def test_a_chat_that_is_no_tree_of_messages_is_named(here: Path) -> None:
@@ -238,9 +239,9 @@ def test_the_chats_of_a_whole_export_are_read_once_skip_bad_leaves_out_the_other
 
 def test_a_column_named_mapping_is_no_conversation(here: Path) -> None:
     put("q.json", [{"mapping": "a", "text": "b"}])
-    assert read("q.json").documents == ("b",)
+    assert documents_of(read("q.json")) == ("b",)
     put("q.json", [{"mapping": "a", "note": "The value of the value."}])
-    assert read("q.json").documents == ("The value of the value.",)
+    assert documents_of(read("q.json")) == ("The value of the value.",)
 
 
 def test_a_system_beside_messages_comes_first_and_may_be_called_developer(here: Path) -> None:
@@ -252,7 +253,7 @@ def test_a_system_beside_messages_comes_first_and_may_be_called_developer(here: 
             {"conversations": [{"from": "developer", "value": "Be brief."}, *pair]},
         ],
     )
-    for text in read("q.json").documents:
+    for text in documents_of(read("q.json")):
         assert read_conversation(text).turns == (("system", "Be brief."), ("user", "a"), ("assistant", "b"))
 
 
@@ -261,9 +262,9 @@ def test_the_only_column_of_long_texts_is_the_text_and_a_notice_says_so(here: Pa
     for name in ("poems.csv", "poems.parquet"):
         put(name, rows)
         corpus = read(name)
-        assert corpus.documents == tuple(text * 3 for text in TEXTS)
+        assert documents_of(corpus) == tuple(text * 3 for text in TEXTS)
         assert list(corpus.notices()) == [f"in {name}, poem is the text of each record; gpt does not read note, title"]
-    assert read("poems.csv", text_field="title").documents == ("春晓",) * 3
+    assert documents_of(read("poems.csv", text_field="title")) == ("春晓",) * 3
 
 
 NO_TEXTS = {
@@ -287,7 +288,7 @@ def test_an_id_a_date_an_address_a_path_and_base64_are_no_text_however_long(here
     text = "I am on my way, and I bring bread."
     put("a.jsonl", [{name: NO_TEXTS[name], "body": text}] * 3)
     corpus = read("a.jsonl")
-    assert corpus.documents == (text,) * 3
+    assert documents_of(corpus) == (text,) * 3
     assert list(corpus.notices()) == ["in a.jsonl, body is the text of each record"]
 
 
@@ -302,12 +303,12 @@ def test_an_id_a_date_an_address_a_path_and_base64_are_no_text_however_long(here
 )
 def test_scripts_without_spaces_dna_and_source_code_are_texts(here: Path, text: str) -> None:
     put("a.jsonl", [{"id": "AB-1", "body": text}])
-    assert read("a.jsonl").documents == (text,)
+    assert documents_of(read("a.jsonl")) == (text,)
 
 
 def test_a_column_name_may_have_spaces_and_a_shorter_column_is_no_remedy(here: Path) -> None:
     put("a.csv", [{"id": "1", "my poem": "p" * 30}])
-    assert read("a.csv").documents == ("p" * 30,)
+    assert documents_of(read("a.csv")) == ("p" * 30,)
     put("b.csv", [{"id": "1", "my poem": "p" * 30, "a note": "n" * 20}])
     remedy = "for questions with answers, name their fields prompt and response"
     assert refused("b.csv").lines()[1] == f"hint: --set data.text_field='my poem'; {remedy}"
@@ -356,7 +357,7 @@ POEM = {"title": "静夜思", "author": "李白", "paragraphs": ["床前明月�
 def test_a_list_of_lines_is_a_text_and_the_text_if_it_is_the_longest_field(here: Path, name: str) -> None:
     put(name, [POEM])
     corpus = read(name)
-    assert corpus.documents == ("床前明月光，疑是地上霜。\n举头望明月，低头思故乡。",)
+    assert documents_of(corpus) == ("床前明月光，疑是地上霜。\n举头望明月，低头思故乡。",)
     assert list(corpus.notices()) == [
         f"in {name}, paragraphs is the text of each record; gpt does not read title, author"
     ]
@@ -585,7 +586,7 @@ EMPTY_TEXTS: dict[str, str | bytes] = {
 def test_records_with_an_empty_text_are_counted(here: Path, name: str) -> None:
     put(name, EMPTY_TEXTS[name])
     corpus = read(name)
-    assert corpus.documents == ("one",)
+    assert documents_of(corpus) == ("one",)
     (notice,) = corpus.notices()
     assert notice.startswith(f"left out 2 records with an empty text or answer: {name}")
 
@@ -595,7 +596,7 @@ def test_capital_letters_in_an_ending_change_nothing(here: Path, ending: str) ->
     kind, _, packing = ending.partition(".")
     content = WRITERS[kind](ROWS)
     put(f"A.{ending.upper()}", gzip.compress(content) if packing else content)
-    assert read(f"A.{ending.upper()}").documents == tuple(TEXTS)
+    assert documents_of(read(f"A.{ending.upper()}")) == tuple(TEXTS)
 
 
 def test_empty_answers_are_counted_and_empty_questions_stay(here: Path) -> None:
@@ -671,26 +672,26 @@ def test_a_table_without_a_row_of_names_is_an_error_whose_command_writes_one(her
     error = refused(name, 'no field "text"')
     run_hint(error, NAMES_FIRST, "; for questions with answers: ")
     (new,) = {*here.iterdir()} - before
-    assert read(new.name).documents == tuple(row[column] for row in rows)
+    assert documents_of(read(new.name)) == tuple(row[column] for row in rows)
     assert all("prompt" in other for other in (error.hint or "").split("; for questions with answers: ")[1:])
 
 
 def test_names_of_four_words_or_of_chinese_are_names(here: Path) -> None:
     for name in ("Text of the review", "用户评论的内容", "Desc."):
         put("a.csv", [{"id": "1", name: "I walked out after twenty minutes"}])
-        assert read("a.csv").documents == ("I walked out after twenty minutes",)
+        assert documents_of(read("a.csv")) == ("I walked out after twenty minutes",)
 
 
 def test_a_column_of_short_cells_may_have_a_name_or_none(here: Path) -> None:
     put("a.csv", "Anna\nBen\n")
     run_hint(refused("a.csv"), NAMES_FIRST)
-    assert read("a-named.csv").documents == ("Anna", "Ben")
-    assert read("a.csv", text_field="Anna").documents == ("Ben",)
+    assert documents_of(read("a-named.csv")) == ("Anna", "Ben")
+    assert documents_of(read("a.csv", text_field="Anna")) == ("Ben",)
 
 
 def test_a_first_column_without_a_name_is_an_index_and_others_need_one(here: Path) -> None:
     put("a.csv", ",body,\n1,I walked out after twenty minutes,\n")
-    assert read("a.csv").documents == ("I walked out after twenty minutes",)
+    assert documents_of(read("a.csv")) == ("I walked out after twenty minutes",)
     put("a.csv", "id,body,\n1,I walked out after twenty minutes,yes\n")
     error = refused("a.csv", "this row has 3 cells, but the first one names 2 columns")
     assert (error.hint or "").endswith("; else give each column a name")
@@ -706,9 +707,9 @@ def test_a_question_may_be_the_name_of_a_column_as_forms_have_it(here: Path) -> 
     question = "What did you like about the course?"
     put("a.csv", [{"Time": "9:00", question: "The teacher."}])
     assert (refused("a.csv").hint or "").endswith(f"; else ‹data.text_field={question}›")
-    assert read("a.csv", text_field=question).documents == ("The teacher.",)
+    assert documents_of(read("a.csv", text_field=question)) == ("The teacher.",)
     put("b.csv", [{"1、性别": "男", "4、请谈谈您对学校食堂的意见和建议": "饭菜要热一点，菜也要多几样。"}])
-    assert read("b.csv").documents == ("饭菜要热一点，菜也要多几样。",)
+    assert documents_of(read("b.csv")) == ("饭菜要热一点，菜也要多几样。",)
 
 
 TITLES = ["Poems of 1970,,", "Poems of 1970", "Poems of 1970,,\n,,", "Poems,,1970", "Poems,,\nby Li Bai,,"]
@@ -720,13 +721,13 @@ def test_a_title_above_the_row_of_names_is_an_error_whose_command_takes_it_away(
     put("a.csv", f'{title}\nyear,name,text\n1,Li Bai,"The moon, bright."\n')
     error = refused("a.csv", r"this row has 3 cells, but the first one names \d column")
     run_hint(error, "if the table begins here: ")
-    assert read("a-table.csv").documents == ("The moon, bright.",)
+    assert documents_of(read("a-table.csv")) == ("The moon, bright.",)
 
 
 def test_a_name_of_several_columns_is_an_error_whose_command_changes_it(here: Path) -> None:
     put("a.csv", "id,name,name,text\n1,a,b,The moon is bright.\n")
     run_hint(refused("a.csv", r'a\.csv:1: several columns have the name "name"'), "; else ")
-    assert read("a-named.csv").documents == ("The moon is bright.",)
+    assert documents_of(read("a-named.csv")) == ("The moon is bright.",)
 
 
 def test_where_every_record_is_bad_the_first_is_an_error(here: Path) -> None:

@@ -101,7 +101,7 @@ def test_each_epoch_has_every_example_once(sums: Config) -> None:
 def test_an_evaluation_counts_answers_by_example(sums: Config) -> None:
     _, validation = examples_of(sums)
     model, by_window = sharp_model(257), Observations()
-    windows = validation.windows()
+    windows = validation.windows(len(validation))
     score = validation_score(
         model, ByteTokenizer(), validation, windows, batch_size=3, dtype="float32", by_window=by_window
     )

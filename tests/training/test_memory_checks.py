@@ -22,11 +22,16 @@ def test_where_a_graph_holds_memory_of_the_device_doing_without_is_an_advice(bat
 
 
 def files_to_come(run: Run, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
-    """The numbers of checkpoints, present ones included, and of new snapshots for which space is required."""
+    """The numbers of checkpoints, present ones included, and of new snapshots for which space is required.
+
+    Beside them, space is required for two best checkpoints. All snapshots together are smaller than a checkpoint.
+    """
     required: list[int] = []
-    monkeypatch.setattr(run.directory, "require_space", lambda *numbers, **_: required.extend(numbers))
+    monkeypatch.setattr(run.directory, "require_space", lambda needed, **_: required.append(needed))
     require_space(run)
-    _, _, num_checkpoints, snapshot_bytes = required
+    weights = 4 * run.state.costs.parameters
+    to_continue = weights + 4 * run.config.train.stored_per_weight * run.state.num_trained
+    num_checkpoints, snapshot_bytes = divmod(required[0] - 2 * weights, to_continue)
     return num_checkpoints, snapshot_bytes // snapshot_size(run)
 
 

@@ -88,7 +88,7 @@ def test_the_probabilities_of_teachers_are_their_mean_on_the_text_before() -> No
     with torch.no_grad():
         for parameter in (parameter for model in models for parameter in model.parameters()):
             parameter *= 4  # so that they prefer some tokens
-    likely, cumulative = mean_probabilities(models, ids, config.train, 0)
+    likely, cumulative = mean_probabilities(models, ids, config.train, 0, lambda _: None)
     assert likely.shape == cumulative.shape == (42, 5)
     # the target at 5 has all tokens before it as its context; the one at 30 has those from 24 on
     for position, begin in ((5, 0), (30, 24)):
@@ -108,7 +108,7 @@ def test_less_probable_tokens_than_are_stored_stay_as_probable_together(monkeypa
     model, ids = GPT(config.model, 50, torch.Generator().manual_seed(0)), np.arange(9)
     mean = np.zeros(50)
     for step in range(500):
-        likely, cumulative = mean_probabilities([model], ids, config.train, step)
+        likely, cumulative = mean_probabilities([model], ids, config.train, step, lambda _: None)
         assert likely.shape == (9, 12)
         np.add.at(mean, likely[4], np.diff(cumulative[4].astype(float), prepend=0) / CERTAIN / 500)
     with torch.no_grad():
@@ -125,7 +125,7 @@ def test_every_target_of_a_text_of_any_length_is_drawn(length: int) -> None:
     weights["final_norm.bias"] += 1.0
     weights["output_layer.weight"][4] = 10.0  # it knows nothing but token 4
     model.load_state_dict(weights)
-    likely, cumulative = mean_probabilities([model], np.zeros(length, np.int64), config.train, 0)
+    likely, cumulative = mean_probabilities([model], np.zeros(length, np.int64), config.train, 0, lambda _: None)
     assert (likely[1:, 0] == 4).all()
     assert (cumulative[1:, 0] == CERTAIN).all()
 
@@ -214,7 +214,7 @@ def test_the_first_model_teaches_all_but_the_last_which_learns_from_those(tmp_pa
     assert [(line["step"], line["model"]) for line in lines] == [(2, 1), (4, 2), (6, 3), (8, 4), (10, 4)]
     first, *others = (read_checkpoint(run.directory.step_file(step)).build_model() for step in (2, 4, 6))
     of_first, of_others = (
-        mean_probabilities(models, taught.ids, run.config.train, step)[1]
+        mean_probabilities(models, taught.ids, run.config.train, step, lambda _: None)[1]
         for models, step in (([first], 2), (others, 6))
     )
     assert tables[2] == (None, False)

@@ -92,7 +92,7 @@ def write_run(run: RunDirectory, foreign: Foreign, counting: Counting, steps: Ma
             contents[path] = prepared(checkpoint, stored, partial(_contents, weights, shapes, count))
             weights.forget()
         make_directory(run.path)
-        run.require_space(num_bytes, 0, len(models))
+        run.require_space(num_bytes * len(models))
         run.open_for(foreign.config)
         try:
             for path, (_, weights) in models.items():

@@ -43,7 +43,6 @@ def _memorised(start: Prepared) -> Iterator[Advice]:
     Yields none if the model has a teacher, which delays memorising, or if gpt limited the steps to avoid memorising.
     """
     tokens, model, settings = start.num_training_tokens, start.config.model, start.config.train
-
     passes = start.epochs_left * start.costs.parameters / tokens
     prevented = settings.teacher_share is not None or start.ends_early
     if prevented or start.epochs_left <= HARMLESS_EPOCHS or passes <= _TOO_MANY_PASSES[model.dropout > 0]:

@@ -93,7 +93,6 @@ def _pairs(texts: list[str]) -> tuple[tuple[tuple[int, float], ...], float]:
     """
     learned = train_byte_pairs(texts, max(size for size, _ in ENGLISH)).token_bytes
     num_bytes = max(1, sum(len(text.encode()) for text in texts))
-
     lengths, bits = list[tuple[int, float]](), 0.0
     for vocab_size, _ in ENGLISH:
         tokenizer = BytePairTokenizer("bpe", WORD_PATTERN, learned[: vocab_size - 1])
