@@ -206,8 +206,9 @@ def ended_before(run: RunFiles, progress: Progress, requested: Config, run_confi
 def _require_no_less(run: RunFiles, progress: Progress, requested: Config, run_config: Config | None) -> None:
     """Raise UsageError if the run has already trained longer than the requested max_steps or max_time."""
     steps, seconds, of_run = requested.train.max_steps, requested.train.max_time, run_config and run_config.train
-    if of_run and (steps, seconds) == (of_run.max_steps, of_run.max_time):
-        return
+    if of_run:  # a limit that the command does not change may be reached
+        steps = None if steps == of_run.max_steps else steps
+        seconds = None if seconds == of_run.max_time else seconds
     if steps is not None and steps < progress.step:
         sentence = f"{shown(run.path)} has trained {progress.step:,} steps already, more than {steps:,}"
         # the length of the run may still lie ahead

@@ -157,7 +157,7 @@ def test_where_auto_cannot_compile_the_run_trains_without(
     short = [*FAST, "--json", "--max-steps", "2"]
     plain = json.loads(run("train", *short, "--out", "runs/plain").out)
     monkeypatch.setattr("gpt_cli.training.setup.choose_compile", lambda *_, **__: "on")  # as on a GPU
-    monkeypatch.setattr("torch.compile", lambda _: fail)
+    monkeypatch.setattr("torch.compile", lambda _, **options: fail)
     outcome = run("train", *short)
     assert "compil" not in outcome.err  # nor does it try, for a training that is soon over
     assert "compile: 'off'" in Path("runs/smoke/config.yaml").read_text()
@@ -181,7 +181,7 @@ def test_a_run_whose_plain_step_does_not_fit_is_compiled(
         return found
 
     monkeypatch.setattr("gpt_cli.training.setup.choose_compile", lambda *_, **__: "on")  # as on a GPU
-    monkeypatch.setattr("torch.compile", lambda block: block)
+    monkeypatch.setattr("torch.compile", lambda block, **_: block)
     monkeypatch.setattr("gpt_cli.training.step_time.time_step", timed)
     assert run("train", *FAST, "--max-steps", "1", exits=0).err.count("compiling, which may take half a minute") == 1
     assert "compile: 'on'" in Path("runs/smoke/config.yaml").read_text()
