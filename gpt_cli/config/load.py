@@ -145,7 +145,7 @@ def build_config(
                 raise UsageError("‹settings›", sentence, hint=_meant(setting), about=visible(setting))
             read: Any = value
             if not is_plain(value):
-                with contextlib.suppress(UsageError):  # a text such as [INST] {prompt}, which is no list
+                with contextlib.suppress(UsageError):  # gpt reads [INST] {prompt}, which is not YAML, as text
                     read = parse(f"value: {value}", "‹settings›").content["value"]
             _write(content, tuple(key.split(".")), read, "‹settings›", sources)
     for key, (field, value) in (flags or {}).items():

@@ -157,7 +157,7 @@ class GPT(nn.Module):
 
     def compile_blocks(self, compiled: bool = True) -> GPT:
         """Use blocks compiled by torch.compile in training, or, if not `compiled`, plain blocks; return the model."""
-        options = {"cpp.simdlen": 256}  # with 512 bits, GCC 12 compiles transpositions of bfloat16 wrongly (note 0001)
+        options = {"cpp.simdlen": 256}  # GCC 12 miscompiles transpositions of bfloat16 by 512 bits (note 0001)
         blocks = self.blocks if compiled else []
         self._compiled = [torch.compile(_drawing(block), options=options) for block in blocks]  # type: ignore[arg-type]
         return self

@@ -206,7 +206,7 @@ def ended_before(run: RunFiles, progress: Progress, requested: Config, run_confi
 def _require_no_less(run: RunFiles, progress: Progress, requested: Config, run_config: Config | None) -> None:
     """Raise UsageError if the run has already trained longer than the requested max_steps or max_time."""
     steps, seconds, of_run = requested.train.max_steps, requested.train.max_time, run_config and run_config.train
-    if of_run:  # a limit that the command does not change may be reached
+    if of_run:  # the run may have reached a limit that the command does not change
         steps = None if steps == of_run.max_steps else steps
         seconds = None if seconds == of_run.max_time else seconds
     if steps is not None and steps < progress.step:

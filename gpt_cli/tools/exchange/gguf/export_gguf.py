@@ -99,12 +99,12 @@ def write_gguf(out: Path, checkpoint: Checkpoint, name: str, kind: str | None) -
 
     write_durably(out, contents())
     ollama_name = re.sub(r"[^a-z0-9._-]+", "-", out.stem.lower()).strip("-._") or "model"
-    asked = "{{ .Prompt }}"
+    template = "{{ .Prompt }}"
     if config.data.loss is not None:  # a model that answers
         chat = template_for(config.data.template, tokenizer)
-        asked = f"{chat.before[1]}{asked}{chat.after[1]}{chat.before[2]}"
+        template = f"{chat.before[1]}{template}{chat.after[1]}{chat.before[2]}"
     context = config.model.context_length
-    modelfile = _MODELFILE.format(name=ollama_name, file=out.name, template=asked, context=context)
+    modelfile = _MODELFILE.format(name=ollama_name, file=out.name, template=template, context=context)
     write_durably(out.with_name(MODELFILE), [modelfile.encode("utf-8")])
     notes = [*fitted.notes, *notices]
     if config.model.activation in ("gelu", "gelu_tanh"):
