@@ -61,7 +61,7 @@ class Command(Generic[P, R]):
     """A `gpt` command as a Python function, such as `gpt_cli.sample`; only its first argument may be positional.
 
     As a method of a model from `gpt_cli.load`, the command takes no keywords that name a run or a checkpoint. A call
-    that breaks these rules raises TypeError. `work` computes the result; `function` gives name and docstring.
+    that breaks these rules raises TypeError. `function` gives the command its name; `work` computes its result.
     """
 
     def __init__(self, request: type[Request], function: Callable[..., R], work: Work, loaded: Any = None):
@@ -118,7 +118,8 @@ def command(
     """Return a decorator that turns a function into a Command, whose arguments are the fields of `request`.
 
     The Command calls the decorated function with the request, the inputs that `request.find` returns, and a Host, which
-    receives notices and warnings. If `work` is set, the Command calls `done` with `work`, `torch`, `shares` instead.
+    receives notices and warnings. If `work` (module:function) is set, the Command calls that function instead, through
+    `done`, which also receives `torch` and `shares`.
     """
     assert isinstance(request, type)
     assert issubclass(request, Request)
@@ -148,7 +149,7 @@ def _meaning(name: str, field: Any) -> str:
 
 
 def _warned(line: str) -> None:
-    """Issue the warning `line`, attributed to the statement in the user's code that called gpt_cli."""
+    """Issue the warning `line`; Python then shows it at the statement in the user's code that called gpt_cli."""
     frame, level = sys._getframe(1), 2
     while frame.f_back and frame.f_globals["__name__"].partition(".")[0] in _NOT_THE_CALLER:
         frame, level = frame.f_back, level + 1

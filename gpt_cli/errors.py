@@ -53,7 +53,7 @@ class GptError(Exception):
         return [inert(line).replace("\n", "\\n") for line in lines]  # commands in hints contain names as they are
 
     def _said(self, spell: Callable[[str], str], say: Callable[[str], str], labelled: Callable[[str], str]) -> str:
-        """Return the sentence, after `labelled(where)` unless it begins with `where`; `spell` rewrites ‹top_k=5›."""
+        """Return the translated sentence, after `where` and a colon if it lacks `where`; `spell` is as in `lines`."""
         where, sentence = spell(self.where), say(spell(self.sentence))
         return sentence if sentence.startswith(f"{where} ") else f"{labelled(where)}{sentence}"
 
@@ -114,7 +114,7 @@ def collecting(wrong: list[GptError]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def blaming(where: str, instead_of: str | None = None) -> Iterator[None]:
-    """Make a DataError raised in the context name `where`; with `instead_of`, only an error that names `instead_of`."""
+    """Set `where` in a DataError raised in the context; with `instead_of`, only if the error names `instead_of`."""
     try:
         yield
     except DataError as error:

@@ -60,7 +60,7 @@ def num_written(num_heads: int, num_tokens: int) -> int:
 
 
 def written_bytes(num_heads: int, num_tokens: int) -> tuple[int, int]:
-    """Estimate one head's bytes (memory, disk) for the tokens that `num_written` counts, on a page of `num_heads`."""
+    """Estimate one head's bytes (memory, disk) for its raised and lowered tokens on a page of `num_heads` heads."""
     count = 2 * num_written(num_heads, num_tokens) * num_tokens
     return _WRITTEN_MEMORY * count, _WRITTEN_DISK * count
 

@@ -103,7 +103,7 @@ def window_batches(
 def as_scores(
     sums: Tensor, counts: Tensor, induction: np.ndarray, layers: Sequence[int], heads: Sequence[int]
 ) -> HeadScores:
-    """Make HeadScores of sums [layers, 6, heads] over counts [6] (`pattern_sums`), and `induction` [layers, heads]."""
+    """Make HeadScores of sums [layers, 6, heads] / counts [6] (`pattern_sums`), and `induction` [layers, heads]."""
     means = (sums / counts[:, None]).numpy()  # 0 / 0 is NaN
     columns: dict[str, np.ndarray] = dict(zip(COLUMNS, [*means.swapaxes(0, 1), induction], strict=True))
     return HeadScores(tuple(layers), tuple(heads), columns)
@@ -144,7 +144,7 @@ def repeated_tokens(vocab_size: int, num_tokens: int, end_of_text: int, count: i
 
 
 def _share(ids: Tensor, row: int, num_rows: int) -> int:
-    """Return the part of a batch's tokens to count as done after layer `row`; the `num_rows` parts add up to all."""
+    """Return how many of a batch's tokens count as done after layer `row`; over `num_rows` layers, all are counted."""
     return ids.numel() * (row + 1) // num_rows - ids.numel() * row // num_rows
 
 

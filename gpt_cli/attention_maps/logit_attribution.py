@@ -112,7 +112,7 @@ def _outputs_and_scales(model: GPT, ids: Sequence[int], queries: Sequence[int]) 
 
 
 def through(norm: Norm, reader: Tensor) -> Tensor:
-    """Fold a norm's gain and centring, but not its bias, into vectors `reader` [..., D] that multiply its output."""
+    """Return `reader` [..., D], which multiplies a norm's output, with its gain and centring (no bias) folded in."""
     return centred(norm, reader * norm.weight.to(reader))
 
 

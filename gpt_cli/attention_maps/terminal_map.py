@@ -31,7 +31,7 @@ def maps_to_draw(dump: AttentionDump) -> dict[str, np.ndarray]:
 
 
 def draw_text_map(tokens: tuple[str, ...], weights: np.ndarray, width: int, *, colour: bool) -> tuple[Text, int]:
-    """Draw weights [T, T] as text, at most `width` cells wide; return the text, and n: it shows the last n tokens.
+    """Draw weights [T, T] as text, at most `width` cells wide; return the text, and the number of last tokens shown.
 
     Rows are queries, columns keys; the shade follows the square root of the weight. If each column can be two cells
     wide, columns have labels too; else columns are one cell wide and, in colour, rows are half a cell high.
@@ -62,7 +62,7 @@ def colour_scale(meaning: str) -> Text:
 def _draw_lines(
     labels: Sequence[str], weights: np.ndarray, label_width: int, first: int, *, colour: bool, cell: int
 ) -> Text:
-    """Draw a line for each token from `first` on; if `cell`, a column's width, is 2, add column labels, downwards."""
+    """Draw a line for each token from `first` on; label the columns too, downwards, if they are `cell` = 2 wide."""
     text = Text(no_wrap=True)
     for query in range(first, len(labels)):
         text.append(_at_the_left(labels[query], label_width))
@@ -82,7 +82,7 @@ def _draw_lines(
 
 
 def _draw_halves(pairs: Sequence[str], weights: np.ndarray, label_width: int, first: int) -> Text:
-    """Draw two tokens per line, with labels `pairs`, from `first` on: one in upper, one in lower halves of cells."""
+    """Draw the tokens from `first` on, two per line with a label of `pairs`, in upper and lower halves of cells."""
     text = Text(no_wrap=True)
     num_tokens = len(weights)
     for upper in range(first, num_tokens, 2):

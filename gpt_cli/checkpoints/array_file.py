@@ -26,7 +26,7 @@ _SPACED = (", ", ": ")  # in the digest of a tuned lens that version 0.2 wrote
 class ArrayFile:
     """Reader and writer of one type of file: NumPy arrays with JSON metadata, and a SHA-256 of both.
 
-    Errors call a file of this type `what`, such as "a tuned lens", and add `hint`; `key` is its one metadata entry.
+    Error messages contain `what` (such as "a tuned lens") and `hint`; `key` is the name of the only metadata entry.
     """
 
     key: str  # of the only entry of a file's metadata

@@ -208,7 +208,10 @@ class Progress:
     def at_the_start(
         cls, num_training_tokens: int, data_digest: str, environment: Mapping[str, str], began_from: str | None = None
     ) -> Progress:
-        """Return the progress at step 0; `began_from` names the model that gave the weights (None: random weights)."""
+        """Return the progress at step 0; `began_from` names the model that gave the weights (None: random weights).
+
+        `data_digest` is the sha256 of all token ids; `environment` lists what exact results depend on (processor...).
+        """
         return cls(
             step=0,
             observed_step=0,

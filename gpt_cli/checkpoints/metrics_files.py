@@ -56,7 +56,7 @@ def metrics_of(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | flo
 
 
 def last_metrics(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | float]]:
-    """Yield {name: number} of each undamaged line in the last 16 KiB of metrics, newest first; may raise `kind`."""
+    """Yield {name: number} of each intact line in the last 16 KiB of metrics, newest first; raise `kind` on failure."""
     if not path.exists():
         return
     with open_regular(path, kind) as file:

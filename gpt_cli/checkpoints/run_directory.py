@@ -27,7 +27,7 @@ class RunDirectory(RunFiles):
     def open_for(self, config: Config | None, after: int | None = None) -> None:
         """Prepare the directory for a new run (`after` is None) or for resuming after step `after`; write `config`.
 
-        For a new run, removes files of an earlier run; for resuming, the outcome, the loss picture and what `rewind`
+        A new run removes files of an earlier run; resuming removes outcome.json, the loss picture and what `rewind`
         removes. If `config` is None, a new run has no config.yaml until `write_config`. Raises EnvironmentFailure.
         """
         make_directory(self.checkpoints)
@@ -119,12 +119,12 @@ class RunDirectory(RunFiles):
         write_durably(self.samples, [_log(self.samples).encode(), sample_record(LoggedSample(step, text)).encode()])
 
     def add_snapshot(self, step: int, content: bytes) -> None:
-        """Write `content`, the bytes of the attention snapshot of `step`, to its file, durably."""
+        """Write `content`, the bytes of the attention snapshot of `step`, to a file that survives a power cut."""
         make_directory(self.attention)
         write_durably(self.snapshot_file(step), [content])
 
     def end(self, stopped_by: str, step: int, **figures: Any) -> None:
-        """Write outcome.json: `stopped_by` (such as "patience"), `step` and other `figures`; null for NaN, infinity."""
+        """Write outcome.json with `stopped_by` (such as "patience"), `step`, `figures`; NaN, infinity become null."""
         infinite = {key for key, value in figures.items() if isinstance(value, float) and not math.isfinite(value)}
         finite = {key: None if key in infinite else value for key, value in figures.items()}
         content = {"stopped_by": stopped_by, "step": step} | finite

@@ -31,7 +31,7 @@ _MOST = ("an outcome of a run", OUTCOME_BYTES)
 
 
 class RunLoss(NamedTuple):
-    """The validation loss by which runs are compared: from the closing evaluation, else the lowest during training."""
+    """The validation loss by which runs are compared: that of the evaluation after training, else the lowest so far."""
 
     loss: float  # nats per token
     error: float | None  # the standard error of a closing loss
@@ -70,12 +70,12 @@ class Overview:
 
 
 def have_one_tokenizer(runs: Iterable[Overview]) -> bool:
-    """Return whether all runs that have a loss share one tokenizer, so that their nats per token are comparable."""
+    """Return whether the runs with a loss share one tokenizer, as far as known, so that nats/token are comparable."""
     return len({run.tokenizer for run in runs if run.result is not None and run.tokenizer is not None}) < 2
 
 
 def likeness_of(run: Overview) -> Likeness | None:
-    """Compare a run's config with the shipped config of the run's name, or else with the most similar shipped config.
+    """Return how a run's config differs from the shipped config of the run's name, or else from the most similar one.
 
     For an imported run, compares only settings of model and tokenizer. Returns None for a run without a config.
     """
@@ -213,7 +213,7 @@ def read_outcome(run: RunFiles) -> dict[str, Any]:
 
 
 def _bits_of(run: RunFiles, best_loss: float | None) -> float | None:
-    """Convert `best_loss` from nats per token to bits per byte by their ratio in the last evaluation, or None."""
+    """Convert `best_loss` (nats per token) to bits per byte by the ratio of both in the last evaluation, or None."""
     if best_loss is None:
         return None
     for line in last_metrics(run.metrics, CheckpointError):

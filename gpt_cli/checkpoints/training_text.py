@@ -125,9 +125,9 @@ def prompts_like(text: str, english: str = "The") -> list[str]:
 
 
 def readable_prompt(header: Header) -> str:
-    """Return a prompt that a model can encode: "The value of", or a part of its samples if these are mostly not ASCII.
+    """Return a prompt that a model can encode: "The value of", or part of a sample if most sample text is not ASCII.
 
-    With a character tokenizer, the prompt has only characters of the vocabulary: if need be, the first three letters.
+    With a character tokenizer, the prompt has only characters of the vocabulary, if need be its first three letters.
     """
     text = "\n".join(_samples(header))
     letters = list(filter(str.isalpha, text))
@@ -143,7 +143,7 @@ def readable_prompt(header: Header) -> str:
 
 
 def opening(header: Header) -> str:
-    """Return the likely prompt of a run, in whole words: the first line with which its early samples begin; else ""."""
+    """Guess the prompt of a run's samples: the first line, in whole words, that all early samples share; else ""."""
     samples = _samples(header)
     alike = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*samples, strict=False))
     shared = "".join(letters[0] for letters in alike)
@@ -175,7 +175,7 @@ def _of_transformers(run: RunFiles) -> bool:
 
 
 def _of_a_checkpoint(header: Header, advice: str) -> Config:
-    """Return the safe config of a checkpoint outside a run; raise UsageError if gpt may not read its training text."""
+    """Return the trusted settings of a checkpoint outside a run; raise UsageError if gpt may not read the text."""
     sources = _sources(header.config.data)
     if header.progress.imported or not all(source in ENTRIES for source in sources):
         raise no_text(header.where, advice)
@@ -188,10 +188,7 @@ def _of_a_checkpoint(header: Header, advice: str) -> Config:
 
 
 def _leads_somewhere(name: str) -> bool:
-    """Return whether a SOURCE (a path or glob) matches a file, or a directory that is not a run.
-
-    For a glob, the function tests only the part before a component **.
-    """
+    """Return whether a path exists and is no run, or a glob (only its part before a component **) has a match."""
     if holds_run(Path(name)):
         return False
     above = re.split(r"(?<![^/])\*\*(?![^/])", name, maxsplit=1)[0]

@@ -186,7 +186,7 @@ class Console:
     def host(self, writing: Callable[[], AbstractContextManager[None]] = nullcontext) -> Host:
         """Return a Host that prints a task's lines and progress on this console.
 
-        The task writes a long file inside `writing()`. Pass `removing_unfinished` to let SIGTERM remove a partial file.
+        The task writes a long file within `writing()`; with `removing_unfinished`, SIGTERM removes a partial file.
         """
         return Host(self.notice, self.warn, self.counting, importing_torch, writing, sys.stdin)
 

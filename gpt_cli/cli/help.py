@@ -122,6 +122,6 @@ def _paragraph(text: str, width: int) -> str:
 
 
 def _said(text: str, width: int) -> str:
-    """Translate a paragraph to the user's language, and wrap it to `width` columns, since click would count letters."""
+    """Translate a paragraph, and wrap the translation to `width` columns, because click would count letters instead."""
     said = "  ".join(map(say, text.split("  ")))  # click puts two spaces before its additions, such as [required]
     return said if said == text else _AS_IT_IS + "\n".join(filled(WORD.findall(said.strip()), width))

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def drive(request: RemoveRequest, console: Console, *, json: bool, words: Sequence[str]) -> None:
-    """Remove the runs of `request` if the user agrees, on the terminal or by --yes; print each removed run."""
+    """Remove the runs of `request` if the user agrees, on the terminal or by --yes; print each removed run.
+
+    `json` and `words` (the command line) are not used.
+    """
     from gpt_cli.tools.reports.run_table import removed, removing
 
     host = console.host()

@@ -52,7 +52,10 @@ Answer = Callable[[str, SampleRequest], object]
 
 
 def drive(request: SampleRequest, console: Console, *, json: bool, words: Sequence[str]) -> None:
-    """Print continuations of the prompts; on a terminal without a prompt, run an interactive session instead."""
+    """Print continuations of the prompts (as JSON if `json`); on a terminal without a prompt, run a session instead.
+
+    `words`, the command line, is not used.
+    """
     host = console.host()
     unasked = request.prompt is None and request.prompt_file is None and request.messages is None and not json
     if unasked and sys.stdin.isatty() and sys.stdout.isatty():
@@ -99,7 +102,7 @@ def _print_samples(sampler: Sampler, prompts: Sequence[Prompt], request: SampleR
 
 
 def _open(request: SampleRequest, console: Console, host: Host, turns: list[Turn]) -> Answer:
-    """Load a session's model; return a function that continues a line, or answers it and adds both to `turns`."""
+    """Load a session's model; return a function that continues a line or, in a chat, answers it and updates `turns`."""
     model = request.find_model(host)
     with host.importing():
         from gpt_cli.sampling.sample import Sampler

@@ -14,7 +14,10 @@ from gpt_cli.tools.sweeps.request import SweepRequest
 
 
 def drive(request: SweepRequest, console: Console, *, json: bool, words: Sequence[str]) -> int:
-    """Run the trainings of a sweep, or list them in a dry run; return the exit code, 128 + n after stop signal n."""
+    """Run the trainings of a sweep, or list them in a dry run; return the exit code, 128 + n after stop signal n.
+
+    Prints the result as JSON if `json`. `words`, the command line, is not used.
+    """
     host = console.host()
     points = request.find(host)
     from gpt_cli.tools.sweeps.sweep import Planned, Swept, sweep

@@ -23,7 +23,7 @@ from gpt_cli.training.request import AutoRun, Plan, TrainRequest
 
 @dropped(signal.SIGUSR1)  # until there is something to save
 def drive(request: TrainRequest, console: Console, *, json: bool, words: Sequence[str]) -> int:
-    """Train in one process, or run `gpt` with `words` in several; return the exit code, 128 + n after stop signal n."""
+    """Train here or in several processes that run `gpt` with `words`; return the exit code (128 + n after signal n)."""
     processes = request.processes
 
     def plan(rank_env: RankEnvironment | None) -> Plan:

@@ -135,7 +135,7 @@ class _Bar(tqdm):
 
 
 class _TrainingPosition:
-    """How far a training is, in steps or, if train.max_time will likely end it, in seconds; and its lowest loss."""
+    """The progress of a training, in seconds if train.max_time will likely end it, else in steps; and its best loss."""
 
     def __init__(self, prepared: Prepared):
         self.start = prepared
@@ -149,7 +149,7 @@ class _TrainingPosition:
         self._line_at = prepared.elapsed  # seconds
 
     def at(self, step: int, elapsed: float) -> int:
-        """Return how much of `length` is done: `step` steps, or, if `by_clock`, `elapsed` seconds, rounded."""
+        """Return the progress: `elapsed` seconds, rounded, if the training likely ends by time; otherwise `step`."""
         return min(self.length, round(elapsed)) if self.by_clock else step
 
     def seconds_left(self, event: Stepped) -> float:
@@ -160,12 +160,15 @@ class _TrainingPosition:
         return left + self.start.closing_seconds
 
     def remember(self, step: int, validation_loss: float | None, model: int) -> None:
-        """Record a step, its validation loss and its model if this loss is the lowest so far."""
+        """Store a step, its validation loss and the number of its model, if this loss is the lowest so far."""
         if validation_loss is not None and (self.best is None or validation_loss < self.best[1]):
             self.best = step, validation_loss, model
 
     def prints_line(self, done_before: int, elapsed: float) -> bool:
-        """Return whether to print a line at `elapsed` seconds, and store its time; `done_before`: previous `done`."""
+        """Return whether to print a line now, at `elapsed` seconds, and store the time of a printed line.
+
+        `done_before` is the progress `done` before the current step.
+        """
         part, since = max(1, self.length // NUM_LINES), elapsed - self._line_at
         prints = since >= (LEAST_SECONDS if self.done // part > done_before // part else LINE_SECONDS)
         prints = prints or self.done == self.length > done_before

@@ -36,7 +36,8 @@ def train_together(
 ) -> int:
     """Train the plan that `read` returns, as one rank (process) of several; return the exit code.
 
-    Raises an error only if this rank must report it to the user; if another process reports it, returns the exit code.
+    Prints the result as JSON if `json`. Raises an error only if this rank must report the error to the user; if another
+    process reports it, returns the exit code.
     """
     plan, failure = None, None
     try:
@@ -92,7 +93,7 @@ def train_and_show(
     may_speak: Callable[[int], bool] = lambda _: True,
     part: Callable[[], object] = lambda: None,
 ) -> int:
-    """Train a plan, and print its events if this is the first rank; return the exit code.
+    """Train a plan; the first rank prints its events, and its result (as JSON if `json`). Return the exit code.
 
     `may_speak` takes an exit code, and returns whether this process may print a line when a signal ends it at once;
     `part` is called when this process no longer needs the other ranks.

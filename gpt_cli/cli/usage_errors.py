@@ -142,7 +142,7 @@ class _Line:
         return next((end for end in ends if " ".join(self.words[at] for at in end) == extra), [])
 
     def other_dash(self, position: int, positions: Sequence[int]) -> UsageError:
-        """Return the error for the word at `position`, one of the unexpected `positions` with a wrong dash in front."""
+        """Return the error for a wrong dash at the word number `position`; `positions` has all unexpected words."""
         word = self.words[position]
         meant = f"--{half_width(word).lstrip('-')}"
         if position + 1 in positions:
@@ -151,7 +151,7 @@ class _Line:
         return UsageError(shown(word), sentence, hint=f"did you mean {meant}?")
 
     def meaning(self, positions: Sequence[int]) -> str | None:
-        """Return a hint on the unexpected words at `positions`: to add flags or quotes, or omit spaces; else None."""
+        """Return a hint for the unexpected words at `positions`, such as to put quotes around them, or None."""
         if not positions:
             return None
         before = positions[0] - 1

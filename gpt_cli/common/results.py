@@ -57,7 +57,7 @@ class Result:
         return [*super().__dir__(), *self.as_dict()]
 
     def key_figures(self) -> Mapping[str, Any]:
-        """Return the values that `repr` may show, by name: `_repr_keys` of `as_dict`; without such keys, all fields."""
+        """Return name -> value for `repr`: the keys of `as_dict` in `_repr_keys`, or all fields if that is empty."""
         if self._repr_keys:
             return {name: value for name, value in self.as_dict().items() if name in self._repr_keys}
         return {each.name: getattr(self, each.name) for each in fields(self) if each.repr}  # pyright: ignore[reportArgumentType]

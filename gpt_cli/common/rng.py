@@ -25,10 +25,7 @@ def stream_key(seed: int, *names: str | int) -> int:
 
 
 def random_words(key: int, start: int, count: int) -> np.ndarray:
-    """Return the random 32-bit words start..start+count-1 of the stream `key`: uint32 [count].
-
-    The 2^32 words of a stream all differ.
-    """
+    """Return the random 32-bit words start..start+count-1 of stream `key`, whose words all differ: uint32 [count]."""
     words = np.arange(start, start + count, dtype=np.uint64).astype(np.uint32)
     return _mixed(words, (key & 0xFFFFFFFF, key >> 32))
 
@@ -58,8 +55,7 @@ def permutation(key: int, count: int) -> np.ndarray:
 def permuted(key: int, indices: np.ndarray, count: int) -> np.ndarray:
     """Return the elements at `indices` of a random permutation of 0..count-1, without listing it: int64 [N] -> [N].
 
-    The permutation is not `permutation(key, count)`, but a Feistel network (Luby and Rackoff 1988) with cycle walking
-    (Black and Rogaway 2002).
+    Unlike `permutation`, it uses a Feistel network (Luby and Rackoff 1988) with cycle walking (Black and Rogaway 2002).
     """
     assert 0 < count <= 2**62
     bits = (count - 1).bit_length()

@@ -46,7 +46,7 @@ def wrong_values(
 def misfits(
     content: Any, wrong: set[KeyPath], where: str, sources: Mapping[KeyPath, str], *, to_choose: bool = False
 ) -> Iterator[GptError]:
-    """Yield an error for each group of values in `content` that do not fit together; skip one with a key in `wrong`.
+    """Yield an error for each group of values in `content` that do not fit together; skip groups with a key in `wrong`.
 
     An error names the line or flag that `sources` has for a key, else `where`. With `to_choose`, gpt will choose the
     unset keys of model and train, so a group with such a key yields no error.

@@ -178,7 +178,7 @@ class Section(BaseModel):
         return iter(())
 
     def key_uses(self) -> Iterable[tuple[str, bool, str]]:
-        """Return (key, is_used, cause) for each key that a cause, a setting like "tokenizer.kind char", can disable."""
+        """Return (key, is_used, cause) for each key that another setting (cause: "tokenizer.kind char") can disable."""
         return ()
 
 

@@ -72,7 +72,7 @@ class Request(Section):
             yield from self.apart(first, *others)
 
     def apart(self, first: str, *others: str, value: str | None = None) -> Iterator[Misfit]:
-        """Yield an error (Misfit) if `first` and any of `others` are set; it says first=value if `value` is given."""
+        """Yield a Misfit (an error) if `first` and any of `others` are set; with `value`, it says first=value."""
         if fields := [name for name in others if self._has(name)] if self._has(first) else []:
             beside = first if value is None else f"{first}={value}"
             yield Misfit((fields[0],), f"‹{fields[0]}› and ‹{beside}› cannot be combined; leave one of them out")

@@ -262,7 +262,7 @@ class TrainConfig(Section):
 
     @property
     def stored_per_weight(self) -> int:
-        """Most values that a checkpoint adds to a trained weight: 2, plus 1 if `rank` is set, 1 if `ema_decay` is."""
+        """Most values that a checkpoint stores besides a trained weight: 2, +1 with `rank`, +1 with `ema_decay`."""
         return 2 + (self.rank is not None) + (self.ema_decay is not None)
 
     @property

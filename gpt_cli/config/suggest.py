@@ -47,7 +47,7 @@ def takes(key: str, value: object) -> bool:
 
 
 def value_meant(value: object, fits: Callable[[str], bool]) -> str | None:
-    """Return the first of `value`, its ASCII form, gpt's word for it (bf16: bfloat16) that `fits` accepts, or None."""
+    """Return the first that `fits` accepts: `value`, its ASCII form, gpt's word (bfloat16 for bf16); else None."""
     ours = _ours("values", str(value).lower().replace("_", "-"))
     typed = [value, half_width(value)] if isinstance(value, str) else []
     return next(filter(fits, [*typed, *ours]), None)
@@ -159,7 +159,7 @@ class Arguments:
         return meaning.is_import or (bool(self.fields[self._field(meaning)]) and "{}" in meaning.fields[-1][1])
 
     def _value(self, meaning: Meaning, value: str | None) -> str | None:
-        """Return a form of `value` that `meaning` accepts, else None; no value gives "", or None for `gpt import`."""
+        """Return a form of `value` that `meaning` accepts, or None; for no value, return "" (`gpt import`: None)."""
         if value is None:
             return None if meaning.is_import else ""
         return value_meant(value, partial(self._fits, meaning))

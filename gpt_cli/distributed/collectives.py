@@ -52,7 +52,7 @@ class Ranks:
         return self.rank == 0
 
     def local_rank_zero_first(self) -> AbstractContextManager[None]:
-        """Return a context manager; on each machine, the first rank runs the block before the other ranks do."""
+        """Return a context manager; on each machine, the first rank runs the `with` block before the other ranks do."""
         return contextlib.nullcontext()
 
     def meet(self, record: Mapping[str, str], device: torch.device) -> None:

@@ -197,7 +197,7 @@ class FailureDetector:
     def silent(self) -> int | None:
         """Return the lowest rank that sent no heartbeat for `patience` seconds, or None if there is no such rank.
 
-        If this rank's own heartbeats do not arrive either, returns 0: rank 0, which serves the store, has failed.
+        Returns 0 if this rank's own heartbeats do not arrive: then rank 0, which serves the store, has failed.
         """
         now, before = time.monotonic(), self._looked_at
         self._looked_at = now
@@ -236,7 +236,7 @@ class FailureDetector:
                 self.give_up(rank)
 
     def _may_speak(self, silent: int, exit_code: int) -> bool:
-        """Return whether this rank prints the error: the first to claim or, if claims hang, the lowest but `silent`."""
+        """Return whether this rank prints the error: the first to claim it; if claims hang, 0, or 1 if 0 is silent."""
         granted: list[bool] = []
         thread = threading.Thread(target=lambda: granted.append(self.heartbeats.claim(exit_code)), daemon=True)
         thread.start()

@@ -68,7 +68,7 @@ class Rendezvous:
 
     @contextlib.contextmanager
     def local_rank_zero_first(self) -> Iterator[None]:
-        """Run a block on the first rank of each machine before the other ranks of that machine."""
+        """Run a `with` block on the first rank of each machine before the other ranks of that machine run it."""
         self._num_blocks += 1
         key = f"block/{self._num_blocks}/{socket.gethostname()}"
         if self.rank_env.local_rank:

@@ -62,9 +62,9 @@ def measure_answers(
     """Return a model's figures (loss, ...) on the answers of conversations, and the nats and size of each answer.
 
     Sizes are in tokens, or in bytes with `by_bytes`. The second result is None if some example exceeds the context.
-    The figure "answers" has `exact_match`, the share of answers that greedy decoding generates (None if none has at
-    most SHORT tokens), and `choices`, the share of right choices (None without choices). Raises DataError if no example
-    fits the context or the vocabulary lacks a character, CheckpointError if logits are not finite.
+    The entry "answers" has `exact_match`, the share of answers that greedy decoding generates, of those with at most
+    SHORT tokens (None without these), and `choices`, the share of right choices (None without choices). Raises
+    DataError if no example fits or the vocabulary lacks a character, CheckpointError if logits are not finite.
     """
     tokenizer, length, model = loaded.tokenizer, loaded.config.model.context_length, loaded.model.to(device).eval()
     template = template_for(loaded.config.data.template, tokenizer, host.notice)
@@ -93,7 +93,7 @@ def measure_answers(
 
 
 def _chosen(loaded: Loaded, conversations: Sequence[Conversation], template: Template, dtype: str) -> np.ndarray:
-    """Return whether the right choice is most probable, per conversation whose choices fit the context: bool [N]."""
+    """Return whether the right choice is most probable, for each conversation with choices that fit: bool [N]."""
     is_right = list[bool]()
     for one in conversations:
         if one.choices:

@@ -97,7 +97,7 @@ class Evaluation(Result):
 
 
 class _Measured(NamedTuple):
-    """A run's measurements on a text; `costs`: nats of each piece of text or answer (None: an example was too long)."""
+    """A run's measurements on a text; `costs` has the nats of each piece or answer (None: an example was too long)."""
 
     figures: dict[str, Any]
     costs: Observations | None
@@ -229,7 +229,10 @@ def _spaced(ids: Ids, target: ToEvaluate, request: EvaluateRequest) -> tuple[Seq
 def _difference(
     first: dict[str, Any], result: dict[str, Any], first_costs: Observations, costs: Observations, one_tokenizer: bool
 ) -> dict[str, Any]:
-    """Return {from, value, error, unit}: loss minus the first run's, nats/token if `one_tokenizer`, else bits/byte."""
+    """Return the loss of `result` minus the loss of `first`, as {from, value, error, unit}; `from` is the first run.
+
+    The unit is nats/token if `one_tokenizer`, else bits/byte. The error is the standard error of the difference.
+    """
     key, unit, nats = ("loss", "nats/token", 1.0) if one_tokenizer else ("bits_per_byte", "bits/byte", log(2))
     error = costs.error_of_difference(first_costs)
     return {"from": first["run"], "value": result[key] - first[key], "error": error and error / nats, "unit": unit}

@@ -24,7 +24,7 @@ SUMMED_AT_ONCE = 2**16
 
 @dataclass(frozen=True)
 class Score:
-    """The mean loss over the predicted tokens of a text, in nats per token and bits per byte."""
+    """Mean loss over the predicted tokens of a text, in nats per token and bits per byte; a huge perplexity is None."""
 
     num_tokens: int
     loss: float
@@ -153,7 +153,7 @@ def score_of(nats: float, num_tokens: int, num_bytes: int) -> Score:
 
 @dataclass(eq=False)
 class Observations:
-    """Total `nats` and `amounts` of tokens or bytes, each [N], of N parts of a text, such as windows or answers."""
+    """Total nats [N] and amounts [N] (numbers of tokens or bytes) of N parts of a text, such as windows or answers."""
 
     nats: np.ndarray = field(default_factory=lambda: np.empty(0))
     amounts: np.ndarray = field(default_factory=lambda: np.empty(0))
@@ -177,7 +177,7 @@ class Observations:
 
 
 class Stretches(Observations):
-    """Total nats of stretches of a text, of `size` tokens each, or of `size` bytes each if `byte_lengths` [V] is given.
+    """Total nats of consecutive pieces (stretches) of a text: of `size` tokens or, with `byte_lengths` [V], bytes each.
 
     The first token of the text has no surprisal, but its bytes, if bytes are counted, begin the first stretch.
     """

@@ -1,7 +1,6 @@
 """The model: attention heads, blocks and the whole GPT.
 
-Shapes, here and in all docstrings: B batch, T tokens, D d_model, H num_heads, K head size, V vocabulary,
-L num_blocks.
+Shapes in all docstrings: B batch, T tokens, D d_model, H num_heads, K head size, V vocabulary, L num_blocks.
 """
 
 from gpt_cli.model.attention import Attention, MultiHeadAttention

@@ -190,7 +190,7 @@ class SelfAttention(nn.Module, ABC):
 
     @abstractmethod
     def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute one head's queries, keys, values [B, T, size] from x [B, T, D]; `size`, `rotation`: see `project`."""
+        """Compute a head's queries, keys, values [B, T, size] from x [B, T, D]; arguments and sizes as in `project`."""
 
     @abstractmethod
     def project(
@@ -198,7 +198,7 @@ class SelfAttention(nn.Module, ABC):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Compute queries, keys and values of `heads` (None: all) from x [B, T, D]: each [B, heads, T, size].
 
-        `rotation` [2, T, R] rotates queries and keys (None: no RoPE). `size` is K; latent queries and keys have K + R.
+        `rotation` [2, T, R] rotates queries and keys (None: no RoPE). `size` is K; for latent queries and keys, K + R.
         """
 
     def add_norms(self, head_size: int, epsilon: float | None) -> None:
@@ -256,12 +256,12 @@ class SelfAttention(nn.Module, ABC):
         return torch.cat(outputs, dim=-1)
 
     def head_stages(self, head: int, x: Tensor, rotation: Tensor | None) -> Stages:
-        """Compute one head's intermediate tensors from x [B, T, D], without dropout; `rotation` None: no RoPE."""
+        """Compute one head's intermediate tensors from x [B, T, D], without dropout; no RoPE if `rotation` is None."""
         queries, keys, values = self.project_head(head, x, rotation)
         return causal_stages(queries, keys, values, self.scale, self.window)
 
     def stages(self, x: Tensor, rotation: Tensor | None, heads: Sequence[int]) -> Stages:
-        """Compute the intermediate tensors [B, heads, T, ...] of `heads`, without dropout; `rotation` None: no RoPE."""
+        """Compute intermediate tensors [B, heads, T, ...] of `heads` without dropout; no RoPE if `rotation` is None."""
         queries, keys, values = self.project(x, rotation, heads)
         flat = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
         attended = attend(*flat, causal_bias(queries, self.window), self.scale)
@@ -298,14 +298,14 @@ class MultiHeadAttention(SelfAttention):
         self.scale = self.heads[0].scale
 
     def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute one head's queries, keys and values, each [B, T, K], from x [B, T, D]; `rotation` None: no RoPE."""
+        """Compute one head's queries, keys, values, each [B, T, K], from x [B, T, D]; no RoPE if `rotation` is None."""
         attention = self.heads[head]
         return *self.norm_and_rotate(attention.Wq(x), attention.Wk(x), rotation), attention.Wv(x)
 
     def project(
         self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute queries, keys, values of `heads` (None: all): [B, heads, T, K] each; `rotation` None: no RoPE."""
+        """Compute queries, keys, values [B, heads, T, K] of `heads` (None: all); no RoPE if `rotation` is None."""
         chosen = range(self.num_heads) if heads is None else heads
         weights = self.shared_weights or self.projection_weights(chosen)
         projections = F.linear(x, *weights)  # [B, T, 3 x heads x K]

@@ -78,7 +78,7 @@ class Block(nn.Module):
         return self.after_attention(x, self.attention(self.attention_input(x), rotation, weights, document_mask), keep)
 
     def after_attention(self, x: Tensor, attended: Tensor, keep: Keep | None = None) -> Tensor:
-        """Compute the block's output from input x and attention output `attended`, [B, T, D]; `keep`: dropout masks."""
+        """Compute the block's output [B, T, D] from input x, attention output `attended` and dropout masks `keep`."""
         _, attention, feed_forward = keep or (None, None, None)
         x, feed_forward_input = self.feed_forward_input(x, attended, attention)
         return self.after_feed_forward(x, self.feed_forward(feed_forward_input), feed_forward)
@@ -92,7 +92,7 @@ class Block(nn.Module):
         return x, x
 
     def after_feed_forward(self, x: Tensor, fed: Tensor, keep: Tensor | None = None) -> Tensor:
-        """Add feed-forward output `fed`, after dropout by mask `keep`, to x; then normalise if post-norm: [B, T, D]."""
+        """Return x plus feed-forward output `fed` after dropout (mask `keep`), [B, T, D], normalised if post-norm."""
         x = x + self.dropout(fed, keep)
         return x if self.pre_norm else self.norm_2(x)
 

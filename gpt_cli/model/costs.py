@@ -101,7 +101,7 @@ def estimate(
 def gradients_waiting(num_micro_batches: int) -> int:
     """Return how many partial sums of gradients wait in memory at most: 1 for 4 micro-batches, 2 for 8.
 
-    `tree_sum` adds the gradients of a step's micro-batches in halves, and the sum of one half waits for the other.
+    `tree_sum` adds the gradients of a step's micro-batches in halves; the sum of the first half waits for the second.
     """
     levels = 0
     while num_micro_batches > 2 and num_micro_batches % 2 == 0:
@@ -111,7 +111,7 @@ def gradients_waiting(num_micro_batches: int) -> int:
 
 
 def cache_bytes_by_attention(config: ModelConfig) -> dict[str, int]:
-    """Return the KV cache's bytes per token, by form of attention; forms other than the config's have default sizes."""
+    """Return {form of attention: the KV cache's bytes per token}; forms not used by the config have default sizes."""
     size_keys = ("num_key_value_heads", "latent_size", "query_latent_size", "rotary_size")
     forms = get_args(ModelConfig.model_fields["attention"].annotation)
     others = {form: config.changed(attention=form, **dict.fromkeys(size_keys)) for form in forms}

@@ -44,7 +44,7 @@ class DropMasks:
     keys: Tensor | None = None
 
     def on(self, device: torch.device) -> DropMasks:
-        """Return a copy whose `first_sequence` is a tensor on the device: torch.compile recompiles for each new int."""
+        """Return a copy whose `first_sequence` is a tensor on the device, as torch.compile recompiles for new ints."""
         return replace(self, first_sequence=torch.full((), int(self.first_sequence), dtype=torch.int32, device=device))
 
     def to_draw(self, block: int = 0) -> ToDraw:
@@ -111,8 +111,8 @@ def random_words_on_device(key: int | Tensor, start: int | Tensor, count: int, d
 def _lanes(key: int | Tensor, start: int | Tensor, count: int, device: torch.device) -> Tensor:
     """Return `count` random words from `start` on, each as two 16-bit numbers, lower half first: int32 [2 x count].
 
-    An int16 view of the words has the same numbers, but torch.compile can fuse this form with the caller. From number
-    2^31 on, the int32 indices are negative: the right shift copies their sign bit, and 0x7FFFFFFF masks the copy.
+    An int16 view of the words has the same numbers, but torch.compile can fuse this code with the caller. From number
+    2^31 on, the int32 indices are negative: the right shift copies their sign bit, and 0x7FFFFFFF removes the copy.
     """
     indices = torch.arange(2 * count, dtype=torch.int32, device=device)
     words = _mixed(((indices >> 1) & 0x7FFFFFFF) + start, _halves(key))

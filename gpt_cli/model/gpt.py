@@ -264,10 +264,7 @@ def without_dropout(module: nn.Module) -> Iterator[None]:
 
 
 def _embedding(num_rows: int, d_model: int) -> nn.Embedding:
-    """Return an embedding layer with uninitialised weights.
-
-    nn.Embedding would draw the weights, which on the meta device imports torch's compiler.
-    """
+    """Return an embedding layer without initial weights: on the meta device, drawing them imports torch's compiler."""
     return nn.Embedding.from_pretrained(torch.empty(num_rows, d_model), freeze=False)
 
 

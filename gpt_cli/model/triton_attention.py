@@ -36,7 +36,7 @@ def _mix(words):
 def _keep_mask(keys, first, bound, head, rows, start, H, T, N: tl.constexpr):
     """Draw a part of a head's dropout mask, for M `rows` (queries) and N columns (keys) from `start`: bool [M, N].
 
-    A random word of the stream `keys` decides two columns, its lower half the even one; a half >= `bound` keeps it.
+    Each random word of the stream `keys` decides two columns, its lower half the even one: halves >= `bound` give True.
     """
     base = (tl.load(first) + head // H) * (H * T * (T // 2)) + ((head % H) * T + rows) * (T // 2)
     base = (base + tl.load(keys)).to(tl.uint32)
@@ -168,7 +168,7 @@ def _backward_keys(
 
 
 def _launch(queries: Tensor, masks: tuple[Tensor, Tensor], rate: float) -> tuple[Any, list[Any], dict[str, int]]:
-    """Return the grid of kernel programs, the arguments keys, first (`masks`), bound, inverse, and the constants."""
+    """Return what a kernel launch needs: grid of programs, arguments (`masks`, bound, inverse), and constants."""
     B, H, T, D = queries.shape
     pad = max(16, triton.next_power_of_2(D))
     # the largest blocks that an H100 computes in its registers; twice the warps compute parts twice (note 0069)

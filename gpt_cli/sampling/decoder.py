@@ -34,7 +34,7 @@ def cache_bytes(config: ModelConfig, num_tokens: int, size: int) -> int:
 
 
 class Decoder:
-    """Decoder of a batch of sequences with key-value caches; it copies the model's weights, or shares those of 16 bits.
+    """Decoder of a batch of sequences with key-value caches; it copies the model's weights, but may share 16-bit ones.
 
     Products with weights are computed in `dtype`, or, with `int8`, in bfloat16 with weights rounded to 8-bit integers.
     All else is computed in the dtype of the model's norms. `num_rows`, the expected number of sequences, decides which
@@ -114,7 +114,7 @@ class Decoder:
             row.append(token)
 
     def caches_by_reach(self) -> dict[int, Cache]:
-        """Map each reach (number of tokens that a token sees) to one cache; caches of equal reach use equal slots."""
+        """Return {reach: a cache}; a token sees at most `reach` tokens, and caches of equal reach use equal slots."""
         return {layer.cache.reach: layer.cache for layer in self.layers}
 
     def make_room(self) -> None:
@@ -123,7 +123,10 @@ class Decoder:
             layer.cache.make_room(self.end)
 
     def _refill(self, full: list[int], ids: Sequence[int]) -> Tensor:
-        """Run the last context_length // 2 tokens of rows `full`, and one token of other rows; return logits [B, V]."""
+        """Run a step in which the rows `full` have no position left; return logits [B, V] of the next tokens.
+
+        The last context_length // 2 tokens of these rows run again, at positions from 0 on; other rows run one token.
+        """
         half = max(1, self.config.context_length // 2)
         logits = torch.empty(len(ids), len(self.token_embedding), device=self.device, dtype=self.plain_dtype)
         for number in full:

@@ -29,9 +29,8 @@ def generate(
 
     The rows are the samples of the first prompt, then of the second, and so on. A row ends at end_of_text, which is not
     yielded, or before a step for which `done(row index)` is true. Sample i of a prompt draws from random stream i of
-    the seed, whatever else is in the batch. From the fifth step on, after two trials, a GPU may replay a CUDA graph of
-    a step; `warn` receives the reason if a trial fails. Raises CheckpointError, naming `where`, if logits are not
-    finite.
+    the seed, whatever else is in the batch. From the fifth step on, a GPU may replay a CUDA graph of a step; `warn`
+    receives the reason if a trial of it fails. Raises CheckpointError, naming `where`, if logits are not finite.
     """
     rows = [prompt for prompt in prompts for _ in range(num_samples)]
     ended = [False] * len(rows)
@@ -64,7 +63,7 @@ def continuations(
     watch: Callable[[], object] = lambda: None,
     **options: Any,
 ) -> list[list[int]]:
-    """Return all samples' new ids, first prompt first, by `generate`; each step calls `watch`, which may raise."""
+    """Return each sample's new ids, first prompt first, from `generate`; each step calls `watch`, which may raise."""
     rows: list[list[int]] = [[] for _ in range(len(prompts) * num_samples)]
     for draws in generate(decoder, prompts, parameters, num_samples=num_samples, **options):
         watch()

@@ -25,7 +25,7 @@ QUERIES_AT_ONCE, SCORES_AT_ONCE = 128, 2**24
 
 @dataclass(frozen=True)
 class DecodeStep:
-    """A decoding step that runs the last T tokens of each of R sequences, in cache slots `start` to `end` - 1.
+    """A decoding step that runs the last T tokens of R sequences, in cache slots (one per token) `start` to `end` - 1.
 
     `rows` selects the R sequences among the B of a cache. `starts` has the first slot that each of the R sequences
     reads, after padding or outdated tokens. Slot 0 has the longest prompt's first token. If T > 1, the T tokens attend
@@ -43,7 +43,7 @@ class DecodeStep:
         """Return the attention mask, -inf where a query must not attend, else 0: [R, 1, end - start, end - first].
 
         Queries are in slots `start` to `end` - 1, keys in `first` to `end` - 1; a query has at most `reach` keys. The
-        mask has dtype and device of `like`, or is None if nothing is hidden. Padding sees itself: softmax needs a key.
+        mask has dtype and device of `like`; None hides nothing. Padding attends to itself, because softmax needs a key.
         """
         if end - start == 1 and max(self.starts) <= first:
             return None
@@ -57,7 +57,7 @@ class DecodeStep:
     def visible_slots(self, cache: Cache) -> slice | None:
         """Return the slots to attend to, counted from `cache.base`.
 
-        Returns None if T > cache.reach: the T tokens then attend to their own keys, of which the cache keeps only some.
+        Returns None if the cache keeps only the last of T tokens (T > cache.reach); they then attend to their own keys.
         """
         num_tokens, end = self.end - self.start, self.end - cache.base
         if num_tokens > cache.reach:
@@ -79,9 +79,8 @@ class DecodeStep:
 class Cache(ABC):
     """The attention of one layer in decoding: copies of its weights, and a cache slot for each token of B sequences.
 
-    A token attends to at most `reach` tokens, itself included. Slot 0 has the longest prompt's first token, and `base`
-    is the number of the first slot in memory. Memory has at most 2 `reach` slots; when all are full, the cache drops
-    the oldest `reach`.
+    A token attends to at most `reach` tokens, itself included. Slot 0 has the longest prompt's first token; `base` is
+    the first slot in memory. Memory has at most 2 `reach` slots; when all are full, the cache drops the oldest half.
     """
 
     num_groups: int  # of heads that attend to the same keys
@@ -101,13 +100,10 @@ class Cache(ABC):
 
     @abstractmethod
     def mix(self, x: Tensor, step: DecodeStep) -> Tensor:
-        """Cache T new tokens of R sequences, x [R * T, D]; return head outputs, not yet projected: [R * T, H * K]."""
+        """Cache T new tokens of R sequences, x [R * T, D], and attend; return the heads' outputs [R * T, H * K]."""
 
     def begin(self, num_rows: int, length: int, num_new_tokens: int, like: Tensor) -> None:
-        """Empty the cache, and make room for `num_rows` sequences: `length` tokens, and `num_new_tokens` after them.
-
-        The slots have the dtype and device of `like`.
-        """
+        """Make room for `num_rows` new sequences of `length` + `num_new_tokens` tokens; `like` has dtype and device."""
         self.base = max(0, length - self.reach)
         num_slots = min(2 * self.reach, length - self.base + num_new_tokens)
         if num_rows != self.num_rows or num_slots > self.num_slots:
@@ -126,7 +122,7 @@ class Cache(ABC):
     def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, step: DecodeStep) -> Tensor:
         """Compute attention: queries [R, H, T, K], keys [R * G, S, K], values [R * G, S, K'] -> [R, H, T, K'].
 
-        R sequences, G groups of heads, S keys. For long prompts, compute some queries at a time, on the keys they see.
+        There are R sequences, G groups of heads and S keys. Long prompts are computed some queries at a time.
         """
         H, T, S = self.num_heads, queries.shape[2], keys.shape[1]
         size = max(1, min(SCORES_AT_ONCE // (H * S), QUERIES_AT_ONCE))
@@ -182,7 +178,7 @@ class KeyValueCache(Cache):
         return 2, num_rows, self.num_groups, num_slots, self.head_size
 
     def mix(self, x: Tensor, step: DecodeStep) -> Tensor:
-        """Cache T new tokens of R sequences, x [R * T, D]; return head outputs, not yet projected: [R * T, H * K]."""
+        """Cache T new tokens of R sequences, x [R * T, D], and attend; return the heads' outputs [R * T, H * K]."""
         R, T = len(step.starts), step.end - step.start
         H, G, K = self.num_heads, self.num_groups, self.head_size
         projections = self.queries_keys_values(x.to(self.dtype)).to(x.dtype).view(R, T, H + 2 * G, K).transpose(1, 2)
@@ -227,7 +223,7 @@ class LatentCache(Cache):
         return num_rows, num_slots, self.latent_size + self.rotary_size
 
     def mix(self, x: Tensor, step: DecodeStep) -> Tensor:
-        """Cache T new tokens of R sequences, x [R * T, D]; return head outputs, not yet projected: [R * T, H * K]."""
+        """Cache T new tokens of N sequences, x [N * T, D], and attend; return the heads' outputs [N * T, H * K]."""
         N, T, R = len(step.starts), step.end - step.start, self.rotary_size
         H, K, C = self.num_heads, self.head_size, self.latent_size
         lower = x.to(self.dtype)

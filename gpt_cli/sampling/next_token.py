@@ -149,6 +149,6 @@ class CpuDraws:
 
 
 def to_draws(drawn: Tensor, where: str) -> list[Draw]:
-    """Convert stacked `draw_next` results [4, B] to Draws; CheckpointError, naming `where`, for logits not finite."""
+    """Convert `draw_next` results [4, B] to Draws; raise CheckpointError, naming `where`, if logits are not finite."""
     require_finite(drawn[2:], "logits", where)
     return list(map(Draw, drawn[0].long().tolist(), drawn[1].tolist()))

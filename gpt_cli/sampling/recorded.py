@@ -152,7 +152,7 @@ class RecordedDraws:
     def _compare(self) -> _Trial | None:
         """Replay a step twice, then compute the step without the graph; return a _Trial if both ways agree, else None.
 
-        A step that changes other cache slots than its own also gives None. Restores such slots; on errors, all tensors.
+        A step that changes cache slots other than its own also gives None. Restores them; after an error, all tensors.
         """
         caches = [layer.cache for layer in self._decoder.layers]
         changing = [self._numbers, self._seen, *(cache.slots for cache in caches)]
@@ -260,8 +260,8 @@ class _Trial:
 def recorded_draws(cpu_draws: CpuDraws, num_tokens: int, warn: Notify) -> Iterator[list[Draw]]:
     """Yield the next draws of each row. After trials with two tokens, use a recorded graph if it is right and fast.
 
-    `cpu_draws` draws the two tokens; a new RecordedDraws, for up to `num_tokens` tokens, records a graph and replays it
-    after each. It draws all later tokens if both times its logits, keys and values equal those of `cpu_draws`, its
+    `cpu_draws` draws the two tokens, and a new RecordedDraws, for up to `num_tokens` tokens, replays a graph for each.
+    The RecordedDraws draws all later tokens if, both times, its logits, keys and values equal those of `cpu_draws`, its
     tokens fit its logits, and it takes at most 1 / _FASTER of the time. If the graph fails or its numbers differ,
     `warn` receives the reason. Raises CheckpointError if logits are not finite.
     """

@@ -36,7 +36,7 @@ _TOKEN_BYTES = 20  # of a sample: an id, a log-probability, a few characters
 
 
 class Prompt(NamedTuple):
-    """The text of a prompt or of a chat's last question, and the ids that the model reads, at most context_length."""
+    """The text of a prompt or a chat's last question; the ids to read (at most context_length); the id to end at."""
 
     text: str
     ids: Sequence[int]
@@ -159,7 +159,7 @@ class Sampler:
         return [Prompt(text, ids[-length:]) for text, ids in zip(prompts, encoded, strict=True)]
 
     def accept_all(self, request: SampleRequest, target: ToSample) -> list[Prompt]:
-        """Encode prompts or conversations of `target`; DataError for unknown characters or too long a last question."""
+        """Encode prompts or chats of `target`; DataError for unknown characters or a last question that is too long."""
         seed = target.seed if request.seed is None else None
         if target.conversations is None:
             return self.accept(target.prompts, target.source, seed)
@@ -167,7 +167,7 @@ class Sampler:
         return [self.ask(one.turns, request.max_new_tokens, target.source) for one in target.conversations]
 
     def tell(self, seed: int | None) -> None:
-        """Tell the user the checkpoint and `seed` unless `seed` is None, and if the model was not trained to answer."""
+        """Notify the user of checkpoint and `seed` if `seed` is set, and if the model was not trained to answer."""
         if seed is not None:
             self._host.notice(f"{self.loaded.path}, step {self.loaded.step:,}, ‹seed={seed}›")
         if self.loaded.config.data.loss is None and self._template.end is None:

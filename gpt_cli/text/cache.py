@@ -27,7 +27,7 @@ _VERSION = 4
 
 
 def cached(name: str, *key: object) -> Path:
-    """Return the path of entry `key` of cache `name`; raise EnvironmentFailure if the user has no home directory."""
+    """Return the path for `key` in the cache folder `name`; raise EnvironmentFailure without a home directory."""
     return cache_directory(name) / hashlib.sha256(repr((_VERSION, *key)).encode()).hexdigest()
 
 
@@ -57,7 +57,7 @@ def find_survey(walk: SourceWalk, options: Hashable) -> Survey | None:
 
 
 def remember(survey: Survey, walk: SourceWalk, options: Hashable) -> None:
-    """Cache the survey of large or many files by `walk` and `options`, unless one changed since 2 s before the walk."""
+    """Cache the survey of large or many files for `find_survey`, unless a file is newer than 2 s before the walk."""
     young = walk.newest > walk.began - int(RACY_SECONDS * 1e9)
     if _is_worth_it(walk) and not young and survey.fingerprint == walk.fingerprint():
         with contextlib.suppress(EnvironmentFailure):  # of a user without a home directory

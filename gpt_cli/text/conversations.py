@@ -107,7 +107,7 @@ def lower_names(record: Any) -> Any:
 
 
 def _list_of(record: Mapping[str, Any]) -> str | None:
-    """Return the name of the field with messages, or None; `mapping` needs a field `current_node`, `chosen` a list."""
+    """Return the name of the message field, or None; `mapping` counts only beside `current_node`, `chosen` as list."""
     names = (key for key in _LISTS if key in record and (key != "mapping" or "current_node" in record))
     return next((key for key in names if key != "chosen" or isinstance(record[key], list)), None)
 
@@ -122,8 +122,8 @@ def conversation(
     """Build a conversation from a record: from its list of messages, or from its question and answer fields.
 
     Either form may have a `system` field. If `answered`, the conversation must end with an answer, otherwise with a
-    question. With `remarks`, a question after the last answer is dropped and counted there. Raises DataError for any
-    other record; the message locates the record by `where`, such as a.jsonl:3.
+    question. With `remarks`, a question after the last answer is dropped and counted in `remarks`. Raises DataError for
+    any other record; the message locates the record by `where`, such as a.jsonl:3.
     """
     if name := _list_of(record):
         messages = _branch(record) if name == "mapping" else record[name]

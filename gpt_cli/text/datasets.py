@@ -186,7 +186,7 @@ def _download(entry: Dataset) -> bytes:
 
 
 def _cause(error: BaseException) -> str:
-    """Return the reason of a failed download: the innermost error, which requests and urllib3 wrap in others."""
+    """Return the reason of a failed download: the innermost error, which requests and urllib3 wrap in other errors."""
     while inner := error.__cause__ or error.__context__:
         error = inner
     return getattr(error, "strerror", None) or str(error)

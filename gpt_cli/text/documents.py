@@ -100,7 +100,7 @@ def decoded(blocks: Iterable[bytes], where: str, unnamed: str = "name a text fil
 
     The first block shows the file format; it must have at least 8,192 bytes, unless the document is shorter. Raises
     DataError, located by `where` (a path or stdin), for a binary format, for UTF-16, and at the first byte that is not
-    UTF-8. If the hint would be to rename the file, stdin or a file with this ending gets the hint `unnamed` instead.
+    UTF-8. If the hint would be to rename the file, but `where` is stdin or has that ending, the hint is `unnamed`.
     """
     sample, before, rest, num_bytes, num_lines, starts = b"", b"", b"", 0, 0, True
     for number, block in enumerate(chain(blocks, [None])):
@@ -188,10 +188,7 @@ def _binary_format(content: bytes) -> tuple[str, str] | None:
 
 
 def split_at(separator: str, blocks: Iterable[TextBlock]) -> Iterator[TextBlock]:
-    """Split documents at each `separator` into smaller documents; leave out parts of only white space.
-
-    A newline in the separator also matches \\r\\n.
-    """
+    """Split documents at each `separator` (its \\n also matches \\r\\n) into smaller ones; leave out blank parts."""
     pattern = re.compile(re.escape(separator).replace("\\\n", "\r?\n"))
     # a separator may begin in one block and end in the next
     num_held = len(separator) + separator.count("\n") - 1
@@ -211,7 +208,7 @@ def split_at_marks(blocks: Iterable[TextBlock], note: Callable[[str], object]) -
         return parts
 
     def num_held(text: str) -> int:
-        """Return the number of characters at the end that may begin a mark or the line break before a mark."""
+        """Return how many characters at the end of `text` may begin a mark, or the line break before a mark."""
         return len(_UNFINISHED.search(text[-_LONGEST_MARK:])[0])  # pyright: ignore[reportOptionalSubscript]
 
     return _split(blocks, split, num_held, are_marks=True)
@@ -220,7 +217,7 @@ def split_at_marks(blocks: Iterable[TextBlock], note: Callable[[str], object]) -
 def _split(
     blocks: Iterable[TextBlock], split: Callable[[str], list[str]], num_held: Callable[[str], int], *, are_marks: bool
 ) -> Iterator[TextBlock]:
-    """Split documents with `split`; leave out parts of only white space (with `are_marks`, only after a mark).
+    """Split documents at separators by `split`; leave out blank parts (with `are_marks`, only those after a mark).
 
     `num_held(text)` returns the number of last characters that may begin a separator, which the next block completes.
     """
@@ -268,7 +265,7 @@ def split_document(text: str) -> Iterator[str]:
 
 
 def at_line(text: str, at: int) -> int | None:
-    """Return the end of the piece from `at`: after its last newline, else at + MAX_PIECE; None if it is the last."""
+    """Return the end of the piece from `at`: after its last newline, else at + MAX_PIECE; None for the last piece."""
     if len(text) - at <= MAX_PIECE:
         return None
     newline = text.rfind("\n", at, at + MAX_PIECE)

@@ -198,7 +198,10 @@ def _stored(directory: Path) -> TokensOnDisk | None:
 def _write(
     corpus: Corpus, tokenizer: Tokenizer, directory: Path, count: Callable[[int], object], followed_by: int
 ) -> TokensOnDisk:
-    """Write a corpus's ids to `directory` and return them; resume a killed attempt if no text file changed since."""
+    """Write a corpus's ids to `directory` and return them; resume a killed attempt if no text file changed since.
+
+    `count` receives numbers of encoded bytes; the disk must also have space for the ids of `followed_by` more bytes.
+    """
     origin = directory / "origin.json"
     if read_cached_json(origin) != [corpus.fingerprint]:
         _clear(directory)

@@ -81,7 +81,7 @@ def read_file(
 
 
 def has_remedy(error: GptError) -> bool:
-    """Return whether an error's hint already advises to set data.skip_bad, or to name the file of questions alone."""
+    """Return whether an error's hint already advises data.skip_bad, or to name only the files with conversations."""
     hint = error.hint or ""
     return "skip_bad" in hint or hint.endswith(ALONE)
 

@@ -178,7 +178,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def _cuts(self) -> tuple[re.Pattern[str] | None, bool]:
-        """(Pattern that ends where a cut changes no ids, or None; whether text after a cut loses its first space)."""
+        """(Pattern that ends where a cut changes no token ids, or None; whether text after a cut loses a space)."""
         first, cutting = steps(self.content, "normalizer"), steps(self.content, "pre_tokenizer")
         replaced = {step["pattern"]["String"]: step["content"] for step in first if step["type"] == "Replace"}
         begins = [step["prepend"] for step in first if step["type"] == "Prepend"]
@@ -279,7 +279,7 @@ def token_text(token: Any) -> str | None:
 
 
 def _cuts_words(step: Mapping[str, Any]) -> bool:
-    """Return whether a pre-tokenizer step cuts in two places: between a word and a space, and a newline and a word."""
+    """Return whether a pre-tokenizer step cuts between a word and a space, and also between a newline and a word."""
     if step["type"] == "Split":
         return covers_text(step)
     by_pattern = step["type"] == "ByteLevel" and step.get("use_regex", True)

@@ -172,10 +172,7 @@ def verify(request: VerifyRequest, config: Config, host: Host) -> Verification:
 
 
 def _prepared_from(text: str) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Yield each cache directory with tokens of the text whose digest is `text`, and the directory's index.
-
-    Raises EnvironmentFailure for a user without a home directory.
-    """
+    """Yield (directory, index) of each cached encoding of the text with digest `text`. Raises EnvironmentFailure."""
     folder = cache_directory("tokens")
     for directory in sorted(folder.iterdir()) if folder.is_dir() else ():
         # there is no index before a preparation is finished

@@ -228,12 +228,12 @@ def _without_text(sample: Sequence[Record], text_field: str, path: Path | None) 
 
 
 def _is_name(name: str, record: Record) -> bool:
-    """Return whether a hint can show a field name: it has only safe characters, and is no sentence read as a header."""
+    """Return whether a hint can show a field name: all characters are safe, and a header's name is not a sentence."""
     return _is_plain(name) is not None and not (record.delimiter and _is_sentence(name))
 
 
 def _likely_pair(names: Mapping[str, str]) -> tuple[str, str]:
-    """Return the likeliest (question, answer) fields, "" for none; `names` maps lower-case names to the real ones."""
+    """Return the likeliest (question, answer) fields, "" if not found; `names` maps lower-case names to real names."""
 
     def likeliest(known: Sequence[str]) -> str:
         if exact := [names[word] for word in known if word in names]:
@@ -247,7 +247,7 @@ def _likely_pair(names: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _rewriting(record: Record, path: Path, names: Mapping[str, str]) -> str | None:
-    """Return a shell command that copies a file, and gives question and answer the names that gpt reads, or None."""
+    """Return a shell command that copies a file and renames its question and answer fields for gpt, or return None."""
     question, answer = _likely_pair(names)
     renamed, inputs = {question: "prompt", answer: "response"}, ("input", "输入", "context")
     if (more := [names[one] for one in inputs if one in names]) and question in ("指令", names.get("instruction")):
@@ -284,7 +284,7 @@ def header_command(path: Path, columns: Sequence[str], delimiter: str, *, has_na
 
 
 def _copying(path: Path, program: str, label: str) -> str | None:
-    """Return a shell command that pipes a table or JSON file through `program` to a copy STEM-`label`; else None."""
+    """Return a shell command that pipes a table or JSON file through `program` to a copy NAME-`label`, or None."""
     packed, name = path.suffix == ".gz", Path(path.name.removesuffix(".gz"))
     ending = ".jsonl" if name.suffix.lower() == ".json" else name.suffix
     old, _ = names_of_copy(path)

@@ -47,7 +47,7 @@ class Remarks:
     def note(self, sentence: str) -> None:
         """Record a sentence about the current source; if later sources repeat it, only the first source is named.
 
-        If the sentence has a command with `OLD > NEW`, `lines` puts in the paths of the source (if a file) and a copy.
+        In a command with `OLD > NEW`, `lines` replaces OLD and NEW by the paths of the source (if a file) and a copy.
         """
         self._notes.setdefault(sentence, (self.name, self.path))
 

@@ -47,7 +47,7 @@ class StatsRequest(Request):
     settings: Settings = EMPTY
 
     def find(self, host: Host) -> Config:
-        """Return the config of a file, or the default, with settings and SOURCEs applied; UsageError if it is wrong."""
+        """Return the config of a file, or the default, with settings and SOURCEs applied; raise UsageError if wrong."""
         flags = {"data.source": ("SOURCE", self.source[0] if len(self.source) == 1 else [*self.source] or None)}
         if self.config is None:
             return build_config(Document({}, {}), "‹settings›", self.settings, flags)

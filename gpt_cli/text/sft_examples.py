@@ -43,7 +43,7 @@ class ConversationCorpus(CorpusPart):
 
 
 def split_conversations(corpus: SurveyedCorpus, config: DataConfig) -> tuple[ConversationCorpus, ConversationCorpus]:
-    """Return (training, validation); validation is the last `validation_fraction`. DataError for one conversation."""
+    """Return (training, validation: the last `validation_fraction`); raise DataError for a single conversation."""
     number = corpus.num_documents
     if number < 2:
         sentence = "it has one question with its answer, but gpt needs at least 2: one to train and one to validate"
@@ -54,7 +54,7 @@ def split_conversations(corpus: SurveyedCorpus, config: DataConfig) -> tuple[Con
 
 
 class Packed(NamedTuple):
-    """Windows of packed examples, [B, T] each: inputs, targets (IGNORED: no loss), positions (from 0 in each one)."""
+    """Packed examples in windows, [B, T] each: inputs, targets (IGNORED: no loss), positions (from 0 per example)."""
 
     inputs: np.ndarray
     targets: np.ndarray
@@ -63,7 +63,7 @@ class Packed(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Encoded conversations: `ids` [N], loss mask `learned` [N]; conversation i is ids[bounds[i]:bounds[i + 1]].
+    """Conversations as `ids` [N] of N tokens, loss mask `learned` [N]; conversation i is ids[bounds[i]:bounds[i + 1]].
 
     An example of n tokens takes n - 1 positions of a window, because its last token is only a target.
     """
@@ -91,7 +91,7 @@ class Examples:
 
     @cached_property
     def targets(self) -> np.ndarray:
-        """The ids as targets, int64 [N]: IGNORED for tokens that the loss does not count."""
+        """The ids of all N tokens as targets, int64 [N]: IGNORED for tokens that the loss does not count."""
         return np.where(self.learned, self.ids.astype(np.int64), IGNORED)
 
     def question(self, number: int) -> list[int]:

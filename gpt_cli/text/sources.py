@@ -33,7 +33,7 @@ _is_address = re.compile(r"(https?|ftp)://.+", re.IGNORECASE).fullmatch
 
 
 def source_names(*settings: str | Sequence[str] | None) -> list[str]:
-    """Return the SOURCEs of settings such as data.source; a setting is a name, a list of names, or None."""
+    """Return the sources (paths, globs, names) in settings like data.source: each a name, a list of names, or None."""
     return [name for named in settings for name in ([named] if isinstance(named, str) else named or ())]
 
 
@@ -234,7 +234,7 @@ def _require_levels(folder: str) -> None:
 
 
 def require_there(name: str) -> None:
-    """Raise DataError if `name` is not a SOURCE: a missing file, a URL, a glob without a match, or the text itself."""
+    """Raise DataError if `name` leads to no text: a missing file, a URL, a glob without a match, or a text itself."""
     path = os.path.expanduser(name)
     if name in (STDIN, *datasets.ENTRIES) or not _is_missing(path):
         return

@@ -98,10 +98,7 @@ class TokensOnDisk:
                     os.posix_fadvise(self._descriptors[number], offset, num_bytes, os.POSIX_FADV_WILLNEED)
 
     def verify(self, count: Callable[[int], object] = lambda _: None) -> None:
-        """Check every part file against its digest; `count` receives the number of tokens read since its last call.
-
-        Raises DataError that names all damaged files.
-        """
+        """Raise DataError that names all part files with a wrong digest; `count` receives numbers of tokens read."""
         damaged = []
         for number, part in enumerate(self.parts):
             digest = hashlib.sha256()
@@ -202,10 +199,7 @@ class TokenWriter:
         self._groups.append(ids)
 
     def finish(self, about: dict[str, Any]) -> TokensOnDisk:
-        """Write the last part and the index, which also stores `about` (JSON data); return all ids, read from disk.
-
-        Raises EnvironmentFailure if a write fails.
-        """
+        """Write the last part and the index, with the JSON data `about`; return all ids. Raises EnvironmentFailure."""
         self._write_part()
         parts = [asdict(part) for part in self._parts]
         content = {"format": _FORMAT, "dtype": self.dtype.name, "about": about, "parts": parts}

@@ -53,7 +53,7 @@ class Tokenizer(ABC):
         return self.array(text).tolist()
 
     def begin(self, ids: Sequence[int]) -> list[int]:
-        """Prepend `starts_with` to the ids of a prompt or text; if there are no ids at all, return [end_of_text]."""
+        """Prepend the tokenizer's `starts_with` to the ids of a prompt; if the result is [], return [end_of_text]."""
         return [*self.starts_with, *ids] or [self.end_of_text]
 
     def continued(self, text: str) -> np.ndarray:

@@ -60,9 +60,9 @@ class Batches:
     def numbers(self, step: int, chosen: slice | np.ndarray = slice(None)) -> np.ndarray:
         """Return the numbers from which `windows` builds the `chosen` sequences of a step; the first step is 0.
 
-        These are, for ids in memory, the start of each sequence, int64 [B]; for ids on disk, the sequences themselves,
-        int32 [B, T + 1]; with `taught_targets`, T inputs and then N targets of each input, int64 [B, T + N T]. Raises
-        DataError or EnvironmentFailure if the ids on disk are damaged or cannot be read.
+        Ids in memory give the starts of sequences, int64 [B]; ids on disk give the sequences, int32 [B, T + 1];
+        `taught_targets` give T inputs, then N targets of each, int64 [B, T + N T]. Raises DataError or
+        EnvironmentFailure if the ids on disk are damaged or cannot be read.
         """
         if self.taught_targets is not None:
             positions = self.starts(step)[:, None] + np.arange(self.context_length)
@@ -99,7 +99,7 @@ class Batches:
 
 @dataclass(frozen=True)
 class PackedBatches:
-    """Training batches whose windows hold several examples (questions with answers); a token sees only its example.
+    """Training batches whose windows hold several examples (questions with answers); tokens attend within an example.
 
     Every epoch has the same windows, in a new random order.
     """

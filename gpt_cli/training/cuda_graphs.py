@@ -44,7 +44,7 @@ class WholeStep:
         self._multiplier = multiplier.view(torch.float32)[0]
 
     def __call__(self, step: int, multiplier: float, watch: Callable[[], object] = lambda: None) -> Tensor:
-        """Take step `step` (from 0) at the peak learning rates times `multiplier`; return loss and gradient norm, [2].
+        """Take step `step` (from 0) at the highest learning rates times `multiplier`; return loss, gradient norm: [2].
 
         Calls `watch` between micro-batches, but not in a replay.
         """
@@ -124,7 +124,7 @@ class WholeStep:
 
 
 class _Taken(NamedTuple):
-    """Results of a test: loss, gradient norm, then each tensor's checksum (`bits`) or norm of change (`numbers`)."""
+    """Results of a test, as `bits` to compare exactly and as `numbers`: loss, gradient norm, one value per tensor."""
 
     bits: Tensor
     numbers: Tensor

@@ -37,7 +37,7 @@ _NUM_REPEATS = 2
 
 @dataclass
 class Pace:
-    """The step and seconds from which speed is measured: those of the last metrics.jsonl line, or of program start."""
+    """The step and seconds at the last line of metrics.jsonl, or at program start; speed is measured from there on."""
 
     step: int
     seconds: float

@@ -155,9 +155,9 @@ def load_initial_weights(initial: Initial) -> InitialWeights:
 
 
 def begin_with(model: GPT, initial: InitialWeights, tokenizer: Tokenizer, notice: Notify) -> None:
-    """Copy the initial weights into a model of the same sizes, except vocabulary weights if the tokenizer differs.
+    """Copy the initial weights into a model of equal sizes; if the tokenizer differs, weights of tokens stay random.
 
-    A model with a shorter context takes the first of the learned position embeddings. `notice` reports either case.
+    A shorter context takes the first learned position embeddings. `notice` receives a line in each of the two cases.
     """
     import torch
 

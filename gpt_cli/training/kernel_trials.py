@@ -147,9 +147,9 @@ def _compare(
 ) -> tuple[bool, float, float]:
     """Run both functions in `ways` on `inputs`, forward and backward from the output's `gradient`, and compare them.
 
-    Results agree if they differ at most by a fraction (set by the dtype) of each number or, with `num_tokens`, of the
-    largest number in each group of `num_tokens` neighbouring tokens of [B, H, T, K]. Returns whether outputs and
-    gradients agree, then the seconds of both functions, replayed as device graphs if the device supports graphs.
+    Numbers agree if they differ by at most a fraction, which depends on the dtype, of the first function's number or,
+    with `num_tokens`, of its largest number in a group of `num_tokens` tokens of [B, H, T, K]. Returns whether outputs
+    and gradients agree, then the seconds of each function, replayed as a device graph if the device supports graphs.
     """
     device = gradient.device
 

@@ -134,7 +134,7 @@ def _begin_next_model(run: Run, watch: Watch, host: Host) -> None:
 
 @contextlib.contextmanager
 def _followed(run: Run, host: Host) -> Iterator[Callable[[], None]]:
-    """Start the run's loggers; yield a function that, called after a step, reports dead loggers or a busy machine."""
+    """Start the run's loggers; yield a function that, called after a step, reports failed loggers or a busy machine."""
     loggers = run.config.train.log_to if run.ranks.is_first else []
     if not loggers or host.loggers is None:
         # this process would count a compiler's processes, other ranks and loggers as other programs

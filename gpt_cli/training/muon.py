@@ -24,7 +24,7 @@ class Muon:
     """The Muon optimizer: orthogonalised Nesterov momentum, with decoupled weight decay."""
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], weight_decay: float, dtype: torch.dtype):
-        """Prepare to update this rank's matrices `parameters`, whole groups of `stacks`; products are in `dtype`."""
+        """Prepare to update this rank's matrices, which must be whole groups of `stacks`, with products in `dtype`."""
         groups = stacks(parameters)
         self.parameters = {name: parameters[name] for names in groups for name in names}
         self.weight_decay = weight_decay

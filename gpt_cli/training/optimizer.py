@@ -135,7 +135,7 @@ class Optimizer:
             self.layout.low_rank.load_state_dict(stored)
 
     def _kinds(self) -> list[tuple[list[str], dict[str, dict[str, Tensor]]]]:
-        """Return pairs to store: names (on all ranks), and this rank's {kind, such as exp_avg: {name: tensor}}."""
+        """Return pairs: names to store (of all ranks), and this rank's tensors, as {"exp_avg": {name: tensor}, ...}."""
         others = self.adamw.state_dict()
         if self.layout.low_rank is not None:
             others = others | {"factor": {name: factor.detach() for name, factor in self.layout.owned.items()}}

@@ -53,7 +53,10 @@ def _start(tokenizer: Tokenizer, validation_ids: Ids) -> tuple[int, list[int], l
 
 
 def _length(parts: Sequence[bytes]) -> int:
-    """Return how many tokens of `parts` make a prompt: to the end of a line, else of the last word or character."""
+    """Return how many tokens make a prompt; `parts` are the bytes of tokens to choose from.
+
+    The prompt ends where the first line ends or, without such an end, where the last word or character ends.
+    """
     ends = range(_SHORTEST, len(parts))
     lines = [i for i in ends if parts[i].startswith(b"\n")]
     words = [i for i in ends if parts[i][:1].isspace() and not _space_after(parts[i - 1])]
@@ -71,7 +74,7 @@ def _is_within_character(part: bytes) -> bool:
 
 
 def prompt_of_validation(tokenizer: Tokenizer, validation_ids: Ids | Examples) -> str:
-    """Return a prompt to try the model: a question, else `The` (for ASCII text) or a word; "" if none is encodable."""
+    """Return a prompt to try a model with: a question, else `The` (ASCII text) or a word; "" if none can be encoded."""
     if isinstance(validation_ids, Examples):
         return tokenizer.decode(validation_ids.question(0))
     start, ids, _ = _start(tokenizer, validation_ids)

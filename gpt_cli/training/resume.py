@@ -106,7 +106,10 @@ def _begin_anew(files: RunFiles, config: Config) -> str:
 
 
 def is_best_of_run(best: Checkpoint, config: Config, progress: Progress) -> bool:
-    """Return whether `best` is of the run: equal text and fixed settings, and the run's best loss or a later step."""
+    """Return whether the checkpoint `best` belongs to the run that `config` and `progress` describe.
+
+    Text and fixed settings must be equal, and `best` must have the run's best loss or a later step.
+    """
     best_progress = best.progress
     return (
         not _fixed_changes(best.config, config)
@@ -152,7 +155,7 @@ def environment_changes(continued: Checkpoint, config: Config) -> list[str]:
 
 
 def text_problem(error: DataError, continued: Checkpoint, config: Config, files: RunFiles) -> GptError:
-    """Return the error for unusable text in a resumed run: `error` plus hint if a source is missing, else a new one."""
+    """Return the error for a resumed run's bad text: `error` and a hint if a source is missing, else a new error."""
     if is_missing(error):
         of_validation = any(error.where == shown(name) for name in source_names(config.data.validation_source))
         flag = "--set data.validation_source=NEW/PATH" if of_validation else "--data NEW/PATH"

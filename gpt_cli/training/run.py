@@ -91,17 +91,14 @@ class Run:
             self.ranks.on_rank_zero(lambda: self.directory.write_config(self.config))
 
     def windows(self, num_tokens: int) -> list[tuple[int, int]]:
-        """Return evenly spaced windows (start, end) of the validation text, with about `num_tokens` tokens in total.
-
-        For conversations, each window is an example.
-        """
+        """Return evenly spaced windows (start, end) or examples of validation text, of about `num_tokens` in all."""
         if isinstance(self.validation_ids, Examples):
             return self.validation_ids.windows(num_tokens)
         return validation_windows(len(self.validation_ids), self.config.model.context_length, num_tokens)
 
     @property
     def closing_windows(self) -> list[tuple[int, int]]:
-        """The windows (start, end) of the validation text that the closing evaluation measures."""
+        """The windows (start, end) of validation text for the closing evaluation, which measures the best weights."""
         return self.windows(self.config.data.validation_tokens)
 
     def checkpoint(self, *, with_optimizer: bool) -> Checkpoint:
@@ -187,7 +184,7 @@ class Run:
         return best.build_model().to(self.state.device), best.progress.step
 
     def _best_is_of_run(self) -> bool:
-        """Return whether best.safetensors belongs to this run; True if it is damaged, as its next reader reports."""
+        """Return whether best.safetensors is of this run; True if it is damaged, which the next read will report."""
         try:
             return is_best_of_run(read_checkpoint(self.directory.best), self.config, self.progress)
         except CheckpointError:

@@ -125,7 +125,7 @@ class TrainingState:
 
     @property
     def reads_at_once(self) -> bool:
-        """Whether to read a step's loss before the next step begins: on a CPU only; reading would stall a GPU."""
+        """Whether to read a step's loss before the next step begins; only on CPUs, because reading stalls a GPU."""
         return self.device.type == "cpu"
 
     @property
@@ -191,7 +191,7 @@ def _new_optimizer(model: GPT, layout: Replicated, progress: Progress, settings:
 
 
 def _new_model(config: Config, vocab_size: int, *number: int) -> GPT:
-    """Return a model with random weights, decided by the seed and, for all but the run's first model, its `number`."""
+    """Return a model whose random weights depend on the seed and, from a run's second model on, on its `number`."""
     generator = torch.Generator().manual_seed(stream_key(config.train.seed, "weights", *number))
     with torch.random.fork_rng(devices=[]):  # the layers first draw weights that those of the generator replace
         return GPT(config.model, vocab_size, generator)

@@ -95,7 +95,7 @@ def _time_step(state: TrainingState, warn: Notify, *, must_compile: bool) -> flo
 
 
 def _ends_within(state: TrainingState, step_seconds: float, seconds: float) -> bool:
-    """Return whether the training takes less than `seconds` by its limits of steps and time."""
+    """Return whether max_steps, at `step_seconds` per step, or max_time ends the training in less than `seconds`."""
     steps, time = state.config.train.max_steps, state.config.train.max_time
     (of_all,) = state.ranks.broadcast(min(time or math.inf, (steps or math.inf) * step_seconds))
     return of_all < seconds
@@ -105,7 +105,7 @@ def _choose_forms(state: TrainingState, warn: Notify, plain_seconds: float | Non
     """Choose kernels, and whether a step casts the weights once for all micro-batches; return the seconds of a step.
 
     `plain_seconds` is the time of a step without kernels, replayed by a CUDA graph, or None. A new run with uncompiled
-    blocks drops the attention kernel if a graph cannot replay its steps, or if they take longer than `plain_seconds`.
+    blocks drops the attention kernel if no graph can replay steps with it, or if these take over `plain_seconds`.
     """
     state.whole_step = None  # whose graph takes memory
     choose_kernels(state, warn)

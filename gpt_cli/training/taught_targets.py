@@ -52,7 +52,7 @@ class TaughtTargets:
         return self._drawn(np.repeat(positions, self.num_targets, axis=1), step, OF_LAST)
 
     def _drawn(self, positions: np.ndarray, step: int, teacher: float) -> np.ndarray:
-        """Draw targets: with probability `teacher` from the teacher, with 0.15 from n-gram counts, else the text's."""
+        """Draw targets from the teacher, with probability `teacher`, or n-gram counts (0.15); else keep the text's."""
         targets = self.ids[positions]
         if self.likely is None or self.cumulative is None:
             return targets

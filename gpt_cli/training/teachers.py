@@ -63,7 +63,7 @@ def mean_probabilities(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Predict every token of `ids` [N] from the tokens before it, by the mean of the models' probabilities.
 
-    Returns the k most probable tokens, [N, k], and their cumulative probabilities, uint16 [N, k]; CERTAIN means 1.
+    Returns the k most probable tokens, [N, k], and their cumulative probabilities times CERTAIN, uint16 [N, k].
     Row i predicts ids[i]; row 0 has no meaning. k is at most MOST_LIKELY, and less for a long text. If the vocabulary
     has more than k tokens, the last FROM_TAIL columns have tokens drawn from all less probable tokens (seed: `step`),
     each with an equal share of the probability of all less probable tokens. A prediction uses at least half a context,

@@ -74,7 +74,7 @@ def fonts_for(spoken: str, notice: Callable[[str], object]) -> tuple[list[str], 
 
 
 def translate(figure: Figure, notice: Callable[[str], object]) -> tuple[list[str], str]:
-    """Translate a figure's texts to the user's language and set their fonts; return the result of `fonts_for`."""
+    """Translate a figure's texts to the user's language, set their fonts, and return (fonts, language shown)."""
     fonts, spoken = fonts_for(language(), notice)
     for text in figure.findobj(Text):
         text.set_text(say(text.get_text(), spoken))

@@ -177,7 +177,7 @@ def _short(number: float, decimals: int) -> str:
 
 
 def draw_lines(axes: Axes, shown: Curves, spoken: str, *, stacked: bool = False, last: bool = True) -> None:
-    """Draw a panel's lines with their errors; in a `stacked` column of panels, only the `last` labels the x axis."""
+    """Draw a panel's lines with errors; a panel in a column (`stacked`) labels the x axis only if it is the `last`."""
     for line in shown.lines:
         _draw_line(axes, line, spoken, band=shown.x_label == "step")
     if stacked:
@@ -212,7 +212,7 @@ def _name_lines(axes: Axes, shown: Curves) -> None:
 
 
 def _draw_line(axes: Axes, line: PlotLine, spoken: str, *, band: bool) -> None:
-    """Draw a line with its standard errors as bars or as a band; a value of None leaves a gap."""
+    """Draw a line with its standard errors as a band (if `band`) or as bars; a value of None leaves a gap."""
     values = np.array(line.values, float)
     errors = np.full(len(values), np.nan) if line.errors is None else np.array(line.errors, float)
     bars = None if band or np.isnan(errors).all() else np.nan_to_num(errors)

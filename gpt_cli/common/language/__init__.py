@@ -93,7 +93,7 @@ class Message:
         return cls(tuple(between), tuple(names), tuple((kind or "").removeprefix("!") for kind in kinds), said)
 
     def values_of(self, text: str) -> dict[str, str] | None:
-        """Return the values of the placeholders, by name, with which the entry reads `text`; None if it does not match.
+        """Return the value of each placeholder, by name, if the entry matches `text`; return None if it does not match.
 
         Each value but the last ends where the fixed text after it first occurs; no other division is tried.
         """
@@ -192,7 +192,7 @@ class Catalogue:
         return _VALUE.sub(lambda match: said[match[1]], entry.said)
 
     def _say_kind(self, kind: re.Match[str]) -> str:
-        """Translate a text in parentheses; a text without an entry, such as a part of a file name, stays as it is."""
+        """Translate the matched text in parentheses; a text that the catalogue lacks, as a name, is unchanged."""
         return kind[0] if (said := self.find(kind[1])) is None else f"（{said}）"
 
     def _say_value(self, value: str) -> str:

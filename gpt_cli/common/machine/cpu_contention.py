@@ -29,7 +29,7 @@ _USER_TO_STEAL = (0, 1, 2, 5, 6, 7)  # the columns of /proc/stat in which a core
 
 @dataclass(frozen=True)
 class Usage:
-    """Processor time used until `at`: by all programs on the cores of this process, and by this process alone."""
+    """Processor seconds used until `at`: by all programs on the cores of this process, and by this process alone."""
 
     at: float  # seconds
     everyone: float  # core seconds
@@ -63,7 +63,7 @@ def used_by_others(before: Usage, after: Usage) -> float:
 
 
 def is_busy(num_threads: int, num_cores: int, by_others: float, *, was: bool) -> bool:
-    """Return whether threads lack cores while other programs use `by_others` cores; `was` (busy) lowers the limit."""
+    """Return whether threads lack cores if other programs use `by_others`; a previous True (`was`) lowers the limit."""
     lacking = min(num_threads, num_cores) + by_others - num_cores
     return num_threads > 1 and lacking > (QUIET_BELOW if was else BUSY_FROM)
 
@@ -123,8 +123,7 @@ def _torch_threads() -> int | None:
 def _idle_team(num_threads: int) -> threading.Event | None:
     """Start a team of idle threads: with torch's `num_threads`, this process then has more OpenMP threads than cores.
 
-    Returns the event that ends the team; None without GNU OpenMP, if torch has more threads than cores, or if the
-    system refuses the threads.
+    Returns the event that ends the team; None without GNU OpenMP, with more torch threads than cores, or on failure.
     """
     if (path := _loaded_openmp()) is None:
         return None

@@ -160,7 +160,7 @@ def _try_bfloat16(device: torch.device) -> bool:
 
 
 def _try_pinned(device: torch.device) -> bool:
-    """Return whether tensors arrive intact if their pinned memory is released before the copy ends (`to_device`)."""
+    """Return whether tensors arrive intact if pinned memory is released before the copy ends, as in `to_device`."""
     # mps gains nothing from pinned memory (pytorch #181720), and torch 2.10 to 2.13 may treat it as device memory
     if device.type in ("cpu", "mps") or not torch.empty(1).pin_memory().is_pinned():
         return False

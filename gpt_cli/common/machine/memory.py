@@ -73,7 +73,7 @@ def require_available(
 ) -> None:
     """Raise EnvironmentFailure if `num_bytes` bytes are needed and only `free` are free (None: unknown, no error).
 
-    In the error, `where` is the command or flag, `about` ("8 heads") needs the bytes, `what` is the kind of memory.
+    The error names the command or flag (`where`), what needs the bytes (`about`: "8 heads") and the memory (`what`).
     """
     if free is not None and num_bytes > free:
         wrong = f"{about} take about {size(num_bytes)} of {what}, but only {size(free)} are free"

@@ -67,14 +67,14 @@ class GroupedQueryAttention(SelfAttention):
         return self.groups[head * len(self.groups) // self.num_heads]
 
     def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute one head's queries, keys and values, each [B, T, K], from x [B, T, D]; `rotation` None: no RoPE."""
+        """Compute one head's queries, keys, values, each [B, T, K], from x [B, T, D]; no RoPE if `rotation` is None."""
         group = self.group_of(head)
         return *self.norm_and_rotate(self.heads[head].Wq(x), group.Wk(x), rotation), group.Wv(x)
 
     def project(
         self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute queries, keys, values of `heads` (None: all): [B, heads, T, K] each; `rotation` None: no RoPE."""
+        """Compute queries, keys, values [B, heads, T, K] of `heads` (None: all); no RoPE if `rotation` is None."""
         H, G = self.num_heads, len(self.groups)
         chosen = range(H) if heads is None else heads
         parts = (len(chosen), G, G)

@@ -39,7 +39,7 @@ class NgramEmbedding(nn.Module):
         return F.layer_norm(x, x.shape[-1:])
 
     def rows(self, ids: Tensor, positions: Tensor | None = None) -> Iterator[Tensor]:
-        """Yield, for each table, the rows [B, T] of the n-grams that end at `ids`; `positions` 0 begins a text."""
+        """Yield for each table the row numbers [B, T] of the n-grams that end at `ids`; position 0 begins a text."""
         code, earlier = ids, ids
         for n, table in enumerate(self.tables, start=2):
             earlier = torch.cat([torch.full_like(ids[:, :1], self.vocab_size - 1), earlier[:, :-1]], dim=1)

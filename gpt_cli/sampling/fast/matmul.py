@@ -42,7 +42,7 @@ def possible(form: Form, dtype: torch.dtype, device: torch.device) -> bool:
 def choose_form(size: int, dtype: torch.dtype, device: torch.device, *, int8: bool = False, num_rows: int = 1) -> Form:
     """Return the fastest implementation of x @ weight.T in `dtype`: a weight of `size` numbers, x of `num_rows` rows.
 
-    CPUs that nobody measured get "linear", or "int8" with `int8`. In float32, the choice does not depend on `num_rows`,
+    CPUs without measurements get "linear", or "int8" with `int8`. In float32, the choice does not depend on `num_rows`,
     so a sample is the same in any batch.
     """
     vendor, multiplies = processor_vendor(), cpu_multiplies_bfloat16()
@@ -138,7 +138,7 @@ class Products:
         self._choose = partial(choose_form, int8=int8, num_rows=num_rows)
 
     def of(self, weight: Tensor, bias: Tensor | None = None) -> Product:
-        """Return a linear layer [N, in] -> [N, out], in `self.dtype`, with `copied` weight [out, in] and bias [out]."""
+        """Return the linear layer [N, in] -> [N, out] in `self.dtype` that has weight [out, in] and bias [out]."""
         if self.compiled:
             return self._stored(weight.detach(), bias)
         form = self._choose(weight.numel(), self.dtype, weight.device)

@@ -39,7 +39,10 @@ NUM_SAMPLES = 32
 
 @dataclass(frozen=True)
 class Variant:
-    """One implementation of training or sampling to time; each call of `run` processes `num_tokens` tokens."""
+    """One implementation of training or sampling to time; each call of `run` processes `num_tokens` tokens.
+
+    `cost` is operations (training) or bytes read (sampling) a token; `limit` is what bounds speed: a dtype or READING.
+    """
 
     name: str
     dtype: str
@@ -94,7 +97,7 @@ def costs(config: Config, dtype: str) -> CostEstimate:
 def training_variants(config: Config, device: torch.device) -> list[Variant]:
     """Make the training steps to time on random tokens: two plain ones ("plain", "heads") and that of `gpt train`.
 
-    plain: all heads fused, float32, no dropout; heads: each head by itself, float32, dropout drawn by torch.
+    "plain" computes all heads at once, without dropout, "heads" one by one, with torch's dropout; both use float32.
     """
     dtype = choose_dtype(config.train.dtype, device, config.model.d_model)
     steps = {

@@ -56,7 +56,10 @@ class Roof:
 
 @dataclass(frozen=True)
 class Timing:
-    """Speed of an implementation: median seconds, tokens/s, `ratio` to the first's, share (0 to 1) of the best rate."""
+    """Speed of an implementation; `seconds` is the median time of a call.
+
+    `ratio` compares tokens/s with the first implementation's, `share_of_roof` (0 to 1) with this machine's best rate.
+    """
 
     form: str
     dtype: str
@@ -173,7 +176,7 @@ def time_in_turns(
 ) -> list[float]:
     """Call the functions `runs` in turns, once untimed and `rounds` times timed, and count(1) after each call.
 
-    Returns a number of seconds for each function: the result of `of`, by default the median, on its times.
+    Returns seconds for each function: `of`, by default the median, reduces its measured times to one.
     """
     seconds: list[list[float]] = [[] for _ in runs]
     for number in range(rounds + 1):
@@ -194,7 +197,7 @@ def take_turns(
     host: Host,
     of: Average = statistics.median,
 ) -> tuple[list[Timing], dict[str, float]]:
-    """Time implementations in turns; compare the rate of each with the first one's and with `limits`.
+    """Time implementations in turns; compare the rate of each with that of the first and with `limits`.
 
     `limits` maps a dtype to the best operations per second so far, and READING to the best bytes per second. `of`
     reduces the times of a variant to one time. Returns the timings, and `limits` raised to any faster rates. `host`

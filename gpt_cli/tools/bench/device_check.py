@@ -115,7 +115,7 @@ FORMS = {
 
 
 class DeviceRuns:
-    """Computations of checks on one device; new runs are in `folder`. A setting is a string, such as train.seed=1."""
+    """Computations that checks compare, on one device; `folder` holds new runs. A setting is text like train.seed=1."""
 
     def __init__(self, device: str, folder: Path):
         self.device, self.folder = device, folder
@@ -251,7 +251,7 @@ class DeviceCheck(Result):
         return Counter(row.verdict for group in self.groups for row in group.checks)
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Return the report, 80 columns wide to paste into an issue: machine, checks by bound, counts of verdicts."""
+        """Return the report, 80 columns wide to paste into an issue: machine, checks in groups, counts of verdicts."""
         memory = "" if self.memory is None else f", {size(self.memory)} of memory free"
         can = ", ".join(what for what, has in self.supports.items() if has)
         cannot = ", ".join(what for what, has in self.supports.items() if not has)
@@ -283,7 +283,7 @@ class DeviceCheck(Result):
 
 @restored_threads()
 def check_device(request: BenchRequest, _config: Config, host: Host) -> DeviceCheck:
-    """Run all checks on the requested device; raise EnvironmentFailure if there is no such device."""
+    """Compare the requested device with the CPU in all checks; raise EnvironmentFailure if there is no such device."""
     use_threads(request.threads)
     reuse_memory()
     groups = list[Group]()

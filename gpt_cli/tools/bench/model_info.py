@@ -43,7 +43,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Info(Result):
-    """The costs of a config or checkpoint; `stored` describes the verified checkpoint, and is {} for a config."""
+    """Costs of a model and of each training process (`of_ranks`); `stored` describes a checkpoint ({} for a config)."""
 
     costs: Costs
     of_ranks: dict[str, Any]  # memory of each of several processes that train together; empty without --ranks

@@ -160,7 +160,7 @@ def _estimate(corpus: SourceCorpus, characters: Characters, config: Config, host
 
 
 def _estimated(fact: tuple[str, Any]) -> tuple[str, str]:
-    """Format name and value of a TokenEstimate field: to three digits, but vocab_size and parameters in full."""
+    """Format `fact`, (name, value) of a TokenEstimate field; 3 digits, but vocab_size and parameters in full."""
     name, value = fact
     if name in ("vocab_size", "parameters"):
         return name.replace("_", " "), f"{value:,}"

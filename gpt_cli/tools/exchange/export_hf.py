@@ -76,11 +76,11 @@ _LICENCE = "gpt-cli gives these weights no licence; whoever shares them may name
 
 
 def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str = "The") -> Fit:
-    """Write a directory that AutoModelForCausalLM and AutoTokenizer load; return a `Fit`, which names its model class.
+    """Write a directory that AutoModelForCausalLM and AutoTokenizer load; return a `Fit` with the model class's name.
 
-    The model card's example continues `prompt`. The key `gpt_cli` of config.json contains the gpt_cli config, and the
-    split pattern and kind of the tokenizer. Raises UsageError if no class fits, CheckpointError for weights that do
-    not fit their config, EnvironmentFailure if a file cannot be written.
+    The example in the model card continues `prompt`. The key `gpt_cli` of config.json contains the gpt_cli config, and
+    the split pattern and kind of the tokenizer. Raises UsageError if no transformers class computes the model,
+    CheckpointError for weights that do not fit their config, EnvironmentFailure if a file cannot be written.
     """
     tokenizer, progress, config = checkpoint.tokenizer, checkpoint.progress, shareable(checkpoint.config)
     stock = fit(config.model, tokenizer.vocab_size)
@@ -110,7 +110,7 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str = "The
 
 
 def write_export(out: Path, files: Mapping[str, Iterable[Buffer]], export_names: Collection[str]) -> None:
-    """Write `files` (name -> chunks) into `out`; of other files there, delete only those that `export_names` lists."""
+    """Write `files` (name -> chunks of bytes) into `out`; delete other files there if `export_names` lists them."""
     if not out.is_dir() or set(os.listdir(out)) <= set(export_names):
         write_directory(out, files)
     else:
@@ -121,7 +121,7 @@ def write_export(out: Path, files: Mapping[str, Iterable[Buffer]], export_names:
 def model_card(name: str, config: Config, fit: Fit, progress: Progress, *, prompt: str, end_pads: bool) -> str:
     """Return an export's README.md: the model's losses and settings, and example code that continues `prompt`.
 
-    `progress` is the training progress that the checkpoint stores. With `end_pads`, end-of-text also pads batches.
+    `fit` describes the transformers class, `progress` the training. With `end_pads`, end-of-text also pads batches.
     """
     figures = {"Loss of the last step": progress.loss, "Lowest validation loss until then": progress.best_loss}
     losses = [f"{name}: {loss:.4f} nats/token.\n" for name, loss in figures.items() if loss is not None]
@@ -180,7 +180,7 @@ def shareable(config: Config) -> Config:
 
 
 def _name(source: str) -> str:
-    """Return the file name of a path, as ./NAME if NAME alone would mean a text of the dataset catalogue."""
+    """Return the file name of a text, but ./NAME for a file that is named like a text of the dataset catalogue."""
     name = Path(source).name or source
     return f"./{name}" if name in ENTRIES and source not in ENTRIES else name
 
@@ -193,7 +193,7 @@ def own_keys(config: Config, tokenizer: Tokenizer) -> dict[str, Any]:
 
 @torch.no_grad()
 def computed(recipe: Recipe, ours: Mapping[str, Tensor]) -> Tensor:
-    """Compute an exported tensor by its recipe; `ours` maps the names of gpt_cli parameters and buffers to tensors."""
+    """Build an exported tensor by its recipe (copies, products) from `ours`, gpt_cli's weights and buffers by name."""
     dtype = dtype_of(recipe, ours)
     if not recipe.parts:
         return torch.zeros(recipe.shape, dtype=dtype)
@@ -214,7 +214,7 @@ def _is_copy(part: Part) -> bool:
 
 
 def _rows(part: Part, ours: Mapping[str, Tensor]) -> Tensor:
-    """Return a part of an exported tensor: a tensor of `ours`, or a product in float64 that is rounded to float32."""
+    """Compute rows of an exported tensor: a copy from `ours`, or a matrix product in float64, rounded to float32."""
     if _is_copy(part):
         return ours[part.names[0]]
     return (reduce(torch.matmul, (ours[name].double() for name in part.names)) * part.factor).float()

@@ -56,7 +56,7 @@ class Exported(Result):
         return {**what, "parameters": self.parameters, "bytes": self.num_bytes}
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Return a line with the export's path, kind, number of parameters and size."""
+        """Return a line with the export's path, format, number of parameters and file size."""
         kind = _KINDS[self.format].format(self.class_name)
         return f"{visible(self.out)}: {kind}, {self.parameters:,} parameters, {size(self.num_bytes)}"
 
@@ -110,7 +110,7 @@ def export(request: ExportRequest, checkpoint: tuple[Header, str | None], host: 
 
 
 def _attention(stored: Checkpoint, prompt: str, out: Path, name: str, host: Host) -> AttentionDump:
-    """Compute the attention of all heads on `prompt`, cut to the context length; the result calls the model `name`."""
+    """Compute the attention of all heads on `prompt`, cut to the context length; pages call the model `name`."""
     model, tokenizer, sizes = stored.build_model(), stored.tokenizer, stored.config.model
     ids = encode_prompt(tokenizer, prompt, sizes.context_length, source="‹prompt›", truncate=True)
     layers, heads = range(sizes.num_blocks), range(sizes.num_heads)
@@ -122,10 +122,7 @@ def _attention(stored: Checkpoint, prompt: str, out: Path, name: str, host: Host
 
 
 def write_file(out: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint to share; it lacks the optimizer state, the training environment and the names of folders.
-
-    Raises EnvironmentFailure if the file cannot be written.
-    """
+    """Write a checkpoint to share: no optimizer state, environment or folder names. May raise EnvironmentFailure."""
     config, progress = shareable(checkpoint.config), replace(checkpoint.progress, environment={})
     save_checkpoint(out, replace(checkpoint, config=config, progress=progress, optimizer_state={}))
 
@@ -133,7 +130,7 @@ def write_file(out: Path, checkpoint: Checkpoint) -> None:
 def write_handout(out: Path, model: ModelPage, dump: AttentionDump, film: Film | None) -> None:
     """Write HTML pages for a school class into the directory `out`: an index, the model, and its attention `dump`.
 
-    `film` adds a page of the attention during training. Raises EnvironmentFailure if a page cannot be written.
+    `film` becomes a page that shows attention during training. Raises EnvironmentFailure if a page cannot be written.
     """
     title, prompt, origin = (model.content[key] for key in ("title", "prompt", "origin"))
     pages = {"model": build_page(MODEL, *model), "attention": attention_page(dump, title)}

@@ -70,7 +70,7 @@ def projection_recipes(
 
 
 def attention_output(block: int) -> tuple[Part, ...]:
-    """Return the parts of a recipe (only one) that copies the output projection matrix of a block's attention."""
+    """Return the single part of a recipe that copies the output projection matrix of a block's attention."""
     return (Part((f"blocks.{block}.attention.projection_layer.weight",)),)
 
 

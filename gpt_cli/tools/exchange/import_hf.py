@@ -56,9 +56,9 @@ class Foreign(NamedTuple):
 def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
     """Return the model in a directory or GGUF file, checked as far as is possible without reading all weights.
 
-    `context_length` may be shorter than the model's only with rope; None means the model's, with rope at most 8,192.
+    `context_length` (None: the model's own, for rope at most 8,192) may be shorter than the model's only with rope.
     An export of `gpt export` becomes the original model again, with its full context. If that is impossible (the export
-    multiplied matrices, or another program trained the model), it is read like any model of its transformers class.
+    multiplied matrices, or another program trained it further), it is read like any model of its transformers class.
     Raises CheckpointError for a model that gpt cannot represent, UsageError for a `context_length` that does not fit.
     """
     directory = read_gguf(path) if is_gguf(path) else read_directory(path)
@@ -144,7 +144,7 @@ def _family(directory: Directory) -> Family:
 
 
 def _context_length(settings: Mapping[str, Any], requested: int | None) -> int:
-    """Return `requested` (UsageError if unsuitable), or, if None, the model's length, but with rope at most 8,192."""
+    """Return `requested` (UsageError if unsuitable); for None, the model's context length, with rope at most 8,192."""
     there, turned = settings["context_length"], settings.get("positions") == "rope"
     if requested is None:
         return min(there, LONGEST) if turned else there
@@ -158,7 +158,7 @@ def _context_length(settings: Mapping[str, Any], requested: int | None) -> int:
 
 
 def _with_names_of_the_class(directory: Directory, family: Family) -> Directory:
-    """Return the directory with the tensor names of the family's class, without constants and a tied output layer.
+    """Return the directory with tensor names of the family's class, without constant tensors and a tied output layer.
 
     Adds the prefix that files of a base model lack. Raises CheckpointError if a tied layer differs from the embedding.
     """
@@ -193,7 +193,7 @@ def _are_equal(directory: Directory, first: str, second: str) -> bool:
 
 
 def _num_rows(directory: Directory, family: Family, largest: int) -> int:
-    """Return the number of rows of the token embedding; raises CheckpointError if the id `largest` has no row."""
+    """Return the number of rows of the token embedding; CheckpointError if the `largest` token id has no row."""
     name = family.embedding
     if name not in directory.tensors or not directory.tensors[name].shape:
         raise CheckpointError(directory.where, f"it has no token embedding, {shown(name)}", hint=_HINT)
@@ -205,7 +205,7 @@ def _num_rows(directory: Directory, family: Family, largest: int) -> int:
 
 
 def _validated(settings: Mapping[str, Any], family: Family, where: str) -> ModelConfig:
-    """Return validated settings; raises CheckpointError that names the config.json key of each invalid setting."""
+    """Return the ModelConfig of `settings`; a CheckpointError names the config.json key of each invalid setting."""
 
     def in_their_words(problem: GptError) -> CheckpointError:
         key = problem.where.rpartition(".")[2]
@@ -219,7 +219,7 @@ def _validated(settings: Mapping[str, Any], family: Family, where: str) -> Model
 
 
 def _is_too_large(model: ModelConfig, directory: Directory) -> bool:
-    """Return whether a (hostile) config has more blocks than the directory has tensors, or over 65,536 heads."""
+    """Return whether a (hostile) config has more blocks than the directory has tensors, or over 65,536 heads in all."""
     return model.num_blocks > len(directory.tensors) or model.num_blocks * model.num_heads > 2**16
 
 
@@ -299,7 +299,7 @@ def _place_of_step(directory: Path) -> re.Match[str] | None:
 
 
 def _differences(path: Path, foreign: Foreign, last_path: Path, last: Foreign) -> list[GptError]:
-    """Return an error for each setting and for the tokenizer, if `foreign` and the last step's model differ in it."""
+    """Return an error for each setting (and the tokenizer) in which `foreign` differs from the last step's model."""
     ours = foreign.config.model.model_dump()
     wrong: list[GptError] = [
         UsageError(shown(path), f"{key} is {visible(ours[key])}, but in {shown(last_path)} it is {visible(value)}")

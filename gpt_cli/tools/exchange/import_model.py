@@ -39,7 +39,7 @@ class Imported(Result):
     steps: tuple[int, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the object that `gpt import --json` prints; it has the key `steps` only if there are any."""
+        """Return the object that `gpt import --json` prints; `steps` is in it only after an import with --steps."""
         return {key: value for key, value in vars(self).items() if key != "steps" or value}
 
     def as_text(self, width: int = WIDTH) -> str:

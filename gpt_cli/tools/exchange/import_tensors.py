@@ -80,7 +80,7 @@ class Weights:
 
 
 def weight_locations(recipes: Mapping[str, Recipe], directory: Directory) -> dict[str, Rows] | None:
-    """Map each gpt_cli weight to the tensor rows that contain it; None if `recipes` cannot be inverted for `directory`.
+    """Map each gpt_cli weight to the tensor rows made from it; None if the `recipes` of tensors cannot be inverted.
 
     Inversion fails for products, factors that are not powers of two, and zeros or copied weights that training changed.
     """

@@ -73,7 +73,7 @@ def model_page(checkpoint: Checkpoint, wanted: Kind | None, name: str, *, title:
 
 
 def first_prompt(config: Config, tokenizer: Tokenizer, opening: str = "") -> str:
-    """Return a page's prompt that can be encoded: the config's inspect.prompt, else `opening`, else a short text."""
+    """Return the first prompt that `tokenizer` can encode: the config's inspect.prompt, `opening`, or a short text."""
     for text in (config.inspect.prompt, opening, *_PROMPTS):
         with contextlib.suppress(DataError):
             if text and tokenizer.encode(text):

@@ -62,7 +62,7 @@ def page_context(model: ModelConfig) -> int:
 
 
 def layout(shapes: Mapping[str, Sequence[int]], kind: Kind) -> Layout:
-    """Return the layout of a web page's weights from shapes by name: matrices in `kind`, vectors in float32."""
+    """Return the layout of a page's weights from `shapes` (name -> shape): matrices in `kind`, vectors in float32."""
     tensors, end = [], 0
     for name, shape in shapes.items():
         if name.startswith(OPTIMIZER_PREFIX):
@@ -178,7 +178,7 @@ def _library_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
 
 
 def _unknown(step: Mapping[str, Any], types: Sequence[str] = ("NFC", "Replace", "Prepend")) -> str | None:
-    """Return what a page's script lacks for a tokenizer step: its type, if not in `types`, or a feature; else None."""
+    """Return what a page's script cannot do in a tokenizer step: its type, if not in `types`, or a feature; or None."""
     if step["type"] not in types or (step["type"] == "Split" and "Regex" not in step["pattern"]):
         return step["type"]
     return "add_prefix_space" if step["type"] == "ByteLevel" and step["add_prefix_space"] else None

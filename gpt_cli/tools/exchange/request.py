@@ -120,7 +120,7 @@ class ImportRequest(Request):
         return run.path, read_foreign(first, self.context_length), {}
 
     def require_free(self, run: RunFiles) -> None:
-        """Raise UsageError if `run` exists without `overwrite`, has files not written by gpt, or would hide runs."""
+        """Raise UsageError if `run` exists without `overwrite`, has files not written by gpt, or contains runs."""
         if run.exists() and not self.overwrite:
             sentence = "there is a run already; replace it with ‹overwrite=True›, or name another ‹out›"
             raise UsageError(shown(run.path), sentence)
@@ -217,7 +217,7 @@ class ExportRequest(Request):
 
 
 def require_directory(out: Path, form: str, overwrite: bool = False) -> None:
-    """Raise UsageError unless `out` is new, empty or an export as `form`, without other files unless `overwrite`."""
+    """Raise UsageError unless `out` is new, empty or an export of format `form`; `overwrite` allows other files too."""
     our_files = FILES if form == "hf" else PAGES
     replaced = Path(os.path.realpath(out))  # resolves x/.. even if there is no x
     if replaced.is_dir():

@@ -142,7 +142,7 @@ def merges(token_bytes: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
     """Return the pairs that byte pair encoding merges, in the order of their ranks; `token_bytes` is sorted by rank.
 
     If earlier merges reduce a token to two parts, these are its pair. Some tokens of published vocabularies have
-    more parts; for them, the result has every pair of tokens that forms the token, since tiktoken merges any.
+    more parts; for them, the result has every pair of tokens that forms the token, since tiktoken merges any of them.
     """
     ranks = {token: rank for rank, token in enumerate(token_bytes)}
     pairs: list[tuple[bytes, bytes]] = []
@@ -158,7 +158,7 @@ def merges(token_bytes: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
 
 
 def _parts(token: bytes, ranks: dict[bytes, int], below: int) -> list[bytes]:
-    """Merge the bytes of `token` by all merges of a rank below `below`, its own rank; return the parts that remain."""
+    """Merge bytes of `token` by all merges learned before it (rank < `below`, its own rank); return what remains."""
     parts = [token[i : i + 1] for i in range(len(token))]
     while len(parts) > 1:
         pairs = [ranks.get(one + two, below) for one, two in pairwise(parts)]

@@ -62,7 +62,7 @@ class Explained(Result):
         return (to_markdown if self.form == "markdown" else to_html)(self.explanation, self.language)
 
     def as_file(self, ending: str, notice: Notify) -> Iterable[bytes]:
-        """Return the bytes of an .html, .md, .json or picture file, by `ending`; `notice` tells of missing fonts."""
+        """Return the bytes of an .html, .md, .json or picture file, by `ending`; `notice` reports missing fonts."""
         if ending in PICTURES:
             return [self.as_picture(ending[1:], notice) or b""]
         if ending == ".json":

@@ -11,15 +11,13 @@ import numpy as np
 from gpt_cli.common.chunks import gathered, json_pieces
 from gpt_cli.common.language import say
 
-# all steps in the explanation of a head, in order; a form of model has some of them
-HEAD_STEPS = (
+HEAD_STEPS = (  # all steps in the explanation of a head, in order; a form of model has some of them
     "token_embedding", "ngram_embedding", "ngram_normalised", "position_embedding", "stream", "normalised",
     "latent", "query_latent", "queries", "keys", "normalised_queries", "normalised_keys", "rotary_queries",
     "rotary_keys", "rotated_queries", "rotated_keys", "values", "scores", "divided", "masked", "weights",
     "weighted_values", "head_output", "concatenated", "projected", "residual", "normalised_after",
 )  # fmt: skip
-# titles of steps, where the name alone would be unclear
-_TITLES = {
+_TITLES = {  # of steps, where the name alone would be unclear
     "ngram_embedding": "n-gram embedding of the preceding tokens",
     "ngram_normalised": "normalised sum",
     "stream": "residual stream into the block",

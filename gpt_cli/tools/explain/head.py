@@ -28,8 +28,8 @@ def explain_head(
 ) -> Explanation:
     """Explain one head at the positions `queries`, from the embeddings to the residual stream after attention.
 
-    `tokens` are the texts of ids [T]. The model is converted to float64 in place. After the residual stream, a
-    reader can recompute each step from earlier steps and the explanation's parameters, except other heads' outputs.
+    `tokens` are the texts of ids [T]. The model is converted to float64 in place. Each step after the residual stream
+    can be recomputed from earlier steps and the explanation's parameters, except the outputs of other heads.
     """
     model = model.double().eval()
     names = [f"{position} {label.strip() or label}" for position, label in enumerate(map(label_of, tokens))]
@@ -66,7 +66,7 @@ def explain_head(
 
 
 class HeadSteps:
-    """Collector of a head's steps for the queries at `positions`; `names` label tokens, `rotary`: None or rope."""
+    """Collects steps that explain a head for queries at `positions`; `names` label tokens, `rotary` is rope or None."""
 
     def __init__(self, head: int, names: Sequence[str], positions: Sequence[int], rotary: RotaryPositions | None):
         self.head, self.names, self.positions, self.rotary = head, names, list(positions), rotary
@@ -89,7 +89,7 @@ class HeadSteps:
 
 
 def _add_embeddings(steps: HeadSteps, model: GPT, batch: Tensor, layer: int) -> tuple[Tensor, Tensor | None]:
-    """Add the steps up to the residual stream into block `layer`; return this stream [1, T, D] and rope's rotation."""
+    """Add the steps up to the stream into block `layer`; return this stream [1, T, D] and rope's rotation, if any."""
     x, rotation = model.embed(batch)
     embedded = model.token_embedding(batch)
     id_text = " ".join(map(str, batch[0].tolist()))
@@ -171,7 +171,7 @@ def _add_latent_projections(
 
 
 def _add_rotated(steps: HeadSteps, query: str, key: str, queries: Tensor, keys: Tensor, rotation: Tensor) -> None:
-    """Add the steps in which rope rotates queries and keys, or their first R numbers; `query`, `key`: their symbols."""
+    """Add the steps where rope rotates queries and keys, or R numbers of each; formulas call them `query` and `key`."""
     assert steps.rotary is not None
     part = rotation.shape[-1] < keys.shape[-1]
     turned = f"{key}[:R]" if part else key
@@ -197,7 +197,7 @@ def _turning(name: str, *, part: bool) -> str:
 
 
 def _add_scores(steps: HeadSteps, stages: Stages, product: str, root: str | None, window: int | None) -> None:
-    """Add the steps from scores to weights; `product` is the formula of scores, `root` that of the divisor or None."""
+    """Add the steps from scores to weights; `product` is the formula of scores, `root` that of the divisor, if any."""
     scores, weights = stages.scores[0, steps.positions], stages.weights[0, steps.positions]
     steps.of_pairs("scores", product, scores)
     term, divisor = "s", stages.queries.shape[-1] ** 0.5

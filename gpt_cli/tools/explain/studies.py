@@ -94,7 +94,7 @@ def _model_scores(loaded: Loaded) -> Step:
 
 @torch.no_grad()
 def mask() -> Explanation:
-    """Show that masking after softmax leaks later tokens unless rows are renormalised; masking before it does not."""
+    """Show that a mask after softmax leaks later tokens unless rows are renormalised; a mask before it does not."""
     x = torch.tensor(EMBEDDINGS, dtype=torch.float64)
     with torch.random.fork_rng(devices=[]):
         head = linear_head().double()

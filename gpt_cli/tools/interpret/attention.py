@@ -45,7 +45,7 @@ from gpt_cli.tools.interpret.text_windows import each_checkpoint, encode_prompt_
 class AttentionResult(AttentionDump, Result):
     """Result of `gpt attn-dump`: the attention of a model on a prompt.
 
-    `stages` maps names of tensors, such as `weights`, to arrays. To score heads, `as_page` runs the model in `loaded`.
+    `stages` maps names of tensors, such as `weights`, to arrays. `as_page` runs the model `loaded` to score its heads.
     """
 
     loaded: Loaded = field(repr=False)
@@ -55,7 +55,7 @@ class AttentionResult(AttentionDump, Result):
 
     @property
     def generated(self) -> list[dict[str, Any]]:
-        """The tokens that the model generated, each with its text, probability and rank."""
+        """The tokens that the model generated, each with its text, probability, and rank (1: the most probable)."""
         texts = self.tokens[len(self.tokens) - len(self.predictions) :]
         return [{"text": text, **asdict(each)} for text, each in zip(texts, self.predictions, strict=True)]
 
@@ -72,7 +72,7 @@ class AttentionResult(AttentionDump, Result):
         }
 
     def as_text(self, width: int = WIDTH) -> str:
-        """Return text that draws a map of each head in shades, or, for more than 4 heads, one map of their mean."""
+        """Return text that draws a map of attention for each head, or, for more than 4 heads, one map of their mean."""
         return self.drawing(width)[0]
 
     def as_coloured_text(self, width: int = WIDTH) -> str:
@@ -80,7 +80,7 @@ class AttentionResult(AttentionDump, Result):
         return self.drawing(width, coloured=True)[0]
 
     def drawing(self, width: int, *, coloured: bool = False) -> tuple[str, int]:
-        """Return the attention maps as text of at most `width` columns, and how many of the last tokens they show."""
+        """Return the attention maps as text of at most `width` columns, and the number of (last) tokens they show."""
         terminal = Console(
             file=io.StringIO(),
             force_terminal=coloured,
@@ -113,7 +113,7 @@ class AttentionResult(AttentionDump, Result):
             screen.pieces(piece.decode() for piece in encode_dump(self, self.ending or ".json"))
 
     def as_page(self) -> str:
-        """Return an HTML page: attention, head scores, layer predictions, tokens whose logits each head changes most.
+        """Return an HTML page: attention, head scores, each layer's predictions, and how heads change logits.
 
         Raises EnvironmentFailure if memory is short."""
         self._require_room(".html")
@@ -125,7 +125,7 @@ class AttentionResult(AttentionDump, Result):
         return page_bytes(len(self.layers) * len(self.heads), len(self.tokens))
 
     def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes:
-        """Return a picture of attention maps, with a row for each layer unless there is only one head.
+        """Return a picture with an attention map for each head; each layer has its own row if it has several maps.
 
         `notice` receives a line on what the picture leaves out. Raises EnvironmentFailure if memory is short."""
         self._require_room(ending := f".{kind}")
@@ -140,8 +140,8 @@ class AttentionResult(AttentionDump, Result):
 def attention(request: AttentionRequest, target: ToInspect, host: Host) -> AttentionResult:
     """Run a model on a prompt and return its attention; write the attention to `request.out`, if set.
 
-    Raises CheckpointError for a damaged checkpoint, NaN or inf, DataError for a prompt that is too long, UsageError for
-    numbers that float16 cannot hold, and EnvironmentFailure if memory or disk space is short.
+    Raises CheckpointError (damaged checkpoint; NaN or inf), DataError (prompt that is too long or cannot be encoded),
+    UsageError (numbers that float16 cannot hold) and EnvironmentFailure (too little memory or disk space).
     """
     device = choose_device(request.device or "auto")
     loaded = load_for(host, request.run, request.checkpoint, target.header)
@@ -215,10 +215,10 @@ def with_heads(
     notice: Notify = ignored,
     count: Callable[[int], object] = lambda _: None,
 ) -> AttentionDump:
-    """Return `dump` with head scores, logit-lens predictions, and tokens whose logits each head changes most.
+    """Return `dump` with head scores, logit-lens predictions, and the tokens whose logits each head changes most.
 
-    If a page has no room for these tokens, `notice` receives a line. `count` receives the number of tokens read since
-    its last call and, after the scores, len(dump.tokens) for each head. Raises CheckpointError for NaN or inf.
+    If an HTML page has no room for these tokens, `notice` receives a line. `count` receives the number of tokens done
+    since its last call; each head counts all tokens once more. Raises CheckpointError for NaN or inf.
     """
     chosen: dict[str, Any] = {"layers": dump.layers, "heads": dump.heads}
     ids, end_of_text = np.array(dump.token_ids), tokenizer.end_of_text
@@ -236,10 +236,10 @@ def with_heads(
 
 
 def computed_steps(target: ToInspect, device: torch.device, host: Host) -> Steps:
-    """Return `Steps` that compute the attention on a prompt, and the prompt's loss, at each checkpoint of a run.
+    """Return snapshots (`Steps`) of a run's attention on a prompt and of the prompt's loss, one for each checkpoint.
 
-    At most two models are in memory. Raises CheckpointError for a run without checkpoints or with a checkpoint of
-    another model, DataError for a prompt that is too long, has one token, or cannot be encoded.
+    The newest is computed at once, each other one when it is read. At most two models are in memory. Raises
+    CheckpointError (no checkpoint, or one of another model), DataError (prompt of one token or too long).
     """
     paths = step_files(target.header.run)
     loaded = load(paths[-1], None, host.warn)
@@ -256,7 +256,7 @@ def computed_steps(target: ToInspect, device: torch.device, host: Host) -> Steps
 
 
 def _snapshot(loaded: Loaded, target: ToInspect, device: torch.device) -> Snapshot:
-    """Return one checkpoint's attention weights on the prompt in float32, loss, head scores and layer predictions."""
+    """Run one checkpoint on the prompt; return attention weights, loss, head scores and predictions of all layers."""
     model, sizes, where = loaded.model.to(device), loaded.config.model, shown(loaded.path)
     text = encode_prompt_of(target, loaded, truncate=None, least=2)
     ids, layers, heads = text.ids[:].tolist(), range(sizes.num_blocks), range(sizes.num_heads)

@@ -30,7 +30,7 @@ _FEW = 2**18  # this many numbers of two bytes still make a file below a megabyt
 def encode_dump(
     dump: AttentionDump, ending: str, notice: Notify = ignored, count: Callable[[int], object] = lambda _: None
 ) -> Iterator[bytes]:
-    """Encode `dump` in the format `ending`, such as .csv; yield JSON and CSV in pieces, other formats in one piece.
+    """Encode the attention in `dump` in the format `ending`, such as .csv; yield JSON and CSV in pieces, others whole.
 
     `notice` receives a line on what a picture leaves out, `count` the number of array rows written since its last call.
     """
@@ -46,7 +46,7 @@ def encode_dump(
 
 
 def num_rows(dump: AttentionDump, ending: str) -> int | None:
-    """Number of array rows that `encode_dump` writes to .json or .csv; None for all other formats."""
+    """Number of array rows that `encode_dump` writes to .json or .csv, for a progress bar; None for other formats."""
     stages = {".json": dump.stages, ".csv": {"weights": dump.weights}}.get(ending)
     return stages and sum(array[..., 0].size for array in stages.values())
 
@@ -64,7 +64,7 @@ def _safetensors(dump: AttentionDump) -> bytes:
 
 
 def _arrays(dump: AttentionDump) -> dict[str, np.ndarray]:
-    """Return a dump's arrays by name; head numbers are `heads`, or `head_numbers` if `heads` are head outputs."""
+    """Return a dump's arrays by name; head numbers are in `heads`, or in `head_numbers` if `heads` has head outputs."""
     numbers = "head_numbers" if "heads" in dump.stages else "heads"
     arrays = dict(dump.stages) | {
         "token_ids": np.array(dump.token_ids),
@@ -78,7 +78,7 @@ def _arrays(dump: AttentionDump) -> dict[str, np.ndarray]:
 
 
 def _csv(dump: AttentionDump, count: Callable[[int], object]) -> Iterator[str]:
-    """Yield a CSV header, then lines of weights on or below the diagonal; no token can act as a spreadsheet formula."""
+    """Yield CSV lines of weights on or below the diagonal; no token acts as a formula. `count` receives 1 per query."""
     tokens = ['"' + inert_cell(token).replace('"', '""') + '"' for token in dump.tokens]
     yield "layer,head,query,key,query_token,key_token,weight\n"
     for layer, of_layer in zip(dump.layers, dump.weights, strict=True):
@@ -91,7 +91,7 @@ def _csv(dump: AttentionDump, count: Callable[[int], object]) -> Iterator[str]:
 
 
 def attention_page(dump: AttentionDump, title: str = "") -> bytes:
-    """Return an HTML page (UTF-8) headed `title`: a dump's attention and, if any, head scores and layer predictions."""
+    """Return an HTML page with the heading `title`: attention and, if `dump` has them, head scores and predictions."""
     content = dump_content(dump) | {
         "title": title,
         "scores": dump.scores and scores_content([dump.scores]),
@@ -102,7 +102,7 @@ def attention_page(dump: AttentionDump, title: str = "") -> bytes:
 
 
 def page_bytes(num_heads: int, num_tokens: int) -> int:
-    """Estimate the maximum size in bytes of an attention page without scripts; `num_heads` counts all layers' heads."""
+    """Estimate the most bytes that the data of an attention page takes; `num_heads` counts the heads of all layers."""
     numbers = num_heads * num_tokens * (num_tokens + 1) // 2
     of_head = written_bytes(num_heads, num_tokens)[1] + CELL_BYTES * num_tokens
     packed_bytes = (2 if numbers <= _FEW else 1) * numbers + num_heads * of_head
@@ -110,7 +110,7 @@ def page_bytes(num_heads: int, num_tokens: int) -> int:
 
 
 def dump_content(dump: AttentionDump) -> dict[str, object]:
-    """Return the content of an attention page, for JSON: tokens, weights, probabilities of generated tokens."""
+    """Return the data of an HTML page as a JSON object: tokens, attention weights, generated tokens' probabilities."""
     triangles = dump.weights[..., *np.tril_indices(len(dump.tokens))]  # [layers, heads, T (T + 1) / 2]
     weights = quantise(triangles, 65535 if triangles.size <= _FEW else 255)
     content = weights_content(dump.tokens, dump.layers, dump.heads, weights, dump.origin)
@@ -120,10 +120,10 @@ def dump_content(dump: AttentionDump) -> dict[str, object]:
 def weights_content(
     tokens: Sequence[str], layers: Sequence[int], heads: Sequence[int], weights: np.ndarray, origin: Origin | None
 ) -> dict[str, object]:
-    """Return content of an HTML page: tokens, layers, heads, origin and attention weights.
+    """Return data for an HTML page: tokens, layers, heads, attention weights and `origin` (checkpoint, step, prompt).
 
     `weights` are lower triangles [..., layers, heads, T (T + 1) / 2] of integers from `quantise`. On a page by training
-    step, each step but the first has the differences from the step before, modulo 256.
+    step, every step after the first has the differences from the step before it, modulo 256.
     """
     return {
         "tokens": tokens,
@@ -139,23 +139,23 @@ def weights_content(
 
 
 def scores_content(frames: Sequence[HeadScores]) -> dict[str, object]:
-    """Return page content: head scores, [frames, layers, heads, scores], with a frame for each training step."""
+    """Pack head scores for an HTML page: [frames, layers, heads, scores], with a frame for each training step."""
     numbers = np.stack([np.stack([scores.columns[name] for name in COLUMNS], axis=-1) for scores in frames])
     return scored_content(numbers)
 
 
 def scored_content(numbers: np.ndarray) -> dict[str, object]:
-    """Return page content: head scores `numbers`, names of all scores, and thresholds of roles (0.4 for induction)."""
+    """Pack head scores for an HTML page, with all scores' names, and the least scores for roles (induction: 0.4)."""
     roles = [(column, least) for column, _, least in ROLES]
     content = packed(numbers.astype("<f4").tobytes())
     return {"columns": COLUMNS, "roles": roles, "least_tokens": LEAST_TOKENS, "numbers": content}
 
 
 def writes_content(writes: Writes, texts: Mapping[int, str]) -> dict[str, object]:
-    """Return page content: the tokens whose logits each head raises most (index 0) and lowers most (index 1).
+    """Return data for an HTML page: the tokens whose logits each head raises most (index 0) and lowers most (index 1).
 
-    `texts` maps token ids to texts. In the result, `tokens` [2, layers, heads, T, top] index its own list `texts`, and
-    changes of logits are `logits` (integers) times `unit`, with an error of at most max |change| / 65534.
+    `texts` maps token ids to texts. The result has its own list `texts`; its `tokens` [2, layers, heads, T, top] are
+    indices in this list. Its integers `logits` times `unit` are changes of logits, to within max |change| / 65534.
     """
     logits = np.stack([writes.raised_by, writes.lowered_by])
     unit = float(np.abs(logits).max()) / 32767 or 1.0
@@ -172,6 +172,6 @@ def writes_content(writes: Writes, texts: Mapping[int, str]) -> dict[str, object
 def quantise(weights: np.ndarray, levels: int) -> np.ndarray:
     """Return sqrt(w) * levels for attention weights w in 0 to 1, rounded to unsigned integers.
 
-    (integer / levels)^2 differs from w by at most sqrt(w) / levels + 1 / (4 levels^2), less for the many small weights.
+    (integer / levels)^2 differs from w by at most sqrt(w) / levels + 1 / (4 levels^2): small weights differ least.
     """
     return np.rint(np.sqrt(weights, dtype=np.float64) * levels).astype("<u2" if levels > 255 else "u1")

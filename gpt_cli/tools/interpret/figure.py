@@ -27,7 +27,7 @@ _ENDS: Mapping[Scale, tuple[float, float]] = {
 
 @dataclass(frozen=True, eq=False)
 class Figure:
-    """A measured quantity: an array with a named axis for each dimension, NaN where a value could not be measured."""
+    """A measured quantity: an array `values` (NaN: not measured) with named axes; `coords` maps axes to labels."""
 
     name: str
     coords: Mapping[str, Sequence[Any]]  # the axes, such as step part layer head position, and the labels along each
@@ -57,7 +57,7 @@ class Figure:
 
     @property
     def title(self) -> str:
-        """The figure's name and unit."""
+        """The name and the unit of the measured quantity, as a title."""
         return self.name.replace("_", " ") + (f" ({self.unit})" if self.unit else "")
 
     @property
@@ -73,7 +73,7 @@ class Figure:
         return replace(self, values=change(self.values), error=error, coords=coords)
 
     def at(self, **places: Any) -> Figure:
-        """Select one label of an axis, which drops the axis, or several labels: `at(part="head", layer=[0, 1])`."""
+        """Select a label of an axis, which removes this axis, or a list of labels: `at(part="head", layer=[0, 1])`."""
         figure = self
         for axis, label in places.items():
             labels, number = [*figure.coords[axis]], figure.axes.index(axis)
@@ -119,18 +119,18 @@ def cell(number: float | None, error: float | None = None, decimals: int = 2, *,
 
 
 def cell_at(figure: Figure, index: tuple[int, ...] = (), decimals: int = 2) -> str:
-    """Format the value of a figure at `index`, and its error, as a table cell."""
+    """Format one value of a measured array, at `index`, and its error, as a table cell."""
     return cell(figure.values[index], None if figure.error is None else figure.error[index], decimals)
 
 
 def cells(figure: Figure, decimals: int = 2, *, with_error: bool = True) -> list[str]:
-    """Format all values of a figure as table cells, in the order of its axes."""
+    """Format all values of a measured array, with errors, as table cells, in the order of its axes."""
     figure = figure if with_error else replace(figure, error=None)
     return [cell_at(figure, index, decimals) for index in np.ndindex(figure.values.shape)]
 
 
 def matrix(heading: str, down: Sequence[str], figure: Figure, max_columns: int, decimals: int = 2) -> Rows:
-    """Tabulate a 2-D figure: row names `down` below `heading`, then at most `max_columns` evenly spaced columns."""
+    """Tabulate a 2-D array: row names `down` below `heading`, then at most `max_columns` evenly spaced columns."""
     across = names_along(figure.axes[1], figure.coords[figure.axes[1]])
     shown = spaced(len(across), max_columns)
     rows = ((name, *(cell_at(figure, (row, column), decimals) for column in shown)) for row, name in enumerate(down))
@@ -150,9 +150,9 @@ def heat_map(
     ends: tuple[float, float] | None = None,
     **style: Any,
 ) -> HeatMap:
-    """Return a heat map of a figure: its first axis runs downwards; its second axis, if any, runs across.
+    """Return a heat map of a measured array: its first axis runs downwards; its second axis, if any, runs across.
 
-    `names` replaces labels of axes, `ends` the range of the colour scale, and `style` other fields of HeatMap.
+    `names` maps axes to labels that replace theirs; `ends` replaces the range of colours; `style` sets HeatMap fields.
     """
     if len(figure.axes) == 1:
         figure = figure.changed(lambda part: part[:, None], {**figure.coords, "": [""]})
@@ -164,7 +164,7 @@ def heat_map(
 
 
 def curve(figure: Figure, label: str, **style: Any) -> PlotLine:
-    """Return a figure with one axis as a line of a plot; `label` is for the legend, `style` for matplotlib."""
+    """Draw a measured array with one axis as a line of a plot; `label` is for the legend, `style` for matplotlib."""
     ((_, across),) = figure.coords.items()
     return PlotLine(label, across, figure.values, figure.error, style)
 
@@ -172,14 +172,17 @@ def curve(figure: Figure, label: str, **style: Any) -> PlotLine:
 def named_curves(
     figure: Figure, title: str, named: Mapping[str, Mapping[str, Any]], limits: tuple[float, float]
 ) -> Curves:
-    """Plot a curve per place of a figure [step, place]; `named` maps the places to label to styles of their curves."""
+    """Return a plot of a measured array [step, place], with a curve for each place, such as the head L0 H1.
+
+    `named` maps the places that the legend names to matplotlib styles; `limits` are the ends of the y axis.
+    """
     others = [curve(figure.at(place=each), "") for each in figure.coords["place"] if each not in named]
     lines = [curve(figure.at(place=each), each, **style) for each, style in named.items()]
     return Curves(title, [*others, *lines], limits=limits)
 
 
 def farthest(figure: Figure, most: int, least: float = 0) -> list[str]:
-    """Return up to `most` places (such as L0 H1) whose largest |value| is at least `least`, the largest first."""
+    """Return up to `most` places, such as the head L0 H1, whose largest |value| is at least `least`, largest first."""
     others = tuple(n for n, axis in enumerate(figure.axes) if axis != "place")
     reach = np.where(np.isnan(figure.values), -np.inf, np.abs(figure.values)).max(axis=others)
     order = np.argsort(-reach, kind="stable")[:most].tolist()

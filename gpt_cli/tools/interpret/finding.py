@@ -57,7 +57,7 @@ class Finding(Figures):
         return {axis: labels for figure in self.figures for axis, labels in figure.coords.items()}
 
     def rows_along(self, *axes: str) -> list[Row]:
-        """Return a row per combination of labels of `axes`: labels, value and error of each figure with these axes."""
+        """Return a dict per combination of labels of `axes`: labels, values, errors of figures with just these axes."""
         figures = [figure for figure in self.figures if figure.axes == axes]
         rows = []
         for index in np.ndindex(figures[0].values.shape if figures else (0,)):
@@ -112,11 +112,11 @@ class Finding(Figures):
             super().show(screen)
 
     def as_csv(self) -> bytes:
-        """Return the finding as the bytes of a CSV file; its `view` chooses the rows."""
+        """Return the bytes of a CSV file; the `view` of the command chooses its rows."""
         return as_csv(self.view.csv_rows(self))
 
     def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes | None:
-        """Return a picture, None if the view has none; `notice` receives a line on characters that no font has."""
+        """Return a picture, or None if the command draws none; `notice` receives a line if fonts are missing."""
         if not (panels := [*self.view.panels(self)]):
             return None
         from gpt_cli.common.drawing.draw_panels import draw_panels
@@ -124,12 +124,12 @@ class Finding(Figures):
         return draw_panels(self.view.origin(self), panels, notice, kind, beside=self.view.beside[bool(self.stacked)])
 
     def as_page(self) -> str | None:
-        """Return an HTML page that works offline, or None if the view has none."""
+        """Return an HTML page that works offline, or None if the command has no page for these results."""
         page = self.view.page(self.as_dict())
         return None if page is None else page.decode()
 
     def saved(self, host: Host, out: Path | None, *numbers: tuple[int, str]) -> Finding:
-        """Write the finding to `out`, if set, and return it; a notice lists `numbers`, (4, "head") as "4 heads"."""
+        """Write the finding to `out`, if set, and return it; a notice says what it has: "4 heads" for (4, "head")."""
         if out is None:
             return self
         with host.working(f"writing {visible(out)}"):
@@ -139,7 +139,7 @@ class Finding(Figures):
         return replace(self, out=str(out))
 
     def _as_file(self, ending: str, notice: Notify) -> bytes:
-        """Encode the finding as .json, .csv, .html or a picture; the request has checked `ending`."""
+        """Encode the finding as JSON, CSV, HTML or a picture, by `ending`, which the request has already checked."""
         if ending in PICTURES:
             return self.as_picture(ending[1:], notice) or b""
         if ending == ".json":
@@ -148,10 +148,10 @@ class Finding(Figures):
 
 
 class View(ABC):
-    """Base class of views, which show a command's findings as tables, JSON, CSV, pictures and pages.
+    """Base class of views: each shows a command's results (a Finding) as tables, JSON, CSV, picture and HTML page.
 
-    By default, --json prints a finding's `about`, single numbers, `lists`, and one table for each item of `tabled`: the
-    JSON key of the table -> the axes whose labels begin its rows.
+    `tabled` maps JSON keys to axes, such as "heads" to layer and head. By default, --json prints a finding's `about`,
+    single numbers and `lists`, and, under each key of `tabled`, a row per combination of labels of its axes.
     """
 
     tabled: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # JSON key of a table -> axes of its rows; CSV: the last
@@ -165,17 +165,17 @@ class View(ABC):
         return {**finding.about, **finding.lists, "steps": steps}
 
     def measured(self, finding: Finding) -> dict[str, Any]:
-        """Return the --json object without `about`: numbers, lists, and rows for each key of `tabled`."""
+        """Return the measured part of the --json object: single numbers, `lists`, and rows for each key of `tabled`."""
         numbers = {name: number for name, number in finding.numbers.items() if number is not None}
         rows = {key: self.rows(finding, *axes) for key, axes in self.tabled.items()}
         return numbers | {**finding.lists} | {key: table_rows for key, table_rows in rows.items() if table_rows}
 
     def rows(self, finding: Finding, *axes: str) -> list[Row]:
-        """Return a row per combination of labels of `axes`: labels, and values of all figures with just these axes."""
+        """Return a dict per combination of labels of `axes`: labels, values, errors of figures with just these axes."""
         return finding.rows_along(*axes)
 
     def csv_rows(self, finding: Finding) -> list[Row]:
-        """Return the rows of a CSV file; for several steps, a row also has its step and the step's single numbers."""
+        """Return the rows of a CSV file; for several training steps, each row begins with the step and its numbers."""
         if finding.stacked:
             each = ((at, {"step": at.about["step"], **at.numbers}) for at in finding.stacked)
             return [{**numbers, **row} for at, numbers in each for row in self.csv_rows(at)]
@@ -194,7 +194,7 @@ class View(ABC):
         return ()
 
     def panels(self, finding: Finding) -> Iterable[Panel]:
-        """Return the panels of the finding's picture; empty if the view has no picture."""
+        """Return the panels (heat maps, plots) of the finding's picture; empty if the view has no picture."""
         return ()
 
     def origin(self, finding: Finding) -> Origin:
@@ -214,7 +214,7 @@ class View(ABC):
 
 
 def stack(findings: Sequence[Finding], about: Mapping[str, Any], lists: Mapping[str, Any] | None = None) -> Finding:
-    """Stack findings of training steps into one, with `about` and `lists`; its figures have step as first axis."""
+    """Join findings of training steps into one, with `about` and `lists`; its figures have step as the first axis."""
     last = findings[-1]
 
     def stacked(figure: Figure) -> Figure:
@@ -227,13 +227,13 @@ def stack(findings: Sequence[Finding], about: Mapping[str, Any], lists: Mapping[
 
 
 def table_by_step(finding: Finding, headings: Iterable[str], cells_of: Callable[[Finding], Iterable[str]]) -> Rows:
-    """Return a table with a row for each of at most MAX_ROWS evenly spaced steps; `cells_of` gives a step's cells."""
+    """Return a table with a row for each of at most MAX_ROWS evenly spaced steps: step, then `cells_of` its finding."""
     steps = evenly(finding.stacked, MAX_ROWS)
     return [("step", *headings), *((str(at.about["step"]), *cells_of(at)) for at in steps)]
 
 
 def steps_shown(finding: Finding, noun: str) -> list[str]:
-    """Return a list with a line on how many steps, called `noun`, a table shows; an empty list if it shows all."""
+    """Return a line (in a list) that says how many steps a table shows, called `noun`; no line if it shows all."""
     number = len(finding.stacked)
     return [] if number <= MAX_ROWS else [f"{MAX_ROWS} of {counted(number, noun)} are shown; --json and --out have all"]
 
@@ -259,7 +259,7 @@ def as_csv(rows: Sequence[Row]) -> bytes:
 
 
 def _flat(row: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield a row's (column, cell) pairs; no cell is a formula. List entries have columns such as raises_1_token."""
+    """Yield a row's (column, cell) pairs; a nested list gets columns such as raises_1_token. No text is a formula."""
     for key, value in row.items():
         parts = {str(n): part for n, part in enumerate(value, 1)} if isinstance(value, list) else value
         if isinstance(parts, Mapping):

@@ -81,9 +81,9 @@ def film(request: AttentionRequest, target: ToInspect, host: Host) -> Film:
 
 @contextlib.contextmanager
 def steps_of(target: ToInspect, device: str | None, host: Host) -> Iterator[Steps]:
-    """Yield the attention of a run by training step, as `Steps`, to a `with` statement.
+    """Context manager that yields a run's attention snapshots by training step, as `Steps`.
 
-    If `target.prompt` is None, read snapshots; else run checkpoints on the prompt. Raises CheckpointError, DataError.
+    Without `target.prompt`, training wrote them; else checkpoints compute them. Raises CheckpointError or DataError.
     """
     if target.prompt is None:
         yield kept_steps(target.header.run)
@@ -148,14 +148,14 @@ def read_frames(
 def frames_apart(num_snapshots: int, num_heads: int, num_tokens: int, most_bytes: int, num_cells: int) -> int:
     """Return the least n such that a film with every n-th snapshot has at most `most_bytes` before compression.
 
-    A snapshot has a map for each of `num_heads` heads (of all layers), and `num_cells` predictions (layers times T).
+    A snapshot has attention of `num_heads` heads (all layers together), and `num_cells` predictions (layers times T).
     """
     frame = num_heads * (num_tokens * (num_tokens + 1) // 2 + 4 * len(COLUMNS) + 1) + CELL_BYTES * num_cells
     return -(-num_snapshots // max(1, most_bytes // frame))
 
 
 def _curves(losses: Losses | None) -> dict[str, list[tuple[int, float]]]:
-    """Return the finite (step, loss) points of each loss curve, evenly thinned to at most _MOST_POINTS."""
+    """Return each loss curve by name, as finite (step, loss) pairs, evenly thinned to at most _MOST_POINTS."""
     curves = {}
     for name, points in (losses or {"loss": [], "validation_loss": []}).items():
         finite = [(step, loss) for step, loss in points if np.isfinite(loss)]
@@ -164,7 +164,7 @@ def _curves(losses: Losses | None) -> dict[str, list[tuple[int, float]]]:
 
 
 def tell_omissions(made: Film, notice: Notify) -> None:
-    """Tell the user, by `notice`, how many snapshots of the run a film leaves out, and why."""
+    """Tell the user, by `notice`, how many snapshots the film `made` (a page by training step) leaves out, and why."""
     _tell_others(made.num_others, notice)
     if made.every > 1:
         notice(
@@ -195,10 +195,10 @@ def head_history(request: HeadsRequest, target: ToInspect, host: Host) -> Findin
 
 
 def history_of(snapshots: Steps, layers: tuple[int, ...], heads: tuple[int, ...], sort: str | None) -> Finding:
-    """Return a Finding of scores of `heads` in `layers` by step, from `snapshots` of one prompt, read one at a time.
+    """Return a Finding: scores of `heads` in `layers` by training step, from `snapshots`, which are read one at a time.
 
-    `sort` names the score by which tables select heads (None: the best head of each score). A step's loss, in nats per
-    token, is as in `Steps.losses`. Validation loss is NaN without an evaluation.
+    `sort` names the score by which tables select heads (None: the best head of each score). The loss of a step, in
+    nats per token, is that of its batch, or, for checkpoints, of the prompt. Unknown validation losses are NaN.
     """
     losses, newest, steps = snapshots.losses, snapshots.newest, list[Finding]()
     validation, view = dict(losses["validation_loss"] if losses else ()), HeadsView(sort, losses=losses)

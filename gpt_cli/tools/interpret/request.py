@@ -203,7 +203,7 @@ class AttentionRequest(PromptRequest):
         return None if self.out is None else ending_of(self.out, FORMATS)
 
     def misfits(self) -> Iterator[Misfit]:
-        """Yield errors (`Misfit`) for flags that --over-training excludes, or whose `generate`, `out=-` is missing."""
+        """Yield errors (`Misfit`) for flags that --over-training excludes, or that need --generate or --out - too."""
         yield from super().misfits()
         if self.over_training:
             of_step = ("format", "checkpoint", "generate", "temperature", "seed", "stage")

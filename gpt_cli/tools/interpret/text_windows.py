@@ -28,9 +28,9 @@ DATA_TO_TRAIN = 0.9  # the share of a text on which a tuned lens trains, if it t
 
 @dataclass(frozen=True)
 class Text:
-    """Ids of a prompt or text, and the `windows` (start, end) of them that the model reads.
+    """Ids of a prompt or text, and the `windows` (start, end) of these ids that the model reads.
 
-    `targets` are the same windows, but without the last id of a prompt, whose next id is unknown.
+    `targets` are the same windows, without the last id of a prompt, because its next id is unknown.
     """
 
     about: str | list[str]  # the prompt, or the sources of the text
@@ -47,7 +47,7 @@ class Text:
 def encode_prompt_of(target: ToInspect, loaded: Loaded, *, truncate: bool | None, least: int = 1) -> Text:
     """Encode the prompt; raise DataError if it is too long, cannot be encoded, or has fewer than `least` tokens.
 
-    With `truncate`, drop the first tokens of a prompt that is too long; None means a command without --truncate.
+    With `truncate`, drop the first tokens of a prompt that is too long; it is None if the command has no --truncate.
     """
     assert target.prompt is not None
     longest = loaded.config.model.context_length
@@ -79,7 +79,7 @@ def read_text(request: ReadingRequest, target: ToInspect, loaded: Loaded, host: 
 def open_text(
     sources: Sequence[str], config: DataConfig, models: Sequence[tuple[str, Loaded]], host: Host
 ) -> tuple[Corpus, str | list[str], list[float]]:
-    """Open the text of --data `sources`, or, if there are none, the validation text of the first model's run.
+    """Open the text of --data `sources` by `config`, or, if it is empty, the validation text of the first model's run.
 
     Returns the text, its sources, and, with --data, the approximate share of --data on which each model was trained. A
     notice names each model that was trained on answers alone, because the losses measured here count all tokens.

@@ -75,7 +75,7 @@ def hash_of_source(text: str) -> str:
 
 
 def _script(names: Sequence[str], first: str = "") -> str:
-    """Join `first` and the files `names` into one script in JavaScript's strict mode, whose names are all local."""
+    """Join the code `first` and the files `names` into one strict-mode JavaScript script with only local names."""
     return "(() => {\n'use strict';\n" + first + "\n".join(map(_part, names)) + "\n})();\n"
 
 

@@ -24,14 +24,14 @@ _LONGEST = 30  # characters of a value in a legend
 
 
 def evaluated_tokens(records: Sequence[RunRecord]) -> int | None:
-    """Return how many tokens an evaluation in training read; None if runs differ, or if it equals the final number."""
+    """Return how many tokens evaluations in training read; None if runs differ or the final evaluation read as many."""
     read = {tuple(record.curve("validation_tokens")[1][-1:]) for record in records}
     whole = {(tokens,) for one in records if (tokens := one.overview.outcome.get("validation_tokens")) is not None}
     return int(*read.pop()) if len(read) == 1 and read not in ({()}, whole) else None
 
 
 def of_tokens(records: Sequence[RunRecord]) -> str:
-    """Return the end of a title, " (of 4,096 tokens)", with the number by `evaluated_tokens`; "" if that is None."""
+    """Return text to end a title, such as " (of 4,096 tokens)"; "" if `evaluated_tokens` returns None."""
     return "" if (number := evaluated_tokens(records)) is None else f" (of {number:,} tokens)"
 
 
@@ -41,7 +41,10 @@ def by_token(records: Sequence[RunRecord]) -> bool:
 
 
 class Mean(NamedTuple):
-    """Mean of the closing losses (after training) of runs that differ only in their seed, with its standard error."""
+    """Mean and standard error of the losses after training of runs that differ only in their seed.
+
+    `losses` and `seeds` are those of the runs with such a loss; `places` are the indices of all these runs.
+    """
 
     settings: Mapping[str, Any]  # in which these runs differ from others
     num_runs: int  # with a closing loss
@@ -96,7 +99,7 @@ def means_of_records(records: Sequence[RunRecord]) -> list[Mean]:
 
 
 class RunGroup(NamedTuple):
-    """Runs that differ only in their seed, drawn in one colour under one label."""
+    """Runs that differ only in their seed; a drawing shows them in one colour (number `rank`) under one `label`."""
 
     label: str
     records: Sequence[RunRecord]
@@ -120,17 +123,14 @@ def groups_of(records: Sequence[RunRecord]) -> list[RunGroup]:
 
 
 def rows_of_means(means: Sequence[Mean], unit: str) -> Rows:
-    """Return a table with a row for each mean: the mean loss, the number of runs, the settings."""
+    """Return a table with a row for each mean: the mean loss in `unit`, the number of runs, the settings."""
     losses = ("" if mean.mean is None else with_error(mean.mean, mean.error) for mean in means)
     rows = [(loss, str(one.num_runs), settings_in_words(one.settings)) for loss, one in zip(losses, means, strict=True)]
     return [(f"mean {unit}", "runs", "settings"), *rows]
 
 
 def swept(groups: Sequence[RunGroup]) -> list[str]:
-    """Return the settings in which the groups differ; a picture draws the loss against each of them.
-
-    The list is empty if more than 4 settings differ, or if there are fewer than 3 groups.
-    """
+    """Return the differing settings of groups, to plot losses against; [] for over 4 settings or under 3 groups."""
     names = [*groups[0].mean.settings]
     return names if len(groups) > 2 and len(names) <= _FEW else []
 
@@ -141,7 +141,7 @@ def settings_in_words(settings: Mapping[str, Any]) -> str:
 
 
 def mean_curve(group: RunGroup, quantity: str, axis: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the mean curve of a group as x, y and the standard error (0 for one run), [points] each.
+    """Return the mean curve of a group: arrays x, y and standard error of y (0 for one run), each [points].
 
     `axis` (x) and `quantity` (y) are keys of RunRecord.metrics. The curve covers the range of x that all runs have; a
     run that logged nothing is left out.
@@ -157,7 +157,7 @@ def mean_curve(group: RunGroup, quantity: str, axis: str) -> tuple[np.ndarray, n
 
 
 def repeated(means: Sequence[Mean]) -> bool:
-    """Return whether any of the means covers several runs."""
+    """Return whether any mean covers several runs, that is, several seeds."""
     return any(len(mean.places) > 1 for mean in means)
 
 
@@ -179,7 +179,7 @@ def differing_settings(records: Sequence[RunRecord]) -> list[Row]:
 
 
 def rows(contents: Sequence[Mapping[str, Any]], text: Callable[[Any], str] = as_yaml) -> list[Row]:
-    """Return a row for each name; contents[i] maps names to the values of run i, and `text` formats a value."""
+    """Return a table row for each name; contents[i] maps names to the values of run i, and `text` formats a value."""
     names = dict.fromkeys(name for content in contents for name in content)
     return [
         Row(name, tuple(text(content[name]) if name in content else None for content in contents)) for name in names
@@ -187,7 +187,7 @@ def rows(contents: Sequence[Mapping[str, Any]], text: Callable[[Any], str] = as_
 
 
 def models_in_turn(records: Sequence[RunRecord]) -> list[Row]:
-    """Return a row for each model that a run trains in turn (teacher, student): steps and lowest validation loss."""
+    """Return a row for each model that runs train in turn (teachers, student): steps and lowest validation loss."""
 
     def cell(model: Mapping[str, Any]) -> str:
         loss = "" if model["validation_loss"] is None else f": {model['validation_loss']:.3f}"

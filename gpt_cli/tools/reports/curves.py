@@ -26,7 +26,7 @@ _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
 
 
 def thinned(y: np.ndarray, most: int) -> np.ndarray:
-    """Return the indices of at most `most` points (4 or more) that look like all of `y` when drawn.
+    """Return the indices of at most `most` (4 or more) points of a curve `y`; drawn, they look like the whole curve.
 
     Keeps all of a short `y`, else both ends, and the lowest and highest point of each of (most - 2) // 2 equal parts.
     """
@@ -41,7 +41,7 @@ def thinned(y: np.ndarray, most: int) -> np.ndarray:
 
 
 class Scale(NamedTuple):
-    """The values at the bottom and at the top of a panel; with `log`, a logarithmic scale."""
+    """The y axis of a panel (one plot in a drawing): the values at its bottom and top; `log` makes it logarithmic."""
 
     low: float
     high: float
@@ -96,7 +96,7 @@ def short(number: float) -> str:
 
 
 def axis_end(axis: str, end: float) -> str:
-    """Format the end of an axis with its unit: 1,000 steps, 2.05 M tokens, 12.5 min."""
+    """Format the largest value of an x axis with its unit: 1,000 steps, 2.05 M tokens, 12.5 min."""
     if axis == "step":
         return counted(round(end), "step")
     if axis == "tokens":
@@ -106,5 +106,5 @@ def axis_end(axis: str, end: float) -> str:
 
 
 def unit_of(seconds: float) -> tuple[float, str]:
-    """Return the unit for times up to `seconds`: its length in seconds, and its name."""
+    """Return the unit for times up to `seconds`: its length in seconds and its name, such as (60, "min")."""
     return next(((factor, unit) for factor, unit in _UNITS if seconds >= 2 * factor), (1, "s"))

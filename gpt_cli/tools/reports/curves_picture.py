@@ -1,4 +1,4 @@
-"""The curves of runs as a picture: a panel for each quantity, all runs overlaid, and their losses by setting."""
+"""The curves of runs as a picture: a plot for each quantity, all runs overlaid, and their losses by setting."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _draw_line(axes: Axes, group: RunGroup, axis: str, quantity: str, **style: A
 
 
 def _draw_setting(axes: Axes, groups: Sequence[RunGroup], name: str, missing: set[str]) -> None:
-    """Draw losses and means ± error of groups against setting `name`; lines join groups that differ in nothing else."""
+    """Draw each group's losses and mean ± error against setting `name`; lines join groups with equal other settings."""
     values = {as_yaml(group.mean.settings[name]): group.mean.settings[name] for group in groups}
     numeric = all(type(value) in (int, float) for value in values.values())
     ticks = {text: float(values[text]) if numeric else tick for tick, text in enumerate(values)}
@@ -164,7 +164,7 @@ def _draw_setting(axes: Axes, groups: Sequence[RunGroup], name: str, missing: se
 
 
 def _finish(axes: Axes, records: Sequence[RunRecord], axis: str, quantity: str, drawn: Sequence[str]) -> None:
-    """Set scales and labels of a panel: `axis` is x, `quantity` is y; `drawn` are the quantities of all its curves."""
+    """Set scales and labels of a plot of `quantity` against `axis`; `drawn` are the quantities of all its curves."""
     curves = [record.curve(name, axis) for record in records for name in drawn]
     scale = scale_of(quantity, [y for _, y in curves])
     end = max((float(x[-1]) for x, _ in curves if len(x)), default=0.0)
@@ -195,7 +195,7 @@ def _count(number: float) -> str:
 
 
 def _stroke(group: RunGroup) -> dict[str, Any]:
-    """Return the colour and dashes of a group's lines; grey and dotted beyond MOST_DRAWN groups."""
+    """Return the colour and dashes of a group's lines; groups of rank MOST_DRAWN or more are grey and dotted."""
     if group.rank >= MOST_DRAWN:
         return {"color": _GREY, "linestyle": ":"}
     return {"color": COLOURS[group.rank % len(COLOURS)], "linestyle": "-" if group.rank < len(COLOURS) else "--"}
@@ -204,7 +204,7 @@ def _stroke(group: RunGroup) -> dict[str, Any]:
 def _name_groups(
     figure: Figure, groups: Sequence[RunGroup], fonts: Sequence[str], missing: set[str], notice: Notify
 ) -> None:
-    """Name one group in the title, or several in a legend, with □ for `missing`; call last: it translates all texts."""
+    """Name groups in a title or legend, with □ for `missing` letters; call this last, since it translates all texts."""
     words, spoken = translate(figure, notice)
     remark_on_missing(missing, notice)
     family = [*fonts, *words]

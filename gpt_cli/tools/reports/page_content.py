@@ -47,7 +47,7 @@ def report_page(
 ) -> bytes:
     """Return the report page as HTML in UTF-8; `axis`, one of AXES, is the x axis of its curves when it opens.
 
-    The page shows a run's attention from `dumps` (path of the run -> dump), or else from the run's snapshots.
+    The page shows a run's attention from `dumps` (its path -> attention on a prompt), or else from the run's snapshots.
     """
     assert records
     assert axis in AXES
@@ -139,7 +139,7 @@ def _cut(text: str) -> str:
 
 
 def _corpus(record: RunRecord) -> dict[str, Any]:
-    """Return facts about a run's training text, and the text's source unless the run was imported."""
+    """Return facts about a run's training text, such as its number of tokens, and its source unless it was imported."""
     source = None if record.state == "imported" else record.config.get("data.source")
     return ({} if source is None else {"source": source}) | dict(record.corpus)
 
@@ -147,7 +147,7 @@ def _corpus(record: RunRecord) -> dict[str, Any]:
 def _attention_content(records: Sequence[RunRecord], dumps: Mapping[str, AttentionDump]) -> Iterator[dict[str, object]]:
     """Yield what the page shows of the attention of each run that has snapshots or an entry in `dumps`.
 
-    `weights` is None if the arrays are too large, or if a snapshot is damaged, as `problem` then reports.
+    Its key `weights` is None if the arrays are too large or a snapshot is damaged, as its key `problem` then reports.
     """
     most_bytes = _MOST_ATTENTION // len(records)
     for index, record in enumerate(records):

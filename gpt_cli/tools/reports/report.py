@@ -1,4 +1,4 @@
-"""Report on runs: curves and figures in a terminal, on a page, or as a picture. Only its --prompt needs torch."""
+"""Report on runs: curves and tables in a terminal, on a page, or as a picture. Only its --prompt needs torch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ MOST_ON_A_PAGE = 32  # as many runs as a table of the page can show beside each 
 
 @dataclass(frozen=True)
 class RunReport(Result):
-    """Result of `gpt report`: a record per run, whose `metrics` map "loss", "step", ... to float64 [logged lines]."""
+    """Result of `gpt report`: a record of each run; its `metrics` map "loss", "step", ... to float64 [logged lines]."""
 
     runs: tuple[RunRecord, ...]
     axis: str = "step"
@@ -52,7 +52,7 @@ class RunReport(Result):
     out: str | None = field(default=None, repr=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the object that `gpt report --json` prints: figures of runs, differing settings, means over seeds."""
+        """Return the object that `gpt report --json` prints: numbers of runs, differing settings, means over seeds."""
         content: dict[str, Any] = {"runs": [record.as_dict() for record in self.runs], "settings": self.settings}
         if repeated(means := self.means):
             content["means"] = [mean.as_dict() | {"unit": self.unit} for mean in means]
@@ -75,7 +75,7 @@ class RunReport(Result):
         return "nats/token" if by_token(self.runs) else "bits/byte"
 
     def as_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:
-        """Return a drawing of the curves (if many, the best), and a table of differing settings or means over seeds."""
+        """Return a drawing of the best MOST_DRAWN curves, and a table of differing settings or means over seeds."""
         return self._drawn(Style.of(width, encoding, colour=False))
 
     def as_coloured_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:
@@ -93,14 +93,14 @@ class RunReport(Result):
         return report_page(self.on_the_page(), axis=self.axis, dumps=self.attention).decode()
 
     def on_the_page(self) -> Sequence[RunRecord]:
-        """Return the runs that the page shows, the best MOST_ON_A_PAGE at most, in the order of `runs`."""
+        """Return the runs that the page shows: at most the best MOST_ON_A_PAGE, in the order of `runs`."""
         order = [index for mean in self.means for index in mean.places][:MOST_ON_A_PAGE]
         return [self.runs[index] for index in sorted(order)]
 
     def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes | None:
         """Return a picture of the curves against `axis` and, for a sweep, of losses against settings.
 
-        Returns None if nothing was logged. `kind` is png, svg or pdf. `notice` receives a line on letters no font has.
+        Returns None if nothing was logged. `kind` is png, svg or pdf. `notice` receives a line if fonts lack letters.
         """
         if not any(len(record.metrics["step"]) for record in self.runs):
             return None
@@ -161,7 +161,7 @@ def report(request: ReportRequest, paths: Sequence[Path], host: Host) -> RunRepo
 
 
 def _attention(records: Sequence[RunRecord], prompt: str, host: Host) -> dict[str, AttentionDump]:
-    """Return the attention on `prompt` of each run that has a checkpoint, by the run's path; warn of runs without one.
+    """Map the path of each run with a checkpoint to its attention on `prompt`; warn of runs without a checkpoint.
 
     Raises DataError for a prompt that a model cannot read, CheckpointError if no run has a checkpoint.
     """
@@ -193,5 +193,5 @@ def _attention(records: Sequence[RunRecord], prompt: str, host: Host) -> dict[st
 
 
 def _terminal(width: int) -> Console:
-    """Return a rich console in memory with the colours of the terminal that TERM names."""
+    """Return a rich console that writes into memory, with the colours of the terminal that TERM names."""
     return Console(file=io.StringIO(), width=width, force_terminal=True, force_jupyter=False, highlight=False)

@@ -31,7 +31,7 @@ FIGURES = (*AXES, *QUANTITIES, "validation_tokens")  # of a line of metrics; fur
 
 @dataclass(frozen=True)
 class RunRecord(Figures):
-    """Figures and texts of one run for a report, read from the run's files without verifying them."""
+    """What a report shows of one run (metrics, samples, settings, ...), read from its files without verifying them."""
 
     overview: Overview
     name: str  # as `gpt runs` prints it
@@ -52,7 +52,7 @@ class RunRecord(Figures):
 
     @property
     def state(self) -> str:
-        """State of the run, one of run_paths.State."""
+        """State of the run, one of run_paths.State, such as "finished"."""
         return self.overview.state
 
     @cached_property
@@ -71,10 +71,7 @@ class RunRecord(Figures):
         return RunLoss(float(losses[best]), None, bits, closed=False)
 
     def curve(self, quantity: str, axis: str = "step") -> tuple[np.ndarray, np.ndarray]:
-        """Return one of QUANTITIES (y) against one of AXES (x) from metrics.jsonl, as x and y, both float64 [points].
-
-        A line of metrics without a finite number for both gives no point.
-        """
+        """Return `axis` as x and `quantity` as y, float64 [points] each, from metrics lines where both are finite."""
         x, y = self.metrics[axis], self.metrics[quantity]
         there = np.isfinite(x) & np.isfinite(y)
         return x[there], y[there]
@@ -145,7 +142,7 @@ def _number(*candidates: Any) -> float | int | None:
 
 
 def read_record(path: Path) -> RunRecord:
-    """Return the record of the run at `path`, in any state; the record's `notes` list damaged parts, which it lacks.
+    """Return the record of the run at `path`, in any state; its `notes` report damaged data, which the record omits.
 
     An incomplete last line of metrics, which a training may be writing, is left out without a note. Raises
     CheckpointError for metrics or samples larger than a run can have.
@@ -170,7 +167,7 @@ def read_record(path: Path) -> RunRecord:
 
 
 def _metrics(run: RunFiles, notes: list[str]) -> tuple[dict[str, np.ndarray], float | None]:
-    """Return FIGURES (logged quantities), each float64 [lines], and the file's time or None; add faults to `notes`."""
+    """Return the logged FIGURES (name -> float64 [lines]) and when they changed (s), or None; add faults to `notes`."""
     columns = {name: array("d") for name in FIGURES}
     num_bad, newest = 0, dict.fromkeys(AXES, 0.0)
     changed_at = run.metrics.stat().st_mtime if run.metrics.exists() else None

@@ -42,7 +42,7 @@ _ORDERS: dict[str, Callable[[Overview], Any]] = {
 
 @dataclass(frozen=True)
 class ListedRun(Figures):
-    """A run as a row of `gpt runs`."""
+    """A run as a row of `gpt runs`; `alike` is the shipped config that is most like its config, or None."""
 
     overview: Overview
     name: str  # as every command accepts it
@@ -52,7 +52,7 @@ class ListedRun(Figures):
     _repr_keys = ("name", "state", "steps", "validation_loss")
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all figures of the run, and every setting that differs from the nearest shipped config."""
+        """Return all values of the run, and every setting that differs from the nearest shipped config."""
         run = self.overview
         train = None if run.config is None or run.state == "imported" else run.config.train
         changed = None if run.changed_at is None else datetime.fromtimestamp(run.changed_at).astimezone()
@@ -157,7 +157,7 @@ class TableOfRuns(Result, ABC):
         return [self.rows(), *self.below(), *self.remarks] if self.runs else []
 
     def table(self, width: int | None) -> str:
-        """Return the tables as text. To fit `width` (None: any), last cells go below rows, and columns are left out."""
+        """Return the tables as text; to fit `width` (None: any), move last cells below rows and leave columns out."""
         if not self.runs:
             return ""
         spare, dear = ["parameters", "bits/byte", "size"], ["age", "steps"]

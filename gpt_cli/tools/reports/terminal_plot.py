@@ -48,7 +48,7 @@ class Style:
 
 
 class _Line(NamedTuple):
-    """Points (x, y) of one group of runs, with rank `group`, drawn as a line if `joined`, else as separate marks."""
+    """Points (x, y) of the group of runs with rank `group`; drawn as a line if `joined`, else as separate dots."""
 
     group: int
     x: np.ndarray
@@ -57,7 +57,7 @@ class _Line(NamedTuple):
 
 
 def plot_curves(records: Sequence[RunRecord], axis: str, style: Style) -> Text:
-    """Return a drawing: a legend with a row for each run, then for each quantity a panel of curves against `axis`.
+    """Return a drawing: a legend with a row for each run, then for each quantity a plot of curves against `axis`.
 
     Runs that differ only in their seed form a group; a curve is the mean of a group, in its colour, with its letter. Of
     more than MOST_DRAWN groups, only those with the lowest losses appear. The training loss is smoothed; for a
@@ -78,7 +78,7 @@ def plot_curves(records: Sequence[RunRecord], axis: str, style: Style) -> Text:
 
 
 def _legend(groups: Sequence[RunGroup], style: Style) -> Iterator[Text]:
-    """Yield a heading, and a row for each run: the letter of its group, its name, its state and its figures."""
+    """Yield a heading, and a row for each run: the letter of its group, its name, its state and its numbers."""
     both = [(group.rank, record) for group in groups for record in group.records]
     rows = [("run", *_HEAD), *((visible(record.name), *_figures(record)) for _, record in both)]
     widths = [max(cell_len(row[column]) for row in rows) for column in range(len(rows[0]))]
@@ -114,7 +114,7 @@ def _colour(group: int, style: Style) -> str:
 
 
 class _Panel:
-    """A panel with one quantity of all groups: a title, a canvas with numbers at its left, and the x axis below."""
+    """A panel, which plots one quantity of all groups: a title, a canvas with numbers at its left, and the x axis."""
 
     def __init__(self, groups: Sequence[RunGroup], axis: str, style: Style, quantity: str, width: int, height: int):
         self.style, self.quantity, self.axis, self.height, self.total = style, quantity, axis, height, width
@@ -195,7 +195,7 @@ class _Panel:
         return across, down
 
     def _row(self, dots: np.ndarray, signs: np.ndarray, owners: np.ndarray) -> Text:
-        """Return a line of the plot: braille dots or, where set, signs, each in the colour of its group in `owners`."""
+        """Return a line of the canvas: signs or, where blank, dots, in the colours of the groups `owners`."""
         both = zip(dots.tolist(), signs.tolist(), strict=True)
         characters = [chr(_BRAILLE + dot) if dot and sign == " " else sign for dot, sign in both]
         line = Text(no_wrap=True)

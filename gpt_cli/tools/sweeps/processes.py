@@ -44,7 +44,7 @@ def train_points(
 ) -> Jobs:
     """Train `points` (runs) in order, as many at once as there are `environments`; return Jobs with all failed points.
 
-    A stopped run continues from its checkpoint. Each of `environments` has variables for one training at a time.
+    A stopped run continues from its checkpoint. Each environment has variables for one training at a time.
     `flags` end each command line; trainings write to this process's stderr. If `flags` is None, trainings are quiet,
     and `host.warn` receives the end of their stderr. In `hearing(f)`, signals call `f`, which sends them to all
     trainings. After a stop signal, no new training begins. Raises EnvironmentFailure if another process trains a point.
@@ -99,7 +99,7 @@ def point_state(run: Path) -> Overview:
 
 
 def _wait_until_left(point: Point, jobs: Jobs) -> None:
-    """Wait until a training that a killed sweep left has ended, or a stop signal comes; EnvironmentFailure if late."""
+    """Wait until no other process trains this run or a stop signal comes; EnvironmentFailure after a time limit."""
     deadline = time.monotonic() + LEAVE_WITHIN + 5
     while is_held(point.path) and jobs.received is None:
         if time.monotonic() > deadline:

@@ -31,7 +31,7 @@ _NAME_LENGTH = 60
 
 
 class Point(NamedTuple):
-    """A run of a sweep: its directory and config; `texts` has the settings that the sweep varies, as in its file."""
+    """A run of a sweep: its directory and config; `texts` has the settings that the sweep varies, as in the file."""
 
     path: Path
     texts: Mapping[str, Any]
@@ -87,7 +87,7 @@ class SweepRequest(Request):
 
 
 def require_same(directory: Path, plan: Sweep) -> None:
-    """Raise UsageError if `directory` has another sweep or other files, CheckpointError if its record is damaged."""
+    """Raise UsageError if `directory` has files but not the sweep `plan`, CheckpointError for a damaged record."""
     record, before = directory / SWEEP, None
     if not record.exists():
         if directory.is_dir() and (others := sorted(p.name for p in directory.iterdir() if not p.name.startswith("."))):

@@ -40,7 +40,7 @@ _KINDS = {kind.exit_code: kind for kind in (GptError, UsageError, DataError, Che
 
 @dataclass(frozen=True)
 class Planned(Result):
-    """The result of a dry run: all runs of a sweep, and the state of each."""
+    """Result of a dry run: all runs of a sweep, the state of each, and the estimated seconds of training."""
 
     points: tuple[Point, ...]
     states: tuple[str, ...]
@@ -134,7 +134,7 @@ def sweep(
 
 
 def _expected(points: Sequence[Point], jobs: int, host: Host) -> float:
-    """Estimate, report, return the seconds to train `points`, `jobs` at once; time steps if any run has no max_time."""
+    """Estimate and report the seconds to train `points`, `jobs` at once; time steps if a run has no max_time."""
     if not points:
         return 0.0
     each = [point.config.train.max_time or 0.0 for point in points]

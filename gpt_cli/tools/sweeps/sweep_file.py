@@ -32,7 +32,7 @@ Settings = Mapping[str, Any]  # section.key -> a value as a config file has it
 
 
 class Sweep(NamedTuple):
-    """A sweep file as read: path of the base config, settings of all runs, and each run's own settings and config."""
+    """A sweep file as read: base config's path, settings of all runs, each run's own settings (`points`) and config."""
 
     path: Path
     base: Path
@@ -116,7 +116,7 @@ class _File:
             yield UsageError(self.where, f"num_runs is missing; use a whole number from 1 to {SWEEP_POINTS:,}")
 
     def wrong_settings(self) -> Iterator[GptError]:
-        """Yield errors for settings that are unknown, repeated, malformed or set by max_time; add others to `sound`."""
+        """Yield errors for wrong settings (unknown, repeated, malformed, set by max_time); add others to `sound`."""
         keys, seen = setting_schemas(), dict[str, str]()
         for section in filter(self.content.__contains__, _SECTIONS):
             settings = self.content[section] or {}
@@ -215,7 +215,7 @@ class _File:
         return tuple(configs)
 
     def wrong_values(self) -> Iterator[GptError]:
-        """Yield errors about single values of the base config and `sound`, not about how values fit together."""
+        """Yield errors about single values of the base config and the sweep, not about how values fit together."""
         varied = {**self.sound["grid"], **self.sound["random"]}
         lists = {key: value for key, value in varied.items() if isinstance(value, list)}
         for number in range(min(SWEEP_POINTS, max(map(len, lists.values()), default=1))):
@@ -248,7 +248,7 @@ class _File:
 
 
 def _types_of(key: str) -> set[str | None]:
-    """Return the JSON types that a setting may have."""
+    """Return the JSON types, such as integer, that the setting `key` may have."""
     return {kind.get("type") for kind in setting_schemas()[key].get("anyOf", [setting_schemas()[key]])}
 
 
@@ -282,7 +282,7 @@ def _wrong_form(key: str, value: Any, section: str) -> str | None:
 
 
 def _drawing(key: str, value: Any, where: str) -> Callable[[float], Any]:
-    """Return a function from [0, 1) to an item of `value`, a list, or to a number (as text) in `value`, a range."""
+    """Return a function that maps [0, 1) to items of the list `value`, or to numbers (as text) in the range `value`."""
     if isinstance(value, list):
         return lambda share: value[int(share * len(value))]
     if not (kinds := _types_of(key)) & {"integer", "number"}:

@@ -1,6 +1,6 @@
 """Give advice from the loss curve, while a training runs and at its end.
 
-The thresholds come from runs of the configs `tiny` and `smoke`, on the text of each and on parts of Shakespeare.
+The thresholds come from runs of the configs `tiny` and `smoke`, on their own texts and on parts of Shakespeare.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Curve:
         self._said: dict[str, float] = {}
 
     def add(self, line: Line) -> list[Advice]:
-        """Add a line of metrics; return advice on new problems, and on any 4 times as bad (`degree`) as reported."""
+        """Add a line of metrics; return advice on new problems, and on old ones whose `degree` has grown 4-fold."""
         if self._lines and line.model != self._lines[-1].model:
             self._model_step = self._lines[-1].step
             for of_model_before in (self._lines, self._losses, self._evaluations):
@@ -159,7 +159,7 @@ class Curve:
             )
 
     def _other_kind(self) -> Iterator[Advice]:
-        """Yield advice if validation loss is far above training loss after few epochs: the two texts differ in kind."""
+        """Yield advice if validation loss is far above training loss after few epochs: the two texts must differ."""
         last, start = self._evaluations[-1], self._start
         # the first training loss is a mean from the very first step, so a validation loss above it shows more
         most = 2 * HARMLESS_EPOCHS if len(self._evaluations) == 1 else HARMLESS_EPOCHS
@@ -240,7 +240,7 @@ class Curve:
         yield from self._plateau()
 
     def _is_long(self, step: int) -> bool:
-        """Return whether, by `step`, the current model has trained for 100 steps or more and through its warm-up."""
+        """Return whether, at `step`, the current model has taken 100 steps or more, including its whole warm-up."""
         return step - self._model_step >= max(_LONG, warmup_steps(self._config.train))
 
     def _has_turned(self) -> bool:
@@ -264,6 +264,6 @@ class Curve:
         return min(self._evaluations, key=lambda point: point.validation_loss)
 
     def _against_memory(self) -> list[str]:
-        """Return [a flag that raises dropout by 0.1]; [] if dropout is above 0.2 or more than two models train."""
+        """Return [flag] to raise dropout by 0.1 against memorising, [] if it is above 0.2 or over two models train."""
         dropout, is_used = self._config.model.dropout, self._config.train.num_teachers < 2
         return [f"‹model.dropout={dropout + 0.1:g}›"] if dropout <= 0.2 and is_used else []

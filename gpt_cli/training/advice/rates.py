@@ -22,7 +22,7 @@ MORE_TEXT = "more text, another ‹data=FILE› beside the first"
 class Advice:
     """A sentence about a problem of a training, flags to try, and `degree`: how bad the problem is (0: not measured).
 
-    `kind` names the problem, such as "stuck". It is reported once, and again if a `degree` above 0 is 4 times as high.
+    `kind` names the problem, such as "stuck". gpt reports a problem once, and again if its `degree` is 4 times as high.
     """
 
     kind: str
@@ -62,7 +62,7 @@ class Rate:
 
     @property
     def other(self) -> str:
-        """The flag that sets the learning rate: to `usual` if `is_low` or `is_high`, else to a third of `value`."""
+        """The flag that changes the learning rate: to `usual` if `is_low` or `is_high`, else to a third of `value`."""
         return self.flag(self.usual) if self.is_low else self.lower
 
     def flag(self, value: float) -> str:
@@ -79,7 +79,7 @@ def rate_of(config: Config) -> Rate:
 
 
 def fitting_context(context_length: int, mean: float) -> int:
-    """Return `context_length`, or a smaller value if so many tokens hold more than 4 documents of `mean` tokens each.
+    """Return `context_length`, or a smaller value if a window of that length holds over 4 documents of `mean` tokens.
 
     The smaller value is the least power of two, 16 or more, into which 2 such documents fit.
     """

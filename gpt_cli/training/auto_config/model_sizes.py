@@ -52,8 +52,8 @@ def shape_of(
 ) -> tuple[int, int]:
     """Return (d_model, number of blocks) of the largest useful model for `tokens` tokens of text and `steps` steps.
 
-    `steps` stands for a time: that of as many steps of the small model REFERENCE. `overrides` are the model settings
-    that the user has fixed; `most_parameters` limits the weights in matrix products.
+    `steps` is a budget of time, counted in steps of the small model REFERENCE. `overrides` are the model settings that
+    the user has fixed; `most_parameters` limits the weights in matrix products.
     """
     least = _TOKENS_PER_PARAMETER if steps <= NGRAMS_UP_TO else _WITHOUT_NGRAMS
     sizes = [(overrides.get("d_model", width), overrides.get("num_blocks", blocks)) for width, blocks in SIZES]
@@ -70,7 +70,7 @@ def shape_of(
 
 
 def fitting_width(width: int, overrides: Mapping[str, Any]) -> int:
-    """Make the head size even (for RoPE): round `width` if `overrides` fix the number of heads but not their size."""
+    """Return `width`, rounded for even head sizes (RoPE) if `overrides` fix the number of heads but not their size."""
     multiple = overrides.get("num_heads") or overrides.get("num_key_value_heads")
     if not multiple or overrides.get("head_size"):
         return width
@@ -94,7 +94,7 @@ def context_of(text: TextFigures, bytes_per_token: float, validation: float, wid
 
 
 def heads_of(width: int, multiple: int) -> int:
-    """Return the number of heads, a multiple of `multiple`, for a head size of about 32, or 64 from d_model 256 on.
+    """Return a number of heads, a multiple of `multiple`, for heads about 32 wide, or 64 if `width` is 256 or more.
 
     The head size is even; if no number of heads allows this, return `multiple`.
     """

@@ -65,8 +65,8 @@ _CADENCES = (10, 25, 50, 100, 250, 500, 1000, 2500)
 class Budget:
     """The budget of a training: a number of `steps` or, if `steps` is None, of `seconds`.
 
-    Rules count in steps of a small fixed model, REFERENCE: `steps` as they are, or `seconds` / `step_seconds`, the time
-    of such a step on this machine. So a budget in steps gives the same settings on fast and slow machines.
+    Rules count in steps of a small fixed model, REFERENCE. A budget is `steps` such steps, or `seconds` divided by
+    `step_seconds`, the time of one on this machine. A budget in steps gives the same settings on all machines.
     """
 
     seconds: float = DEFAULT_SECONDS
@@ -81,7 +81,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Choice:
-    """A chosen config, and one line of reasons for each group of settings."""
+    """A chosen config, its reasons (a line per group of settings), number of steps, vocabulary size and time limit."""
 
     config: Config
     reasons: tuple[str, ...]
@@ -225,7 +225,7 @@ def minutes_that_pay(text: TextFigures, budget: Budget, fixed: Mapping[str, Any]
 
 
 def _lasting(budget: Budget, possible: int, useful: int) -> int:
-    """Return how many steps to take: `useful` if `budget` is a time that allows clearly more, else `possible`."""
+    """Return how many steps to take: all `possible` ones, or the `useful` ones if a time budget allows clearly more."""
     return useful if budget.steps is None and useful < 0.9 * possible else possible
 
 
@@ -237,7 +237,7 @@ def _may_teach(text: TextFigures, settings: Mapping[str, Any]) -> bool:
 def _large_pays(
     text: TextFigures, budget: Budget, most_tokens: float, vocabulary: int, of_train: Mapping[str, Any]
 ) -> bool:
-    """Return whether, for 50 to 500 kB of text, time and settings let two _LARGE models read `most_tokens` tokens."""
+    """Return whether time and settings let two models of size _LARGE read `most_tokens` tokens (text: 50 to 500 kB)."""
     if budget.steps is not None or text.num_bytes not in _MEASURED:
         return False
     trained = REFERENCE_TOKENS * budget.reference_steps * REFERENCE_COST / (_SLOWER * cost_of(*_LARGE, vocabulary))
@@ -273,7 +273,7 @@ def _rate(optimizer: str, width: int) -> float:
 
 
 def _batch(context_length: int, at_once: int | None) -> int:
-    """Return the number of sequences per step, a multiple of `at_once` if set, for about REFERENCE_TOKENS tokens."""
+    """Return a batch size for about REFERENCE_TOKENS tokens, a multiple of micro-batch size `at_once` (None: any)."""
     batch = max(1, REFERENCE_TOKENS // context_length)
     return batch if not at_once else at_once * -(-batch // at_once)
 

@@ -87,9 +87,9 @@ def _entropy(counts: Counter[Any]) -> float:
 
 
 def _pairs(texts: list[str]) -> tuple[tuple[tuple[int, float], ...], float]:
-    """Train BPE; return (vocabulary size, bytes per token) for sizes in ENGLISH, and the entropy of `texts` in bits.
+    """Train BPE; return (vocabulary size, bytes per token) for the sizes in ENGLISH, and the entropy of `texts` (bits).
 
-    The entropy is that of a token, times the number of tokens, at size 512. A smaller size takes the first merges only.
+    The entropy is that of one token at size 512, times the number of tokens. Smaller vocabularies use the first merges.
     """
     learned = train_byte_pairs(texts, max(size for size, _ in ENGLISH)).token_bytes
     num_bytes = max(1, sum(len(text.encode()) for text in texts))

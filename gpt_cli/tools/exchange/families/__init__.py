@@ -54,7 +54,7 @@ def fit(model: ModelConfig, vocab_size: int) -> Fit:
 
 
 def _nearest_family(model: ModelConfig) -> Family:
-    """Return the family that supports most settings of `model`; for an imported model, the family that it came from."""
+    """Return the family (converter) whose transformers class is nearest to `model`; it may still lack some settings."""
     if model.positions != "rope":
         return FAMILIES["gpt2" if model.attention_window is None else "gpt_neo"]
     if model.norm == "layernorm":

@@ -1,7 +1,4 @@
-"""Read the config.json of a transformers model key by key, and report keys that nothing has read. Needs no torch.
-
-The module also writes the keys of rope, which differ between versions 4 and 5 of transformers.
-"""
+"""Read the keys of a transformers config.json, report unread keys, and write the keys of rope. Needs no torch."""
 
 from __future__ import annotations
 
@@ -51,7 +48,7 @@ class ConfigFields:
         self._problems: list[GptError] = []
 
     def refuse(self, sentence: str, key: str | None = None) -> None:
-        """Record an error, about `key` or, if None, about the whole config; `problems` returns it later."""
+        """Record the error `sentence` about `key` or, if None, about the whole config; `problems` returns it later."""
         where = self.where if key is None else f"{self.where}: {key}"
         self._problems.append(CheckpointError(where, sentence, hint=self.hint))
 
@@ -69,7 +66,7 @@ class ConfigFields:
         return self.content.get(key, default)
 
     def number(self, key: str, default: float | None = None) -> float | None:
-        """Return the number at `key`, else `default`; record an error for another type, or if both are missing."""
+        """Return the number at `key`, else `default`; record an error for a wrong type, or if there is neither."""
         value = self.get(key)
         if value is None and default is None:
             self.refuse(f"it has no {key}")
@@ -99,7 +96,7 @@ class ConfigFields:
         return value if isinstance(value, bool) else default
 
     def choice(self, key: str, names: Mapping[str, str], default: str) -> str:
-        """Map the value of `key`, or else `default`, to a gpt_cli name by `names`; record an error if it is unknown."""
+        """Translate the value of `key` (or `default`) to gpt_cli's name by `names`; record an error if unknown."""
         if not isinstance(name := self.get(key, default), str) or name not in names:
             self.refuse(f"{key} is {brief(name)}, but gpt supports {', '.join(names)}")
             return names[default]
@@ -156,7 +153,7 @@ def read_rope(
 
 
 def _agreed(fields: ConfigFields, inner: ConfigFields, names: Sequence[str], default: float) -> float:
-    """Return the number under any of `names` in `inner` (rope object) or `fields`; record an error if two differ."""
+    """Return the number under any of `names` in `fields` or its rope object `inner`; record an error if two differ."""
     values = [held.number(name, default) for name in names for held in (inner, fields) if held.get(name) is not None]
     if any(value != values[0] for value in values):
         fields.refuse(f"{' and '.join(names)} disagree: {', '.join(map(str, values))}")

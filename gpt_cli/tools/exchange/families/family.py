@@ -26,7 +26,10 @@ _KEYS = {"head_size": "head_dim", "rotary_size": "rotary_pct", "rope_base": "rop
 
 
 class Family(ABC):
-    """Converter for a transformers class: its config.json to gpt_cli settings and back, and recipes for tensors."""
+    """Converter for one transformers class; its attributes are the names and default values of that class.
+
+    It translates config.json to gpt_cli settings and back, and has a recipe for each tensor of an export.
+    """
 
     model_type: str
     class_name: str
@@ -74,7 +77,7 @@ class Family(ABC):
 
     @abstractmethod
     def attention(self, theirs: str, block: int, model: ModelConfig) -> dict[str, Recipe]:
-        """Return the recipes of a block's attention tensors; `theirs` is the name of the block in transformers."""
+        """Map a block's attention tensors to recipes from gpt_cli weights; transformers calls the block `theirs`."""
 
     def tensors(self, model: ModelConfig, vocab_size: int) -> dict[str, Recipe]:
         """Map each tensor's name in transformers to its recipe from gpt_cli weights; a tied output layer has none."""
@@ -115,11 +118,11 @@ class Family(ABC):
         return recipes
 
     def written_biases(self, model: ModelConfig) -> tuple[bool, bool, bool]:
-        """Return whether an export has biases in q, k and v, in the attention output, and in the feed-forward part."""
+        """Return whether exports have biases in q, k and v, in the attention output, and in feed-forward layers."""
         return True, True, True
 
     def absent(self, fields: ConfigFields) -> re.Pattern[str] | None:
-        """Return a pattern for the transformers names of biases that gpt has and this model lacks; None if none."""
+        """Return a pattern for the names of biases that gpt's model has and the file lacks; None if it lacks none."""
         return None
 
     def notes(self, model: ModelConfig) -> Iterator[str]:

@@ -116,7 +116,7 @@ def _undivided(model: ModelConfig) -> float:
 
 
 def _windows(fields: ConfigFields, num_blocks: Any) -> list[int | None] | None:
-    """Return the attention windows of the blocks, as a list that repeats; None if `fields` has recorded an error."""
+    """Return the shortest list of windows that, repeated, covers all blocks; None if `fields` recorded an error."""
     width = fields.whole("window_size", 256)
     types = fields.get("attention_types") or [[["global", "local"], 12]]
     kinds = fields.get("attention_layers")
@@ -149,7 +149,7 @@ def _spread(types: Any, num_blocks: Any) -> list[str] | None:
 
 
 class GPTNeoX(Family):
-    """Converter for GPT-NeoX: rope on a part of each head, parallel branches, one matrix of rows q0 k0 v0 q1 ..."""
+    """Converter for GPT-NeoX: rope turns part of each head, branches are parallel, one matrix has q0 k0 v0 q1 ..."""
 
     model_type, class_name = "gpt_neox", "GPTNeoXForCausalLM"
     prefix, embedding = "gpt_neox.", "gpt_neox.embed_in.weight"

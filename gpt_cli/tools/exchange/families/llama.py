@@ -35,11 +35,11 @@ class Llama(Family):
         return fields.switch("attention_bias", False), fields.switch("mlp_bias", False)
 
     def bias_keys(self, model: ModelConfig) -> dict[str, Any]:
-        """Return the config.json keys, with values, in which the classes of this module differ, such as mlp_bias."""
+        """Return config.json keys, with values for `model`, that only some classes here have, such as mlp_bias."""
         return {"attention_bias": model.bias or model.qkv_bias, "mlp_bias": model.bias}
 
     def window(self, fields: ConfigFields, num_blocks: int | None) -> list[int | None] | None:
-        """Return the attention windows of the blocks, as a list that repeats; None or [None] means full attention."""
+        """Return a list of attention windows that, repeated, covers all blocks; None or [None] means full attention."""
         return None
 
     def settings(self, fields: ConfigFields) -> dict[str, Any]:

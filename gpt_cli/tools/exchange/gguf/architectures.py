@@ -48,7 +48,7 @@ class Architecture(NamedTuple):
 
     name: str
     types: tuple[str, ...]
-    attention: Mapping[str, str]
+    attention: Mapping[str, str]  # names of layers in transformers -> in GGUF
     activations: tuple[str, ...]  # names in gpt_cli
     # other settings of gpt_cli that the architecture supports
     has: frozenset[str] = frozenset()
@@ -63,7 +63,7 @@ class Architecture(NamedTuple):
         return f"attention.layer_norm_{'rms_' if rms else ''}epsilon"
 
     def names(self, family: Family, blocks: Iterable[int | str]) -> dict[str, str]:
-        """Map GGUF names to transformers names of all tensors that a model of `family` with these `blocks` can have."""
+        """Map GGUF's name of each tensor that a `family` model can have to that of transformers, for these `blocks`."""
         layers = {**self.attention, **dict(zip(family.norms, ("attn_norm", "ffn_norm"), strict=True))}
         layers |= {f"mlp.{theirs}": _FEED_FORWARD[ours] for theirs, ours in family.layers.items()}
         names = {
@@ -141,9 +141,9 @@ def _misfits(model: ModelConfig, chosen: Architecture, activations: list[str]) -
 
 
 def tensors_there(chosen: Architecture, family: Family, fitted: Fit, num_blocks: int) -> dict[str, tuple[str, Recipe]]:
-    """Map the GGUF name of each tensor that an export writes to its transformers name and its recipe.
+    """Map the GGUF name of each exported tensor to its transformers name and its recipe (from gpt_cli weights).
 
-    Biases that the architecture requires and the model lacks are zeros; such an output layer is the token embedding.
+    Biases that only the architecture requires are zeros; an output layer that only it requires is the token embedding.
     """
     names = {theirs: there for there, theirs in chosen.names(family, range(num_blocks)).items()}
     tensors = {names[theirs]: (theirs, recipe) for theirs, recipe in fitted.tensors.items()}
@@ -158,7 +158,7 @@ def tensors_there(chosen: Architecture, family: Family, fitted: Fit, num_blocks:
 
 
 def rope_factors(config: Mapping[str, Any], rotated_size: int) -> np.ndarray:
-    """Compute by what Llama 3 divides each rope frequency, from the keys of a config.json: [rotated_size / 2]."""
+    """Compute the factors, [rotated_size / 2], by which Llama 3 divides its rope frequencies, from a config.json."""
     scaling, base = config["rope_scaling"], config["rope_theta"]
     factor, low, high = (scaling[key] for key in ("factor", "low_freq_factor", "high_freq_factor"))
     frequencies = base ** (-np.arange(0, rotated_size, 2) / rotated_size)
@@ -169,7 +169,7 @@ def rope_factors(config: Mapping[str, Any], rotated_size: int) -> np.ndarray:
 
 
 def arranged(rows: Any, order: str, num_heads: int, *, back: bool = False) -> Any:
-    """Reorder a torch or numpy tensor for GGUF; `order` is an `Architecture.order`, `back` reverses the reordering."""
+    """Reorder a torch or numpy tensor for GGUF; `order` is from `Architecture.order`; `back` undoes the reordering."""
     if order == "transposed":
         return rows.T
     shape, others = tuple(rows.shape), tuple(rows.shape[1:])

@@ -113,7 +113,7 @@ def write_gguf(out: Path, checkpoint: Checkpoint, name: str, kind: str | None) -
 
 
 def _sizes(chosen: Architecture, model: ModelConfig, fitted: Fit) -> dict[str, Any]:
-    """Return the GGUF metadata of a model's sizes, norms and rope."""
+    """Return the GGUF metadata with the sizes, the norm epsilon and the rope settings of `model`."""
     sizes = {**model.model_dump(), "feed_forward_size": model.hidden_size}
     keys: dict[str, Any] = {there: sizes[ours] for ours, there in SIZES.items()}
     keys[chosen.epsilon_key] = float(model.epsilon)
@@ -127,9 +127,9 @@ def _sizes(chosen: Architecture, model: ModelConfig, fitted: Fit) -> dict[str, A
 
 
 def _info(there: str, order: str, recipe: Recipe, ours: Mapping[str, Tensor], kind: str | None) -> _Info:
-    """Return shape and type of GGUF's tensor `there`; vectors and position embeddings are float32, as in llama.cpp."""
+    """Return shape and type of the GGUF tensor `there`: F32 for vectors and positions, else `kind` (None: as is)."""
     shape = recipe.shape[::-1] if order == "transposed" else recipe.shape
-    if len(shape) == 1 or there == "position_embd.weight":
+    if len(shape) == 1 or there == "position_embd.weight":  # as in llama.cpp
         return _Info(shape, "F32")
     if kind == "q8_0":  # rows of other widths have no blocks
         return _Info(shape, "Q8_0" if shape[-1] % IN_BLOCK == 0 else "F16")

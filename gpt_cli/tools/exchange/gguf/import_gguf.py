@@ -36,7 +36,7 @@ _IRRELEVANT = ("vocab_size", "tensor_data_layout")  # keys of an architecture on
 
 @dataclass(frozen=True)
 class GGUF(Directory):
-    """A GGUF file as a model `Directory`: its tensors have the names, shapes and row order of transformers."""
+    """A GGUF file with metadata `keys` as a `Directory`: tensors have transformers' names, shapes and row order."""
 
     keys: Mapping[str, Any]
     there: Mapping[str, tuple[HFTensor, str]]  # the position and the row order of each
@@ -56,10 +56,7 @@ class GGUF(Directory):
 
 
 def read_gguf(path: Path) -> GGUF:
-    """Read the header of a GGUF file and return the file as a model directory.
-
-    Raises CheckpointError for a damaged file, and for a model that gpt cannot represent.
-    """
+    """Return a GGUF file as a model directory; CheckpointError if it is damaged or gpt cannot represent the model."""
     keys, stored = read_gguf_header(path)
     where = shown(path)
     if not isinstance(name := keys.get("general.architecture"), str) or name not in ARCHITECTURES:
@@ -119,7 +116,10 @@ def _config(
     theirs: Mapping[str, Any],
     where: str,
 ) -> dict[str, Any]:
-    """Build a config.json from `theirs` (an export's, or {}) and the GGUF metadata `left`; remove used keys from it."""
+    """Build a transformers config.json for a GGUF file from the metadata `left` and from an export's config `theirs`.
+
+    Used keys are removed from `left`; `theirs` is {} for a file in which `gpt export` did not store a config.
+    """
 
     def taken(key: str, default: Any = None) -> Any:
         return left.pop(f"{architecture.name}.{key}", default)
@@ -160,7 +160,7 @@ def _config(
 
 
 def _quotient(one: Any, two: Any, *, whole: bool = True) -> Any:
-    """Return the integer one // two, or, if not `whole`, a float f with int(f * two) == one; None for invalid sizes."""
+    """Return the size one // two or, if not `whole`, a fraction f with int(f * two) == one; None for invalid sizes."""
     if not (type(one) is int and type(two) is int and 0 < two <= 2**31 and 0 <= one <= 2**31):
         return None
     if whole:
@@ -169,13 +169,13 @@ def _quotient(one: Any, two: Any, *, whole: bool = True) -> Any:
 
 
 def _head_size(config: Mapping[str, Any]) -> int:
-    """Return the head size of a config.json; 1 if the config gives none."""
+    """Return the head size of a config.json: head_dim or hidden_size / num_attention_heads; 1 if neither is valid."""
     size = config.get("head_dim") or _quotient(config.get("hidden_size"), config.get("num_attention_heads"))
     return size if type(size) is int and size > 0 else 1
 
 
 def _scaling(factors: np.ndarray, theirs: Mapping[str, Any], config: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the rope_scaling that gives `factors`, of the export `theirs` or of Llama 3; CheckpointError if none."""
+    """Return the key rope_scaling that gives `factors`, from `theirs` or Llama 3; CheckpointError if neither fits."""
     base, size = config.get("rope_theta"), _head_size(config)
     said = theirs.get("rope_scaling")
     for one in (*([said] if isinstance(said, dict) else []), *({**_LLAMA3, **factor} for factor in _PUBLISHED)):

@@ -146,7 +146,7 @@ class _Header:
         return (numbers.astype(bool) if kind == _BOOL else numbers).tolist()
 
     def tensor(self, name: str, alignment: int) -> HFTensor:
-        """Read a tensor's header entry; `start`, a multiple of `alignment`, counts from the padded header's end."""
+        """Read a tensor's dtype, shape and `start`: bytes after the padded header, a multiple of `alignment`."""
         if not 1 <= (num_dimensions := self._integer(4)) <= 4:
             raise self.error(f"the file is damaged: {shown(name)} has {num_dimensions:,} dimensions, not 1 to 4")
         shape = tuple(self._integer(8) for _ in range(num_dimensions))[::-1]

@@ -132,7 +132,7 @@ def _keys(pre: str, tokens: list[str], types: list[int], pairs: list[str], token
 def _pre(patterns: tuple[str, ...], whole: bool | None) -> tuple[str, list[str]]:
     """Return llama.cpp's name (`tokenizer.ggml.pre`) of these split patterns, and notices on how llama.cpp differs.
 
-    `whole`: whether a word that is in the vocabulary becomes one token without merges; None: this changes nothing.
+    `whole` says whether a word in the vocabulary becomes one token without merges; None if this makes no difference.
     Raises UsageError for patterns that llama.cpp does not know.
     """
     alike = tuple(_SAME.get(pattern, pattern) for pattern in patterns)
@@ -172,8 +172,8 @@ def _refused(what: str) -> UsageError:
 def tokenizer_from(keys: Mapping[str, Any], where: str, info: Mapping[str, Any]) -> Tokenizer:
     """Build the tokenizer of a GGUF file from its metadata `keys`; errors call the file `where`.
 
-    `info` has the kind and pattern that `gpt export` stored, or is {}. If `info` gives a tokenizer with exactly these
-    `keys`, the result is that tokenizer, else a HuggingFaceTokenizer. Raises CheckpointError if gpt cannot read `keys`.
+    `info` has the kind and pattern of the tokenizer that `gpt export` stored, or is {}. The result is that tokenizer if
+    it has exactly these `keys`, else a HuggingFaceTokenizer. Raises CheckpointError if gpt cannot read `keys`.
     """
     if (model := _text(keys, "model", where)) != "gpt2":
         kinds = {"llama": "SentencePiece", "bert": "WordPiece", "t5": "Unigram", "rwkv": "RWKV"}
@@ -245,7 +245,7 @@ def _id(keys: Mapping[str, Any], key: str, tokens: Sequence[str], where: str) ->
 
 
 def _beginning(begin: int | None, tokens: Sequence[str], where: str) -> dict[str, Any]:
-    """Return the tokenizer.json post-processor that begins texts with the id `begin`; CheckpointError if it is None."""
+    """Return the tokenizer.json step that puts the token id `begin` before each text; CheckpointError for None."""
     if begin is None:
         raise CheckpointError(where, "it puts a token before every text, but does not name it")
     name = tokens[begin]

@@ -89,7 +89,7 @@ def _say_what_is_left_out(both: Both, target: ToCompare, weights: list[Row], hos
 
 
 def _on_tokens(both: Both, corpus: Corpus, request: CompareRequest, host: Host) -> dict[str, Any]:
-    """Compare models with one tokenizer on windows of ids; return losses, divergence, heads and passages by name."""
+    """Compare models with one tokenizer on windows of ids; return losses, divergence, changes of heads, passages."""
     tokenizer = both[0].tokenizer
     with host.counting("tokenizing", corpus.num_bytes, "B") as count:
         ids = encode(corpus, tokenizer, count, host.notice)
@@ -140,7 +140,7 @@ def _on_tokens(both: Both, corpus: Corpus, request: CompareRequest, host: Host) 
 
 
 def _passage(loaded: Loaded, window: np.ndarray, seen: Window, offset: int, start: int, end: int) -> Row:
-    """Return a row on a passage, tokens `start` + 1 to `end` of `window`, which begins at `offset`, from `seen`."""
+    """Return text, losses, divergence of a passage: tokens `start` + 1 to `end` of a window that begins at `offset`."""
     say, ids = loaded.tokenizer.token_text, window.tolist()
     nats, apart = seen.nats[:, start:end], seen.divergence[start:end]
     before = loaded.tokenizer.decode(ids[max(0, start + 1 - PASSAGE) : start + 1])
@@ -171,7 +171,7 @@ class Window:
 
 @torch.no_grad()
 def compare_window(models: Sequence[GPT], window: Tensor, wheres: Sequence[str]) -> Window:
-    """Compare predictions of ids 1 to N of `window` [N + 1] by two models, named `wheres`; CheckpointError for NaN."""
+    """Compare how two models, named `wheres` in errors, predict ids 1 to N of `window`; CheckpointError for NaN."""
     first, second = models
     ids, following = window[:-1], window[1:]
     heads = have_same_heads(first, second)

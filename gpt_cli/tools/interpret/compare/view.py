@@ -24,7 +24,7 @@ _POINT = {"fmt": "o", "color": COLOURS[0], "markersize": 4}
 
 
 def comparison_figures(comparison: Row) -> tuple[Figure, ...]:
-    """Return figures of a comparison (its finding's `lists`): losses, head changes [layer, head], weight changes."""
+    """Return a comparison (a finding's `lists`) as arrays: losses, head changes [layer, head], weight changes."""
     difference, apart, ends = comparison["difference"], comparison["divergence"], {"run": ("first", "second")}
     keys = "loss", "loss_error", "bits_per_byte"  # None is NaN
     loss, loss_error, bits = (np.array([one[key] for one in comparison["runs"]], float) for key in keys)
@@ -95,7 +95,7 @@ class CompareView(View):
             yield f"passages where the predictions differ most, and what they cost each model ({unit})"
 
     def csv_rows(self, finding: Finding) -> list[Row]:
-        """Return a row for each number of the comparison; the numbers in its list of passages are left out."""
+        """Return a row for each number of the comparison, except for the numbers of single passages."""
         empty = {"run": None, "layer": None, "head": None, "part": None}
         lists, places = finding.lists, []
         for one in lists["runs"]:
@@ -114,7 +114,7 @@ class CompareView(View):
         ]
 
     def panels(self, finding: Finding) -> Iterator[Panel]:
-        """Yield panels: the loss difference, the losses, maps of head changes, curves of weight changes by layer."""
+        """Yield plots of loss difference, losses, and weight changes by layer, and heat maps of head changes."""
         difference, same = finding["difference"], "divergence" in finding
         none = PlotLine("", (-0.5, 0.5), (0, 0), style={"color": "#777777", "linewidth": 0.8})
         error = None if difference.error is None else difference.error[None]

@@ -86,7 +86,7 @@ def num_models(how: str, layers: Sequence[int], heads: Sequence[int]) -> int:
 def _without(
     model: GPT, tokens: Tensor, layers: Sequence[int], heads: Sequence[int] | None, means: Tensor | None, at_once: int
 ) -> Iterator[Tensor]:
-    """Yield summed losses, float64 [n, B], of windows [B, T + 1]: without each of n heads, then of the full model.
+    """Yield summed losses, float64 [n, B], of windows [B, T + 1]: without each of n heads; then of the full model.
 
     Removed heads output `means` [L, H, K] (None: 0); n is at most `at_once`. If `heads` is None, skip layers instead.
     """
@@ -105,7 +105,7 @@ def _without(
 
 
 def _lacking(made: Activations, missing: Tensor) -> Tensor:
-    """Return the residual stream after the block of `made` if its attention lacked `missing`: both [n, B, T, D]."""
+    """Return the stream after a block, [n, B, T, D], if its attention had not added `missing`, of the same shape."""
     if made.block.parallel:  # nothing in a parallel block reads what its heads write
         return made.resid_post - missing
     # subtract from the stream, which is float32, not from the output of attention, which may be bfloat16

@@ -45,7 +45,7 @@ class Factors:
 class Direction:
     """A pair of singular vectors of a head, as token scores [V]: OV reads `first` and writes `second`.
 
-    For QK, `first` scores queries and `second` keys. The entry of `first` with the largest magnitude is positive.
+    For QK, `first` scores queries and `second` keys. The score of largest magnitude in `first` is positive.
     """
 
     singular_value: float
@@ -71,7 +71,7 @@ def factors_of(block: Block, heads: Sequence[int]) -> Factors:
 
 
 def _of_latent(attention: LatentAttention, heads: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
-    """Multiply latent attention's matrices: queries, keys [heads, K + R, D] (R: RoPE rows), values [heads, K, D]."""
+    """Multiply latent attention's matrices to queries, keys [heads, K + R, D] (R: RoPE) and values [heads, K, D]."""
     chosen, down = [attention.heads[head] for head in heads], attention.W_DKV.weight
     queries = attention.query_weights(heads).unflatten(0, (len(heads), -1))
     if attention.W_DQ is not None:
@@ -83,7 +83,7 @@ def _of_latent(attention: LatentAttention, heads: Sequence[int]) -> tuple[Tensor
 
 
 def baseline(d_model: int) -> float:
-    """Root mean square of the composition score of two matrices, one of them rotated at random: 1 / sqrt(D)."""
+    """Composition score to expect by chance: its root mean square if one matrix is rotated at random, 1 / sqrt(D)."""
     return d_model**-0.5
 
 
@@ -121,8 +121,8 @@ def directions(
     """Yield two lists for each head: strongest directions (singular vectors) of its OV and of its QK, largest first.
 
     A direction that OV reads, or QK compares, scores each token by the dot product with the token's embedding; one that
-    OV writes scores each token by its logit minus the mean logit. Of other blocks, only post-norms apply. NaN or inf
-    raises CheckpointError, naming `where`.
+    OV writes scores each token by its logit minus the mean logit. Other blocks matter only by their post-norms. NaN or
+    inf raises CheckpointError, naming `where`.
     """
     below = [block for block in model.blocks[:layer] if not block.pre_norm][::-1]
     factors = factors_of(model.blocks[layer], heads)
@@ -151,12 +151,12 @@ def _scores(readers: Tensor, writers: Tensor) -> Tensor:
 
 
 def _through_block(block: Block, reader: Tensor) -> Tensor:
-    """Fold linear parts of a post-norm block's norms into vectors `reader` [..., D] that multiply its output."""
+    """Multiply vectors `reader` [..., D], which read a post-norm block's output, by the linear parts of its norms."""
     return through(block.norm_1, through(block.norm_2, reader))
 
 
 def _singular(left: Tensor, right: Tensor, where: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute the truncated SVD of left rightᵀ, both [D, K]: left vectors [n, D], values [n], right vectors [n, D]."""
+    """Return the strongest n parts of the SVD of left rightᵀ, both [D, K]: left [n, D], values [n], right [n, D]."""
     (basis, root), (other, of_other) = torch.linalg.qr(left), torch.linalg.qr(right)
     core = root @ of_other.mT
     require_finite(core, "matrices of heads", where)

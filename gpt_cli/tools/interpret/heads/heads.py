@@ -42,8 +42,8 @@ TOP = 5  # tokens that a head raises or lowers most, and those of a direction
 def heads(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
     """Score how each head attends on a text; on request, ablate heads, find promoted tokens, passages and circuits.
 
-    Writes the finding to `request.out`, if set. Raises CheckpointError (damage, NaN), DataError (unfit prompt or text),
-    UsageError for a position that the prompt does not have, and EnvironmentFailure if memory is short.
+    Passages are pieces of text around large outputs of a head. Writes to `request.out`, if set. Raises CheckpointError
+    (damage, NaN), DataError (unfit prompt or text), UsageError (no such position), EnvironmentFailure (memory).
     """
     use_threads(request.threads)
     device = choose_device(request.device or "auto")
@@ -142,7 +142,7 @@ def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Fin
 def passages_of(
     passages: Passages, text: Text, tokenizer: Tokenizer, layers: Sequence[int], heads: Sequence[int]
 ) -> tuple[Figure, list[Row]]:
-    """Return a figure [layer, head] of mean output norms, and a row for each head: its passages of largest norm."""
+    """Return mean output norms [layer, head], and a row for each head: the pieces of text where its norm is largest."""
     sizes = Figure("mean_size", {"layer": layers, "head": heads}, passages.mean_sizes())
     return sizes, passages.rows(text.ids, tokenizer)
 
@@ -150,7 +150,7 @@ def passages_of(
 def _without(
     request: HeadsRequest, loaded: Loaded, text: Text, device: torch.device, host: Host, chosen: dict[str, Any]
 ) -> list[Figure]:
-    """Return figures of the loss change without each head or layer in `chosen` (`layers`, `heads`), and of the loss."""
+    """Return the change of the loss without each head or layer in `chosen` (`layers`, `heads`), and the loss itself."""
     how, layers = request.ablate, chosen["layers"]
     assert how
     dtype = choose_dtype(request.dtype or "auto", device, loaded.config.model.d_model, host.notice)

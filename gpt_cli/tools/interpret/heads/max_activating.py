@@ -106,7 +106,7 @@ class Passages:
             del of_head[self.most :]
 
     def mean_sizes(self) -> np.ndarray:
-        """Average each head's output norm over all but the first token of each window: [layers, heads]; NaN if none."""
+        """Average each head's output norm over all tokens but each window's first: [layers, heads], NaN if none."""
         return np.divide(self._sums, self._num_tokens, np.full_like(self._sums, np.nan), where=self._num_tokens > 0)
 
     def rows(self, ids: Ids, tokenizer: Tokenizer) -> list[Row]:
@@ -145,7 +145,7 @@ def _row(passage: Passage, ids: Ids, tokenizer: Tokenizer, largest: float) -> Ro
 
 
 def whole_characters(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """Return the text of each token; a character that spans several tokens is in the text of the first alone."""
+    """Return the text of each token; a character that spans several tokens is only in the text of the first one."""
     token_bytes = tokenizer.token_bytes
     parts = [END_OF_TEXT.encode() if token == tokenizer.end_of_text else token_bytes[token] for token in ids]
     owners = [number for number, part in enumerate(parts) for _ in part]

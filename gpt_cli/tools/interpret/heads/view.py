@@ -32,8 +32,7 @@ from gpt_cli.tools.interpret.heads.writers import BRACKETS, heads_page, of_direc
 
 MAX_HEADS = 6  # beside each other in 80 columns
 _COLOUR = "\033[30;43m", "\033[0m"  # black on yellow, which every colour terminal has
-# short, so that a row fits
-HEADINGS = {
+HEADINGS = {  # short, so that a row fits
     "entropy": "entr",
     "mean_distance": "dist",
     "first_token": "first",
@@ -51,7 +50,7 @@ _STROKES = ("-", "--", ":")  # more heads than colours have other strokes
 
 
 def head_figures(scores: HeadScores) -> list[Figure]:
-    """Return a figure [layer, head] for each score of the heads."""
+    """Return each score of the heads as a Figure, an array with the axes layer and head."""
     places = {"layer": scores.layers, "head": scores.heads}
     return [
         Figure(name, places, values, unit=_UNITS.get(name, ""), scale="amount" if name in _UNITS else "share")
@@ -60,7 +59,7 @@ def head_figures(scores: HeadScores) -> list[Figure]:
 
 
 def labels_of(scores: HeadScores, num_tokens: int) -> list[Row]:
-    """Return {"label": role} for each head: a role such as induction; None if no score, or `num_tokens`, is too low."""
+    """Return {"label": role} for each head: a role such as induction; None for low scores or few tokens."""
     places = np.ndindex(len(scores.layers), len(scores.heads))
     return [{"label": role_of(scores.of(*index), num_tokens)} for index in places]
 
@@ -95,9 +94,9 @@ class HeadsView(View):
     def csv_rows(self, finding: Finding) -> list[Row]:
         """Return a row for each head, or, for several training steps, for each step and head.
 
-        Columns layer_... repeat the figures of a head's layer; columns such as q_L0_H3 have composition scores with
-        lower heads. A passage has its peak (the token of largest norm), norm and text. With passages of several steps,
-        a row has the positions of the last step's peaks, and the head's norms at these positions at the row's step.
+        Columns layer_... repeat the loss change of a head's layer; columns such as q_L0_H3 have composition scores with
+        lower heads. A passage has its peak (the token of largest norm), norm and text. For passages at several steps,
+        a row has the positions of the last step's peaks, and the head's norms there at the row's own step.
         """
         if finding.stacked:
             rows = super().csv_rows(finding)
@@ -257,7 +256,7 @@ def _best(figure: Figure) -> str:
 
 
 def _as_text(passage: Row) -> Row:
-    """Return a passage as a few CSV cells: the peak's position, norm and token, the text, the tokens attended to."""
+    """Return a passage as CSV cells: text, tokens attended to, and its peak (largest output): position, norm, token."""
     tokens, looks = passage["tokens"], passage["looks_at"]
     cells = {"place": passage["place"] + passage["peak"], "value": passage["value"]}
     cells |= {"token": tokens[shown_peak(passage)], "text": "".join(tokens)}

@@ -52,7 +52,7 @@ def marked(passage: Row, width: int, marks: tuple[str, str]) -> str:
 
 
 def shown_peak(passage: Row) -> int:
-    """Return the index of a passage's peak token, or, if its text is empty, of the token that shows its character."""
+    """Return the index of the token of largest norm; if its text is empty, of the token that shows its character."""
     tokens, peak = passage["tokens"], passage["peak"]
     return max((index for index in range(peak + 1) if tokens[index]), default=peak)
 
@@ -124,7 +124,7 @@ def _content(row: Row, partners: Mapping[tuple[int, int], Row] | None) -> Row:
 
 
 def _passage(passage: Row) -> Row:
-    """Return a passage as page content, with token labels; a label is empty if an earlier token shows the character."""
+    """Return a passage as page data, with token labels; a label is empty if an earlier token shows the character."""
     looks = [{**look, "token": _shown(look["token"])} for look in passage["looks_at"]]
     tokens = [_shown(token) for token in passage["tokens"]]
     position = passage["place"] + passage["peak"]
@@ -141,7 +141,7 @@ def _pair(value: float | None, first: Iterable[str], second: Iterable[str]) -> R
 
 
 def _partners(composition: Iterable[Row]) -> dict[tuple[int, int], Row]:
-    """Return the lower and higher heads that each head composes with most, as [kind (Q, K, V), layer, head, score]."""
+    """Map (layer, head) to the heads it "receives" from and "gives" to most: [kind (Q, K, V), layer, head, score]."""
     partners = dict[tuple[int, int], Row]()
     for pair in composition:  # the highest score first
         lower, higher = ((pair[f"{end}_layer"], pair[f"{end}_head"]) for end in ("from", "to"))

@@ -133,7 +133,7 @@ def look(
 
 
 def _predictions(model: GPT, stream: Tensor, where: str, maps: Maps | None = None, layer: int = 0) -> Tensor:
-    """Compute next-token log-probabilities from the stream after `layer`, mapped by any `maps`: [T, D] -> [T, V]."""
+    """Compute next-token log-probabilities from the stream after `layer`, changed by any `maps`: [T, D] -> [T, V]."""
     logits = model.logits(stream if maps is None else maps(layer, stream))
     require_finite(logits, "logits", where)
     return logits.log_softmax(dim=-1)
@@ -142,10 +142,10 @@ def _predictions(model: GPT, stream: Tensor, where: str, maps: Maps | None = Non
 def lens_figures(
     layers: Sequence[int], seen: Sequence[Seen], mapped: Sequence[Seen] = (), *, of_prompt: bool = False
 ) -> tuple[Figure, ...]:
-    """Return figures by layer: loss, rank, probability and divergence, mean over tokens, with standard errors.
+    """Return figures (measured arrays) by layer: mean loss, rank, probability and divergence, with standard errors.
 
-    `seen` has the logit lens's predictions on each window. `mapped`, those of a tuned lens, adds figures such as
-    tuned_loss, and loss_gain (how much the tuned lens lowers the loss). `of_prompt` adds figures by layer, position.
+    `seen` has the logit lens's predictions on each window. `mapped` has those of a tuned lens, if any: they add figures
+    such as tuned_loss, and loss_gain, by which the loss falls. `of_prompt` adds arrays [layer, position] of a prompt.
     """
     windows = {name: [getattr(each, name) for each in seen] for name in MEASURES}
     if mapped:
@@ -168,7 +168,7 @@ def lens_figures(
 
 
 def _mean(name: str, layers: Sequence[int], windows: Sequence[np.ndarray]) -> Figure:
-    """Return a figure by layer: the mean of `windows`, [L, N] each, over tokens; its errors are NaN for one window."""
+    """Return the mean of `windows`, [L, N] each, over tokens, as a Figure by layer; errors are NaN for one window."""
     sums = np.array([each.sum(axis=1) for each in windows], float).T.copy()  # [layers, windows]
     sizes = np.array([each.shape[1] for each in windows], float)
     means = [of_layer.sum() / sizes.sum() if sizes.sum() else np.nan for of_layer in sums]

@@ -40,7 +40,7 @@ class LensRequest(ReadingRequest):
     exclusive = (*ReadingRequest.exclusive, ("over_training", "checkpoint", "tuned"))
 
     def find(self, host: Host) -> ToInspect:
-        """Return layers and text to read; UsageError for wrong layers or `out`, or for `tuned` with only one block."""
+        """Return layers, and prompt or text; UsageError for wrong layers or `out`, or for `tuned` with one block."""
         if self.out is not None:
             page = self.film if self.prompted else "‹out=lens.png›"
             require_report(self.out, page if self.over_training else None)

@@ -56,7 +56,7 @@ _ADVICE = "‹data=FILE› in place of ‹prompt› trains maps on that text; of
 
 @dataclass(frozen=True)
 class Maps:
-    """Affine maps x + W x + b of the residual stream after each block but the last: W [L - 1, D, D], b [L - 1, D]."""
+    """A tuned lens: a map x + W x + b of the stream x after each block but the last; W [L - 1, D, D], b [L - 1, D]."""
 
     weights: Tensor
     biases: Tensor
@@ -74,7 +74,7 @@ class Maps:
 
 @dataclass(frozen=True)
 class Tuned:
-    """Trained maps of a tuned lens; `text` names their training text, from --data if `of_data`, else from the run."""
+    """Trained maps of a tuned lens; `text` names their training text: --data if `of_data`, else the run's own text."""
 
     maps: Maps
     text: str | list[str]
@@ -86,8 +86,8 @@ class Tuned:
 def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host: Host) -> Tuned:
     """Return a tuned lens, with a map for each layer but the last: read it from the run, or train and try to store it.
 
-    The maps are trained on the run's training text, or, if unreadable, on the first nine tenths of --data. Raises
-    UsageError or DataError if neither can be read, CheckpointError for NaN, EnvironmentFailure if memory is short.
+    The maps are trained on the run's training text, or, if gpt cannot read it, on the first nine tenths of --data.
+    Raises UsageError or DataError for unreadable text, CheckpointError for NaN, EnvironmentFailure if memory is short.
     """
     run, identity = run_of_checkpoint(loaded.path), identity_of(loaded)
     path = None if run is None else run.maps_file(loaded.step)
@@ -123,7 +123,7 @@ def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host:
 def _training_text(
     request: ReadingRequest, target: ToInspect, loaded: Loaded, host: Host
 ) -> tuple[Corpus, str | list[str], bool]:
-    """Return the run's training text or, if unreadable, --data; the text's sources; and whether the text is --data."""
+    """Return the run's training text or, if it cannot be read, --data; the text's sources; whether it is --data."""
     try:
         data = config_with_text(target.header, _ADVICE).data
         training, _ = read_run_text(str(loaded.header.run.path), data, host)
@@ -137,7 +137,7 @@ def _training_text(
 
 
 def num_steps(model: GPT) -> int:
-    """Number of training steps of the maps, from the model's sizes alone, so that a training can be repeated."""
+    """Number of steps to train a tuned lens; it depends on the model's sizes alone, so a training can be repeated."""
     D, V, num_maps = model.config.d_model, model.vocab_size, len(model.blocks) - 1
     of_blocks = sum(parameter.numel() for parameter in model.blocks[0].parameters()) * len(model.blocks)
     # the stream of all tokens; then logits and their gradient, the map and its two gradients
@@ -146,7 +146,7 @@ def num_steps(model: GPT) -> int:
 
 
 def train_maps(model: GPT, ids: Ids, seed: int, where: str, count: Callable[[int], object], *, steps: int) -> Maps:
-    """Train a tuned lens: a map for each layer but the last, at first the identity, on windows of ids drawn by `seed`.
+    """Train a tuned lens: a map for each layer but the last, at first the identity, on random windows of ids (`seed`).
 
     The loss of a map is the KL divergence from the model's prediction p to the map's prediction q, sum p log (p / q),
     averaged over positions drawn from the windows. `count` receives 1 after each of `steps` steps. Only one batch of
@@ -167,7 +167,7 @@ def train_maps(model: GPT, ids: Ids, seed: int, where: str, count: Callable[[int
 
 @torch.no_grad()
 def _streams(model: GPT, ids: Ids, key: int) -> list[Tensor]:
-    """Return the residual stream after each block, [positions, D] each, at positions that `key` draws at random."""
+    """Return the residual stream after each block, [positions, D] each, at random positions; `key` is their seed."""
     C = min(model.config.context_length, HEADS_WINDOW, len(ids))
     num_windows = max(1, BATCH_TOKENS // C)
     starts = random_words(key, 0, num_windows).astype(np.int64) % (len(ids) - C + 1)
@@ -185,7 +185,7 @@ def divergence(log_q: Tensor, log_p: Tensor) -> Tensor:
 
 
 def _gradients(model: GPT, maps: Maps, streams: list[Tensor], where: str) -> list[Tensor]:
-    """Return the gradients of W [L - 1, D, D], b [L - 1, D]; a layer's loss is its mean KL from the last layer."""
+    """Return gradients of W [L - 1, D, D] and b [L - 1, D]; a map's loss is its mean KL divergence from the model."""
     with torch.no_grad():
         log_p = model.logits(streams[-1])
         require_finite(log_p, "logits", where)
@@ -241,7 +241,7 @@ def maps_bytes(tuned: Tuned, identity: str) -> bytes:
 
 
 def _keep(tuned: Tuned, run: RunFiles, path: Path, identity: str, host: Host) -> Tuned:
-    """Store the maps in `path` under the run's lock; return `tuned` with this path, or, after a warning, as it was."""
+    """Store the maps in `path`; return `tuned` with this path, or unchanged, after a warning, if that is impossible."""
     try:
         with sole_trainer(run.path, host.warn):
             make_directory(path.parent)

@@ -34,7 +34,7 @@ CELL_BYTES = 4 * (len(_OF_PAGE) + 1)  # of a layer at a token, before compressio
 class LensView(View):
     """How `gpt lens` shows its results: mean loss, rank, probability and divergence by layer.
 
-    A tuned lens adds tuned_loss etc.; a prompt adds position_loss etc. by layer and position, and the list `positions`.
+    A tuned lens adds tuned_loss etc.; a prompt adds position_loss etc. [layer, position], and the list `positions`.
     """
 
     tabled: ClassVar = {"layers": ("layer",)}
@@ -52,7 +52,7 @@ class LensView(View):
         ]
 
     def tables(self, finding: Finding, width: int) -> list[Rows | str]:
-        """Return a table of each layer's means; for a prompt, first one of likeliest next tokens by position and layer.
+        """Return a table of each layer's means; for a prompt, also one of likeliest next tokens by position and layer.
 
         For several training steps, return a table of the loss and one of the divergence: a row for each step, a column
         for each layer. If not all layers fit, the tables show evenly spaced layers, including the last.
@@ -103,7 +103,7 @@ class LensView(View):
         yield from steps_shown(finding, "checkpoint")
 
     def panels(self, finding: Finding) -> Iterator[Panel]:
-        """Yield, for a prompt, a map of likeliest next tokens; for a text or several steps, curves of each measure."""
+        """Yield a grid of likeliest next tokens for a prompt; curves of loss, rank etc. for a text or several steps."""
         tuned = "tuned_" if "tuned_loss" in finding else ""
         if positions := finding.lists.get("positions", [])[-MOST_TOKENS:]:
             title = "the most probable next token after each layer, and its probability"
@@ -137,7 +137,7 @@ LENS = LensView()
 
 
 def lens_content(frames: Sequence[Sequence[Row]], lens: str = "") -> dict[str, object]:
-    """Return page content of `frames`, each a list like `positions` of `gpt lens --json`, with a row for each token.
+    """Return data for an HTML page; `frames`, one per training step, are lists like `positions` of `gpt lens --json`.
 
     `lens` is the prefix of the keys to read: tuned_ or "". `tokens` [frames, L, T] are indices of `texts`; `numbers`
     [frames, 5, L, T] are the predicted token's probability, divergence, and the true token's loss, rank, probability.
@@ -157,7 +157,7 @@ def lens_content(frames: Sequence[Sequence[Row]], lens: str = "") -> dict[str, o
 
 
 def lens_page(report: dict[str, Any]) -> bytes:
-    """Return a page of `report`, which `gpt lens --json` prints: a grid for a prompt, or curves for a text."""
+    """Return an HTML page of `report`, which `gpt lens --json` prints: a grid for a prompt, or curves for a text."""
     positions, texts = report.get("positions"), report["text"]
     origin = {"checkpoint": report["checkpoint"], "step": report["step"], "tokens": report["tokens"]}
     tuned = report.get("tuned")

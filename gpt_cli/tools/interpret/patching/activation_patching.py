@@ -39,10 +39,10 @@ class Task(NamedTuple):
 
 
 class PatchMeasurement(NamedTuple):
-    """Metric [P] on the `clean` and `corrupt` prompts of P pairs; its `changes` by patches, and their `estimates`.
+    """The metric on the `clean` and the `corrupt` prompt of P pairs, [P] each, and how patches change it.
 
-    Changes and estimates are [P, layers, units, positions], where a unit is a (part, head) pair; or, for an edge from a
-    head to its reader, [P, inputs, positions]; or None if the request leaves them out.
+    `changes` are exact, `estimates` come from gradients; None if not requested. Both are [P, layers, units, positions],
+    where a unit is a part or a head; or, if an edge from a head to its reader is patched, [P, inputs, positions].
     """
 
     clean: np.ndarray
@@ -66,8 +66,8 @@ def measure_patches(
 ) -> PatchMeasurement:
     """Measure the metric on both prompts of each task, and its change by each patch; CheckpointError for NaN or inf.
 
-    At one of `positions` (None: at all), a patch replaces `target.edge`, or, if that is None, one of the `chosen` units
-    (part, head) of one of `target.layers`. Exact patches of units call `count` with 1 for each position.
+    A patch acts at one of `positions` (None: at all). It replaces one of the `chosen` units (part, head) in one of
+    `target.layers`, or `target.edge`, if set. For exact patches of units, `count` receives 1 for each position.
     """
     model, metrics, changes, estimates = loaded.model, list[list[float]](), list[np.ndarray](), list[np.ndarray]()
     for task in tasks:
@@ -181,7 +181,7 @@ def head_change(block: Block, head: int, change: Tensor) -> Tensor:
 
 
 def finish(model: GPT, recorded: Recorded, start: int, changed: Mapping[int, Tensor]) -> Tensor:
-    """Finish N forward passes changed after a block; return the last block's output at the last position: [N, D].
+    """Finish N forward passes after a change of a block's output; return the stream at the last position, [N, D].
 
     `changed` maps a layer to n changed outputs of its block, [n, T - start, D]; `recorded` has keys and values of
     positions before `start`. N is the sum of n over layers; the results of the lowest layer come first.
@@ -198,7 +198,7 @@ def finish(model: GPT, recorded: Recorded, start: int, changed: Mapping[int, Ten
 
 
 def _later(recorded: Activations, x: Tensor, *, only_last: bool) -> Tensor:
-    """Run the block of `recorded` with x [n, t, D] at the last t tokens: [n, t, D], or [n, 1, D] with `only_last`."""
+    """Run a block on x [n, t, D] at the last t tokens, after `recorded` ones: [n, t, D]; if `only_last`, [n, 1, D]."""
     n, start = len(x), recorded.keys.shape[2] - x.shape[1]
     made = Activations(recorded.block, x, None if recorded.rotation is None else recorded.rotation[:, start:])
     made.keys, made.values = (
@@ -234,17 +234,17 @@ def estimated(
 
 
 def _by_part(recorded: Recorded) -> dict[str, list[Tensor]]:
-    """Return the recorded outputs of each part, by name of the part: a list with a tensor for each layer."""
+    """Return the recorded outputs of each part, such as attention, by its name: a list with a tensor per layer."""
     sites = {"residual": "resid_post", "attention": "attn_out", "feed_forward": "mlp_out", "head": "heads"}
     return {part: [getattr(made, site) for made in recorded] for part, site in sites.items()}
 
 
 @torch.no_grad()
 def along(model: GPT, clean: Recorded, corrupt: Recorded, task: Task, edge: Edge, positions: Positions) -> Tensor:
-    """Change of the corrupt prompt's metric when one edge (head to reader) is patched: [inputs, sender's positions].
+    """Change of the corrupt prompt's metric when one edge, from a head to its reader, is patched: [inputs, positions].
 
-    The receiver reads the sender's clean output; all parts between keep their outputs on the corrupt prompt. A head
-    has four INPUTS (all together, queries, keys, values); other receivers have one. Goldowsky-Dill et al. 2023.
+    The reader gets the head's clean output; all blocks between keep their outputs on the corrupt prompt. If the reader
+    is a head, it has four INPUTS (all together, queries, keys, values), else one. Goldowsky-Dill et al. 2023.
     """
     base = metric(model, corrupt[-1].resid_post[:, -1], task)
     sender, between = corrupt[edge.layer], corrupt[edge.layer : edge.to_layer]
@@ -273,7 +273,7 @@ def along(model: GPT, clean: Recorded, corrupt: Recorded, task: Task, edge: Edge
 
 
 def _read_by_head(usual: Activations, head: int, x: Tensor) -> Activations:
-    """Run 4 n variants of `usual`'s block: `head` alone reads x [n, T, D], by all inputs, queries, keys or values."""
+    """Run a block 4 n times as in `usual`, but `head` reads x [n, T, D], by all inputs, its queries, keys or values."""
     block, rotation = usual.block, usual.rotation
     new, old = (Activations(block, stream, rotation, [head]) for stream in (x, usual.resid_pre))
     changes = []

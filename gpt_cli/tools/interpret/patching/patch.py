@@ -142,7 +142,7 @@ def _likeliest(loaded: Loaded, both: Tensor, pair: Pair) -> tuple[int, int]:
 
 
 def _next_token(tokenizer: Tokenizer, pair: Pair, key: str, host: Host) -> int:
-    """Return the id of a pair's `key`, answer or against; DataError unless it is one token, equal for both prompts."""
+    """Return the id of a pair's answer or against (`key`); DataError unless it is one token, equal for both prompts."""
     text, source, token_ids = getattr(pair, key), pair.named(key), set[int]()
     for prompt in (pair.clean, pair.corrupt):
         token = _added(tokenizer, prompt, text, source)
@@ -173,7 +173,7 @@ def _is_one_with_space(tokenizer: Tokenizer, prompt: str, text: str) -> bool:
 
 
 def _added(tokenizer: Tokenizer, prompt: str, text: str, source: str) -> int | list[int]:
-    """Return the one id that `text` adds to a prompt's ids; else, the list of new ids from the first difference on."""
+    """Return the one id that `text` adds to a prompt's ids; if more change, a list of ids from the first change on."""
     encode_text(tokenizer, text, source)  # so that an error counts characters from where the text begins
     before, after = encode_text(tokenizer, prompt, source), encode_text(tokenizer, prompt + text, source)
     if after[:-1] == before:
@@ -196,7 +196,7 @@ def _tell_metric(loaded: Loaded, target: ToPatch, tasks: Sequence[Task], host: H
 def _to_patch(
     loaded: Loaded, request: PatchRequest, target: ToPatch, tasks: Sequence[Task], host: Host
 ) -> tuple[list[Unit], list[int | None]]:
-    """Return (part, head) pairs to patch in each layer, and positions: None (all), then each, if lengths are equal.
+    """Return (part, head) pairs to patch in each layer; and positions: None (all), then each if lengths are equal.
 
     Raises UsageError if prompt lengths differ and the residual stream is the only part, because its patch at all
     positions recovers everything; EnvironmentFailure if memory cannot hold the streams of all patches of a position.
@@ -255,7 +255,7 @@ def _describe(loaded: Loaded, request: PatchRequest, target: ToPatch, tasks: Seq
 def _patch_figures(
     measured: PatchMeasurement, target: ToPatch, chosen: Sequence[Unit], positions: Positions
 ) -> tuple[Figure, ...]:
-    """Return figures of the clean and the corrupt metric, and of the share recovered, NaN if the metrics are close."""
+    """Return the clean and the corrupt metric, and the share that each patch recovers (NaN if both are equal)."""
     if target.edge:
         inputs = INPUTS if isinstance(target.edge.to, int) else INPUTS[:1]  # a head reads queries, keys and values
         coords: dict[str, Sequence[Any]] = {"input": inputs, "position": positions}
@@ -303,7 +303,7 @@ def _require_gap(measured: PatchMeasurement, target: ToPatch, host: Host) -> Non
 
 
 def _correlation(rows: Sequence[Row]) -> float | None:
-    """Correlate exact and estimated shares that are not both 0; None for fewer than 3, or if one kind is constant."""
+    """Correlate exact and estimated shares that are not both 0; None for fewer than 3 rows, or for constant shares."""
     both = [(row["recovered"], row.get("estimate")) for row in rows]
     two: np.ndarray = np.empty(0) if None in both[0] else np.array([pair for pair in both if any(pair)]).T
     return float(np.corrcoef(two)[0, 1]) if two.size > 4 and two.std(axis=1).all() else None

@@ -43,7 +43,7 @@ _PAIR = '{"clean": "...", "corrupt": "...", "answer": " a", "against": " b"}'
 
 
 def _read_parts(value: Any) -> Any:
-    """Split comma-separated text, or a sequence of such texts, into a tuple of distinct parts."""
+    """Split comma-separated text, or a sequence of such texts, into a tuple of distinct parts; keep other values."""
     several = [value] if isinstance(value, str) else value
     if isinstance(several, Sequence) and all(isinstance(each, str) for each in several):
         return tuple(dict.fromkeys(part.strip() for each in several for part in each.split(",")))
@@ -51,7 +51,7 @@ def _read_parts(value: Any) -> Any:
 
 
 class Pair(NamedTuple):
-    """Two prompts, and the tokens that the metric compares; `where` is the pair's line in a file, None for flags."""
+    """Two prompts, and the tokens that the metric compares; `where` names the file and line (None: given by flags)."""
 
     clean: str
     corrupt: str
@@ -60,7 +60,7 @@ class Pair(NamedTuple):
     where: str | None = None
 
     def named(self, key: str) -> str:
-        """Return the name of `key`, say answer, in errors: the flag ‹answer›, or, in a file, pairs.jsonl:3: answer."""
+        """Return how errors name `key`: answer is named ‹answer› if it is a flag, else, say, pairs.jsonl:3: answer."""
         return f"‹{key}›" if self.where is None else f"{self.where}: {key}"
 
 
@@ -139,7 +139,7 @@ class PatchRequest(Request):
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """The requested parts, or all parts if none was requested, in the order of PARTS."""
+        """The requested parts, such as attention, or all parts if none was requested, in the order of PARTS."""
         return tuple(part for part in PARTS if part in self.parts or not self.parts)
 
     exclusive = (
@@ -159,7 +159,7 @@ class PatchRequest(Request):
             yield Misfit(("exact",), wrong, "‹estimate=True› ‹exact=False›")
 
     def find(self, host: Host) -> ToPatch:
-        """Return pairs, and heads or edge to patch; raises UsageError, or DataError for a bad file of pairs."""
+        """Return pairs of prompts, and heads or edge to patch; raises UsageError, or DataError for a bad file."""
         if self.pairs is None and self.clean is None:
             hint = "‹clean=The value of› ‹corrupt=The name of› ‹answer= the›"
             raise UsageError("gpt patch", "there is nothing to patch; use ‹clean› and ‹corrupt›, or ‹pairs›", hint=hint)

@@ -67,9 +67,9 @@ class PatchView(View):
     def tables(self, finding: Finding, width: int) -> list[Rows]:
         """Return a table of the residual stream, positions by layers, and a table of the other parts' largest shares.
 
-        For an edge, return a table with the shares when the sender is patched at all positions together, and at the
-        positions with the largest shares. For several training steps, return a table with the metric on both prompts
-        and, for each part, the layer or head with the largest share.
+        For an edge (from a head to its reader), the table has the shares when the head's output is patched at all
+        positions together, and the largest shares of single positions. For several training steps, it has the metric
+        on both prompts and, for each part, such as attention, the layer or head with the largest share.
         """
         parts = parts_by_step(finding)
         if finding.stacked:
@@ -110,7 +110,7 @@ class PatchView(View):
             yield f"correlation of estimates and exact shares: {about['correlation']:.4f}"
 
     def panels(self, finding: Finding) -> Iterator[Panel]:
-        """Yield a map of each part, and of heads by position; for several steps, curves of the metrics and each part.
+        """Yield heat maps of shares for each part, and of heads by position; for several steps, curves by step.
 
         All maps have the same colour scale. If only estimates were computed, the maps show estimates.
         """
@@ -146,7 +146,7 @@ class PatchView(View):
         return about["pairs"]["file"] if "pairs" in about else f"{about['clean']} / {about['corrupt']}"
 
     def page(self, report: dict[str, Any]) -> bytes | None:
-        """Return an HTML page of `report` with the maps of the picture; None for an edge (head to reader)."""
+        """Return an HTML page that shows the shares of `report` as heat maps; None for an edge (head to reader)."""
         return None if "path" in report else patch_page({"checkpoint": report.get("run"), **report})
 
 
@@ -154,7 +154,7 @@ PATCH = PatchView()
 
 
 def metric_words(finding: Finding) -> str:
-    """Describe the metric, such as logit of " a" minus logit of " b", with tokens that all pairs share, if any."""
+    """Describe the metric, such as logit of " a" minus logit of " b"; tokens are named only if all pairs share them."""
     answer, against = (finding.about[key] and quoted(finding.about[key], LABEL) for key in ("answer", "against"))
     if finding.about["metric"] == "log_probability":
         return f"log probability of {answer or 'the answer'}"
@@ -176,21 +176,21 @@ def label(finding: Finding, position: int | None, limit: int = LABEL) -> str:
 def strongest(
     rows: Sequence[Row], part: str, figure: str, together: int = STRONGEST, each: int = STRONGEST
 ) -> list[Row]:
-    """Return a part's rows of largest |figure|: up to `together` for all positions at once, `each` for one position."""
+    """Return a part's rows of largest |row[figure]|: up to `together` for all positions at once, `each` for one."""
     of_part = sorted((row for row in rows if row["part"] == part), key=lambda row: -abs(row[figure]))
     placed = [row for row in of_part if row["position"] is not None and abs(row[figure]) >= LEAST]
     return [row for row in of_part if row["position"] is None][:together] + placed[:each]
 
 
 def parts_by_step(finding: Finding) -> list[str]:
-    """Return the parts to show by step; the residual stream only if its positions were patched one by one."""
+    """Return the parts, such as attention, to show by step; residual only if positions were patched one by one."""
     return [kind for kind in _by_kind(finding) if kind != "residual" or len(finding.coords["position"]) > 1]
 
 
 def shares_by_unit(finding: Finding, kind: str) -> Figure:
-    """Return the share that each place (layer or head) of part `kind` recovers, all positions patched: [(step,) place].
+    """Return the share that each layer, or head, of part `kind` recovers at all positions: [place] or [step, place].
 
-    For the residual stream, the figure is of the last position, since all positions together recover everything.
+    For the residual stream, only the last position is patched, since all positions together recover everything.
     """
     position = finding.coords["position"][-1] if kind == "residual" else None
     shares = finding["recovered"].at(position=position, part=_by_kind(finding)[kind])
@@ -212,7 +212,7 @@ def best_place(finding: Finding, kind: str) -> str:
 
 
 def _map(finding: Finding, width: int) -> Rows:
-    """Return a table of the residual stream: positions where a patch has an effect, by as many layers as fit."""
+    """Return a table of the residual stream's shares: positions where a patch has an effect, as many layers as fit."""
     shares = _shown(finding).at(part="residual")
     reached = [position for position in _reached(shares) if shares.at(position=position).values.any()]
     labels = [label(finding, position) for position in reached]
@@ -252,7 +252,7 @@ def _number(text: str) -> int | None:
 
 
 def patch_page(report: dict[str, Any]) -> bytes:
-    """Return a page, HTML in UTF-8, of `report`, which `gpt patch --json` prints for one pair or the means of several.
+    """Return an HTML page of `report`, which `gpt patch --json` prints for one pair, or for several pairs on average.
 
     For a report with `steps`, the page has a frame for each step; all frames share `places` [n, 4]: part, layer, head,
     position (or -1). `numbers` are [frames, n, 3]: share, its error and estimate, NaN where a row has none.
