@@ -101,17 +101,20 @@ def read_run_config(path: Path, settings: Sequence[str] = (), flags: Flags | Non
 def without_retired(content: Any, *, whole: bool = False) -> Any:
     """Translate the retired keys of a config to today's keys; `whole` means that gpt wrote this config, with every key.
 
-    stop_at, max_expansion and parallel are dropped. If stop_at is null and max_time is set, max_steps becomes null. If
-    a `whole` config of an early version lacks stop_at, stop_at counts as null.
+    stop_at, max_expansion and parallel are dropped; the tokenizer kind kept becomes imported. If stop_at is null and
+    max_time is set, max_steps becomes null. If a `whole` config of an early version lacks stop_at, stop_at is null.
     """
     if not isinstance(content, Mapping):
         return content
     sections = {name: dict(section) if isinstance(section, Mapping) else section for name, section in content.items()}
-    data, train = ({} if not isinstance(sections.get(name), dict) else sections[name] for name in ("data", "train"))
+    names = ("data", "tokenizer", "train")
+    data, tokenizer, train = (sections[name] if isinstance(sections.get(name), dict) else {} for name in names)
     if whole and "stop_at" not in train and ("max_expansion" in data or "freeze" not in train):
         train["stop_at"] = None
     if train.get("stop_at", "first") is None and train.get("max_time") is not None:
         train["max_steps"] = None
+    if tokenizer.get("kind") == "kept":
+        tokenizer["kind"] = "imported"
     data.pop("max_expansion", None)
     train.pop("stop_at", None)
     train.pop("parallel", None)

@@ -102,10 +102,10 @@ class DataConfig(Section):
 class TokenizerConfig(Section):
     """Settings of the tokenizer, which turns text into token ids."""
 
-    kind: Literal["bpe", "byte", "char", "tiktoken", "kept"] = Field(
+    kind: Literal["bpe", "byte", "char", "tiktoken", "imported"] = Field(
         default="bpe",
-        description="kind of tokenizer; bpe learns from the training text, tiktoken loads a published vocabulary, kept "
-        "is the tokenizer of an imported model, for a training with --init-from",
+        description="kind of tokenizer; bpe learns from the training text, tiktoken loads a published vocabulary, "
+        "imported is the tokenizer of an imported model, for a training with --init-from",
     )
     vocab_size: Annotated[int, Field(ge=257, le=1_000_000), Whole] = Field(
         default=4096, description="tokens in a bpe vocabulary, bytes and end-of-text included; a small text gives fewer"

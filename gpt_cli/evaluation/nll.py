@@ -136,7 +136,7 @@ def byte_lengths_on(text: Corpus, ids: Ids, tokenizer: Tokenizer) -> np.ndarray:
     A Hugging Face tokenizer may change the text (lowercase, [UNK]), so its numbers are scaled, and may be fractions.
     """
     lengths = byte_lengths(tokenizer)
-    if tokenizer.kind != "kept":
+    if tokenizer.kind != "imported":
         return lengths
     return lengths * (sum(len(block.content) for block in text.blocks()) / max(1, _total(lengths, ids)))
 

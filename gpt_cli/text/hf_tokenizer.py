@@ -40,7 +40,7 @@ class HuggingFaceTokenizer(Tokenizer):
     The first use raises CheckpointError for content that gpt refuses or that the library `tokenizers` cannot read.
     """
 
-    kind = "kept"
+    kind = "imported"
 
     def __init__(self, text: str, settings: Mapping[str, Any], end_of_text: int, vocab_size: int):
         self.tokenizer_json, self.settings = text, dict(settings)
@@ -48,7 +48,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def digest(self) -> str:
-        what = [self.kind, self.tokenizer_json, self.settings, self.end_of_text]
+        what = ["kept", self.tokenizer_json, self.settings, self.end_of_text]  # as the first versions named this kind
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
     @cached_property

@@ -33,7 +33,7 @@ _BUFFERED = 64  # pieces that the library holds in memory
 
 def learn_tokenizer(config: TokenizerConfig, training: Corpus, validation: Corpus, host: Host = NOBODY) -> Tokenizer:
     """Train or load the tokenizer of a config; cache on disk a tokenizer that was trained on a large text."""
-    if config.kind in ("byte", "tiktoken", "kept") or not training.is_large:
+    if config.kind in ("byte", "tiktoken", "imported") or not training.is_large:
         return make_tokenizer(config, training, validation)
     path = None
     with contextlib.suppress(EnvironmentFailure):  # a user without a home directory has no cache
@@ -64,10 +64,10 @@ def make_tokenizer(
 
     Byte pairs are learned from the training part, characters from both, so that no character is unknown. `count`
     receives the bytes of text read since its last call. Raises EnvironmentFailure if a published vocabulary is neither
-    in the cache nor downloadable, UsageError for the kind `kept` (of an imported model).
+    in the cache nor downloadable, UsageError for the kind `imported` (of an imported model).
     """
-    if config.kind == "kept":
-        sentence = "kept is the tokenizer of an imported model, which gpt cannot learn from a text"
+    if config.kind == "imported":
+        sentence = "imported is the tokenizer of an imported model, which gpt cannot learn from a text"
         hint = "gpt train --init-from RUN begins with an imported model and its tokenizer"
         raise UsageError("tokenizer.kind", sentence, hint=hint)
     if config.kind == "byte":
@@ -143,9 +143,11 @@ def published_tokenizer(name: str) -> BytePairTokenizer:
 
 
 def tokenizer_from_dict(stored: Mapping[str, Any]) -> Tokenizer:
-    """Build a tokenizer from the data of `to_dict`; raise CheckpointError for anything else."""
+    """Build a tokenizer from the data of `to_dict`, of this or an earlier version; raise CheckpointError otherwise."""
     tokenizer: Tokenizer | None = None
     with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        if stored["kind"] == "kept":
+            stored = {**stored, "kind": "imported"}
         if stored["kind"] == "byte":
             tokenizer = ByteTokenizer()
         elif stored["kind"] == "char":
@@ -158,7 +160,7 @@ def tokenizer_from_dict(stored: Mapping[str, Any]) -> Tokenizer:
             distinct = set(tokens)
             if {*ByteTokenizer().token_bytes} <= distinct and len(distinct) == len(tokens) and b"" not in distinct:
                 tokenizer = BytePairTokenizer(stored["kind"], pattern, tokens)
-        elif stored["kind"] == "kept":
+        elif stored["kind"] == "imported":
             tokenizer = HuggingFaceTokenizer.of_dict(stored)
     if tokenizer is None or tokenizer.to_dict() != stored:
         raise CheckpointError("tokenizer", "this is not a tokenizer that gpt writes")

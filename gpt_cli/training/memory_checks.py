@@ -26,7 +26,7 @@ def require_memory(config: Config, free: int | None, ranks: Ranks = ALONE, *, ma
     settings = config.train
     if settings.device != "cpu" or free is None:
         return
-    num_tokens = 1 if config.tokenizer.kind in ("char", "kept") else 257  # of the vocabulary at least
+    num_tokens = 1 if config.tokenizer.kind in ("char", "imported") else 257  # of the vocabulary at least
 
     def needs(num_sequences: int, width: int = config.model.d_model) -> int:
         other = config.changed(model={"d_model": width}, train={"micro_batch_size": num_sequences})

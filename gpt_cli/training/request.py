@@ -212,8 +212,8 @@ class TrainRequest(Request):
         if "max_steps" not in fields_set and "max_time" in fields_set and config.train.max_time is None:
             sentence = "gpt chooses settings for a time or a number of steps; name one of them"
             raise UsageError("‹settings›: train.max_time", sentence, hint="‹max_steps=1000›")
-        if config.tokenizer.kind == "kept":
-            sentence = "kept is the tokenizer of an imported model, for a training with ‹init_from›"
+        if config.tokenizer.kind == "imported":
+            sentence = "imported is the tokenizer of an imported model, for a training with ‹init_from›"
             raise UsageError("‹settings›: tokenizer.kind", sentence, hint="use bpe, byte, char or tiktoken")
         return config
 

@@ -148,7 +148,7 @@ def test_each_reason_is_said_in_chinese_too(run: RunCommand) -> None:
         (["--config", "autoo"], 2, "did you mean auto? shipped configs: auto, "),
         (["--config", "corpus.txt"], 2, "to train on a text: gpt train --data corpus.txt"),
         (["--set", "train.max_time=null"], 2, "gpt chooses settings for a time or a number of steps"),
-        (["--set", "tokenizer.kind=kept"], 2, "kept is the tokenizer of an imported model"),
+        (["--set", "tokenizer.kind=imported"], 2, "imported is the tokenizer of an imported model"),
         (["--processes", "2"], 2, "add --dry-run > my.yaml to this command"),
     ],
 )

@@ -300,7 +300,7 @@ def test_steps_and_a_time_in_one_place_mean_the_first_of_both(text: str, setting
 
 
 def test_retired_keys_load_with_what_they_meant(tmp_path: Path) -> None:
-    """A time replaced the steps of earlier versions, unless stop_at said first; the others are forgotten."""
+    """A time replaced the steps of earlier versions, unless stop_at said first; kept was the kind of an imported model."""
     file = tmp_path / "config.yaml"
     both = write_config(Config().changed(train={"max_time": 60.0}))
     for stop_at, steps in (("", None), ("  stop_at: null\n", None), ("  stop_at: first\n", 2000)):
@@ -308,8 +308,9 @@ def test_retired_keys_load_with_what_they_meant(tmp_path: Path) -> None:
         file.write_text(older.replace("  optimizer:", f"{stop_at}  optimizer:"))
         assert read_run_config(file) == Config().changed(train={"max_time": 60.0, "max_steps": steps})
         assert validate(without_retired(yaml.safe_load(file.read_text()), whole=True), "") == read_run_config(file)
-    file.write_text(both)
+    file.write_text(both.replace("kind: bpe", "kind: kept"))
     assert read_run_config(file).train.max_steps == 2000
+    assert read_run_config(file).tokenizer.kind == "imported"
     file.write_text(re.sub("  freeze: .*\n", "", both))  # before there was a limit of packed text, too
     assert read_run_config(file).train.max_steps is None
     for parallel in ("auto", "replicate", "shard"):  # which decided where weights were, not what they became

@@ -111,8 +111,8 @@ REPORT = PageParts("report", (*_scripts("attention_views", "weights maps"), "att
 # a trained model runs in this page: its engine computes in a worker
 ENGINE = _scripts(
     "model/engine",
-    "refusal numbers rows changes layers positions ngrams attention model reading tokenizer byte_pairs kept streaming "
-    "labels sampling streams explain heads lens patching worker",
+    "refusal numbers rows changes layers positions ngrams attention model reading tokenizer byte_pairs imported "
+    "streaming labels sampling streams explain heads lens patching worker",
 )
 _OF_MODEL = (
     "words calling engine/labels engine/rows live settings writing candidates reading changing second head_views "

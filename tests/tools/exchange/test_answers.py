@@ -109,7 +109,7 @@ def test_the_template_of_others_comes_back_and_goes_on(tmp_path: Path) -> None:
     source = save("qwen", tmp_path)
     (source / "chat_template.jinja").write_text(CHATML)
     kept = read_tokenizer(source, None, None)
-    stored = sharp_checkpoint("tokenizer.kind=kept", "model.positions=rope", tokenizer=kept)
+    stored = sharp_checkpoint("tokenizer.kind=imported", "model.positions=rope", tokenizer=kept)
     write_gguf(tmp_path / "m.gguf", stored, "m", None)
     keys = read_gguf_header(tmp_path / "m.gguf")[0]
     assert keys["tokenizer.chat_template"] == CHATML

@@ -13,7 +13,7 @@ from support.tokenizers import HOSTILE, TOKENIZERS, content_of
 from gpt_cli.common.drawing.token_labels import label_of
 from gpt_cli.sampling.streaming import TextStream
 
-SCRIPTS = [f"model/engine/{name}.js" for name in ("tokenizer", "byte_pairs", "kept", "streaming", "labels")]
+SCRIPTS = [f"model/engine/{name}.js" for name in ("tokenizer", "byte_pairs", "imported", "streaming", "labels")]
 KINDS = ("bpe", "byte", "char")
 STREAM = """({ content, texts }) => {
   const tokenizer = openTokenizer(content);

@@ -23,7 +23,7 @@ from gpt_cli.text.train_tokenizer import make_tokenizer
 from gpt_cli.tools.exchange.page_data import javascript_pattern, tokenizer_content
 from gpt_cli.tools.exchange.tokenizer_json import read_tokenizer
 
-SCRIPTS = [f"model/engine/{name}.js" for name in ("refusal", "tokenizer", "byte_pairs", "kept", "streaming")]
+SCRIPTS = [f"model/engine/{name}.js" for name in ("refusal", "tokenizer", "byte_pairs", "imported", "streaming")]
 ENCODE = """({ content, texts }) => {
   const tokenizer = openTokenizer(content);
   return texts.map((text) => tokenizer.encode(text));

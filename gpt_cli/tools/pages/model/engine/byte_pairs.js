@@ -1,4 +1,4 @@
-// Byte pairs merged by rank, as the library tiktoken merges them; those of a list of merges are in kept.js.
+// Byte pairs merged by rank, as the library tiktoken merges them; those of a list of merges are in imported.js.
 
 const MAX_PIECE = 32768; // characters, as in gpt_cli/text/documents.py
 

@@ -3,7 +3,7 @@
 
 const END_OF_TEXT = "<|endoftext|>";
 
-// What every kind has in common: ids 0 to vocabSize - 1, of which the last is endOfText, but for kept ones.
+// What every kind has in common: ids 0 to vocabSize - 1, of which the last is endOfText, but for imported ones.
 class Tokenizer {
   // `tokens` holds the bytes of every id but endOfText.
   constructor(tokens) {
@@ -76,7 +76,7 @@ class CharTokenizer extends Tokenizer {
 // The tokenizer that `tokenizer_content` of gpt_cli/tools/exchange/page_data.py described.
 function openTokenizer(content) {
   if (content.kind === "byte") return new ByteTokenizer();
-  const kind = { char: CharTokenizer, kept: KeptTokenizer }[content.kind] ?? BytePairTokenizer;
+  const kind = { char: CharTokenizer, imported: ImportedTokenizer }[content.kind] ?? BytePairTokenizer;
   return new kind(content);
 }
 

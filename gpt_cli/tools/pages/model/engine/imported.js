@@ -1,6 +1,6 @@
-// Tokenizers of others, as gpt_cli/text/hf_tokenizer.py keeps them: added tokens, normalization, cuts, then pairs in the order of a list.
+// Tokenizers of others, as gpt_cli/text/hf_tokenizer.py reads them: added tokens, normalization, cuts, then pairs in the order of a list.
 
-class KeptTokenizer extends Tokenizer {
+class ImportedTokenizer extends Tokenizer {
   // `tokens` and `lengths` are those of BytePairTokenizer. With `letters` a token is its bytes, else a text in which a
   // mark stands for a space and <0x0A> for a byte. `merges` is base64 of pairs of ids, 32 bits each.
   constructor(content) {
