@@ -49,6 +49,10 @@ class Template:
         """Return the id of the token that ends an answer."""
         return tokenizer.end_of_text if self.end is None else int(tokenizer.array(self.end)[0])
 
+    def default_turn(self) -> str:
+        """Return the default system message with the text around it, an empty string without such a message."""
+        return "" if self.default_system is None else self.before[0] + self.default_system + self.after[0]
+
     def encode(self, turns: Sequence[Turn], tokenizer: Tokenizer) -> Encoded:
         """Encode turns; if the last turn is a question, append the text that begins an answer.
 
@@ -88,10 +92,9 @@ class Template:
         """Return the template as Jinja source, the form that transformers and llama.cpp store with a tokenizer."""
         begin = "bos_token" if self.begin is None else _quoted(self.begin)
         begins = f"{{{{ {begin} }}}}" if tokenizer.starts_with or self.begin else ""
-        if self.default_system is not None:
-            said = self.before[0] + self.default_system + self.after[0]
-            begins += f"{{% if messages[0]['role'] != 'system' %}}{{{{ {_quoted(said)} }}}}{{% endif %}}"
-        end = "eos_token" if self.end is None else _quoted(self.end)
+        if system := self.default_turn():
+            begins += f"{{% if messages[0]['role'] != 'system' %}}{{{{ {_quoted(system)} }}}}{{% endif %}}"
+        end = _quoted(self.end or tokenizer.token_text(tokenizer.end_of_text))
         content = "message['content'] | trim" if self.strips else "message['content']"
         ends = (*(_quoted(after) for after in self.after[:2]), f"{end} + {_quoted(self.after[2])}")
         parts = [

@@ -21,6 +21,7 @@ from gpt_cli.common.safetensors_header import header_bytes
 from gpt_cli.config import Config
 from gpt_cli.config.load import write_config
 from gpt_cli.errors import counted, visible
+from gpt_cli.text.chat_templates import template_for
 from gpt_cli.text.datasets import ENTRIES, Dataset
 from gpt_cli.text.sources import source_names
 from gpt_cli.text.tokenizers import Tokenizer
@@ -92,7 +93,8 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str = "The
     padding = {} if pad == tokenizer.end_of_text else {"pad_token_id": pad}
     # generation begins where padding on the left ends, but training counts learned positions from the very first token
     padding_side = "left" if config.model.positions in ("rope", "none") else "right"
-    template = chat_template(config, tokenizer)
+    template, chat = chat_template(config, tokenizer), template_for(config.data.template, tokenizer)
+    stops = {} if chat.end is None else {"eos_token_id": [tokenizer.end_of_text, chat.end_id(tokenizer)]}
     # one tensor at a time is in memory beside the model
     weights = (bytes_of(computed(recipe, ours)) for recipe in stock.tensors.values())
     name = os.path.basename(os.path.realpath(out))
@@ -100,7 +102,7 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str = "The
     contents = (
         [card.encode("utf-8")],
         [json_bytes({**stock.config, **ends, **padding, "dtype": number_type, "gpt_cli": own_keys(config, tokenizer)})],
-        [json_bytes({**ends, "pad_token_id": pad})],
+        [json_bytes({**ends, **stops, "pad_token_id": pad})],
         # several libraries look for the key format
         chain([header_bytes(stored, {"format": "pt"})], weights),
         *([content] for content in tokenizer_files(tokenizer, config.model.context_length, template, padding_side)),

@@ -14,7 +14,7 @@ from gpt_cli.common.strict_json import plainly, strict_json
 from gpt_cli.common.untrusted_files import read_bytes
 from gpt_cli.config import Config
 from gpt_cli.errors import CheckpointError, GptError, shown
-from gpt_cli.text.chat_templates import template_for
+from gpt_cli.text.chat_templates import builtin_template, template_for
 from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer, token_text
 from gpt_cli.text.hf_tokenizer_rules import steps, token_names
 from gpt_cli.text.split_patterns import as_oniguruma
@@ -93,7 +93,8 @@ def chat_template(config: Config, tokenizer: Tokenizer) -> str | None:
     if config.data.loss is None:
         return None
     template = template_for(config.data.template, tokenizer)
-    has_own = isinstance(tokenizer, HuggingFaceTokenizer) and "chat_template" in tokenizer.settings
+    # a plain template also stands in for a template of the tokenizer that gpt does not support
+    has_own = template.end is not None and bool(builtin_template(tokenizer))
     return None if has_own and template_for(None, tokenizer) == template else template.jinja(tokenizer)
 
 

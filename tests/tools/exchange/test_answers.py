@@ -120,6 +120,35 @@ def test_the_template_of_others_comes_back_and_goes_on(tmp_path: Path) -> None:
     assert settings["model_max_length"] == 16
 
 
+def test_an_export_stops_where_an_answer_ends_and_begins_with_the_default_system_message(tmp_path: Path) -> None:
+    source = save("qwen", tmp_path)
+    (source / "chat_template.jinja").write_text(CHATML)
+    tokenizer = read_tokenizer(source, None, None)
+    learned = ("tokenizer.kind=imported", "model.positions=rope", "data.loss=answers", "data.template=chatml")
+    stored = sharp_checkpoint(*learned, tokenizer=tokenizer)
+    write_for_transformers(tmp_path / "hf", stored)
+    generation = json.loads((tmp_path / "hf/generation_config.json").read_text())
+    assert generation["eos_token_id"] == [tokenizer.end_of_text, *tokenizer.array("<|im_end|>")]
+    write_gguf(tmp_path / "m.gguf", stored, "m", None)
+    begins = "<|im_start|>system\nYou add numbers.<|im_end|>\n<|im_start|>user\n{{ .Prompt }}<|im_end|>\n"
+    assert f'\nTEMPLATE """{begins}' in (tmp_path / "Modelfile").read_text()
+
+
+def test_a_plain_template_goes_out_in_place_of_one_that_gpt_does_not_support(transformers: Any, tmp_path: Path) -> None:
+    """Its answers end in the token that gpt trained, whatever the tokenizer calls its end of text."""
+    source = save("llama3", tmp_path)
+    settings = json.loads((source / "tokenizer_config.json").read_text())
+    (source / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": f"{LLAMA3}{{# think #}}"}))
+    end = Tokenizer.from_file(str(source / "tokenizer.json")).token_to_id("<|eot_id|>")
+    tokenizer = read_tokenizer(source, end, None)
+    assert tokenizer.token_text(tokenizer.end_of_text) != settings["eos_token"]
+    learned = ("tokenizer.kind=imported", "model.positions=rope", "data.loss=answers")
+    write_for_transformers(tmp_path / "hf", sharp_checkpoint(*learned, tokenizer=tokenizer))
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
+    found = theirs.apply_chat_template([turn._asdict() for turn in TURNS], return_dict=False)
+    assert found == template_for(None, tokenizer).encode(TURNS, tokenizer).ids
+
+
 @needs_llama_cpp
 def test_llama_cpp_renders_our_ids(tmp_path: Path) -> None:
     tokenizer = BytePairTokenizer("bpe", GPT2_PATTERN, LEARNED.token_bytes)

@@ -102,7 +102,7 @@ def write_gguf(out: Path, checkpoint: Checkpoint, name: str, kind: str | None) -
     template = "{{ .Prompt }}"
     if config.data.loss is not None:  # a model that answers
         chat = template_for(config.data.template, tokenizer)
-        template = f"{chat.before[1]}{template}{chat.after[1]}{chat.before[2]}"
+        template = f"{chat.default_turn()}{chat.before[1]}{template}{chat.after[1]}{chat.before[2]}"
     context = config.model.context_length
     modelfile = _MODELFILE.format(name=ollama_name, file=out.name, template=template, context=context)
     write_durably(out.with_name(MODELFILE), [modelfile.encode("utf-8")])
