@@ -47,6 +47,12 @@ def scale(norm: Norm, x: Tensor) -> Tensor:
     return (centred(norm, x).square().mean(-1, keepdim=True) + (norm.eps or 0)).rsqrt()
 
 
+def head_writes_bytes(model: GPT, num_queries: int) -> int:
+    """Estimate the temporary memory of `head_writes`, in bytes."""
+    V, D = model.vocab_size, model.config.d_model
+    return 12 * V * D + 8 * min(V * num_queries, LOGITS_AT_ONCE)
+
+
 @torch.no_grad()
 def head_writes(
     model: GPT,

@@ -13,13 +13,12 @@ import torch
 from gpt_cli.attention_maps.file_formats import num_dots, writing_bytes, written_bytes
 from gpt_cli.attention_maps.head_metrics import HeadScores, Row
 from gpt_cli.attention_maps.head_scores import BYTES_PER_WEIGHT, num_repeats, repeated_length, sequences_at_once
-from gpt_cli.attention_maps.logit_attribution import Writes
+from gpt_cli.attention_maps.logit_attribution import Writes, head_writes_bytes
 from gpt_cli.common.drawing.token_labels import Origin
 from gpt_cli.common.machine.devices import float64_device
 from gpt_cli.common.machine.memory import available_memory, require_available
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import UsageError, counted, shown
-from gpt_cli.evaluation.nll import LOGITS_AT_ONCE
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.tokenizers import Tokenizer
@@ -127,34 +126,39 @@ def require_room_for_dump(
     `ending` is the ending of the file to write, such as .png (None: no file), and `out` is its path (None: do not check
     the disk). The hint of the error is `shorter`, or, for `command` attn-dump, to choose one head if one head fits.
     """
-    count, numbers = len(layers) * len(heads), count_numbers(stages, num_tokens, model.config)
-    dots = num_dots(num_tokens, len(layers), len(heads))
-    writing, file_size = (0, 0) if ending is None else writing_bytes(ending, numbers, dots)
-    on_page = 0
-    if ending == ".html":
-        more_memory, more_disk = written_bytes(count, num_tokens)
-        writing, file_size = writing + more_memory, file_size + more_disk
-        on_page = _bytes_of_heads(model, len(heads), num_tokens)
-    # one layer is computed at a time, but the arrays of all layers are kept
-    of_layer = BYTES_PER_WEIGHT * num_tokens**2 * len(heads)
-    needs = [(4 * numbers + writing, max(of_layer, on_page), available_memory(), "memory")]
+    numbers = count_numbers(stages, num_tokens, model.config)
+
+    def needs(num_layers: int, num_heads: int) -> tuple[int, int]:
+        """Return the bytes of memory and of disk that the attention of some layers and heads needs."""
+        count, on_page, writing, file_size = num_layers * num_heads, 0, 0, 0
+        if ending is not None:
+            writing, file_size = writing_bytes(ending, numbers, num_dots(num_tokens, num_layers, num_heads))
+        if ending == ".html":
+            more_memory, more_disk = written_bytes(count, num_tokens)
+            writing, file_size = writing + more_memory, file_size + more_disk
+            on_page = _bytes_of_heads(model, num_heads, num_tokens)
+        # one layer is computed at a time, but the arrays of all layers are kept
+        of_layer = BYTES_PER_WEIGHT * num_tokens**2 * num_heads
+        return max(of_layer, on_page) + (4 * numbers + writing) * count, file_size * count
+
+    free = [(available_memory(), "memory")]
     if out is not None:
         folder = next(parent for parent in out.absolute().parents if parent.is_dir())
-        needs.append((file_size, 0, shutil.disk_usage(folder).free, "disk"))
+        free.append((shutil.disk_usage(folder).free, "disk"))
+    count = len(layers) * len(heads)
     about = f"{counted(count, 'head')} on {counted(num_tokens, 'token')}"
-    for per_head, fixed, free, what in needs:
-        fits = command == "attn-dump" and count > 1 and per_head + fixed // len(heads) <= (free or 0)
+    for need, of_one, (left, what) in zip(needs(len(layers), len(heads)), needs(1, 1), free, strict=False):
+        fits = command == "attn-dump" and count > 1 and of_one <= (left or 0)
         hint = f"‹layers={layers[0]}› ‹heads={heads[0]}›" if fits else shorter
-        require_available(command, about, fixed + per_head * count, free, what=what, hint=hint)
+        require_available(command, about, need, left, what=what, hint=hint)
 
 
 def _bytes_of_heads(model: GPT, num_heads: int, num_tokens: int) -> int:
     """Estimate the temporary memory, in bytes, to score a layer's heads and find the tokens whose logits they raise."""
-    V, sizes = model.vocab_size, model.config
-    T = repeated_length(model)
+    sizes, T = model.config, repeated_length(model)
     scoring = BYTES_PER_WEIGHT * num_heads * T**2 * min(num_repeats(model), sequences_at_once(sizes.num_heads, T))
     writing = BYTES_PER_WEIGHT * sizes.num_heads * num_tokens**2  # to compute outputs of heads
-    return max(scoring, writing, 12 * V * sizes.d_model + 8 * min(V * num_tokens, LOGITS_AT_ONCE))
+    return max(scoring, writing, head_writes_bytes(model, num_tokens))
 
 
 def count_numbers(stages: Sequence[str], num_tokens: int, sizes: ModelConfig) -> int:

@@ -65,8 +65,8 @@ class Surprisals:
         stream, sum_of_nats = TextStream(self.tokenizer), 0.0
         for token, surprisal in zip(self.ids, [0.0, *self.nats], strict=True):
             sum_of_nats += surprisal
-            ends = token == self.tokenizer.end_of_text
-            if text := self.tokenizer.token_text(token) if ends else stream.feed(token):
+            named = token in (self.tokenizer.end_of_text, *self.tokenizer.starts_with)
+            if text := self.tokenizer.token_text(token) if named else stream.feed(token):
                 yield inert(text), sum_of_nats
                 sum_of_nats = 0.0
         yield stream.finish(), sum_of_nats

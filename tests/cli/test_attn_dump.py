@@ -282,3 +282,7 @@ def test_a_page_counts_what_its_scores_take(
     monkeypatch.setattr("gpt_cli.attention_maps.patterns.available_memory", lambda: 24 * 2 * 8 * 32 * 32)
     run(*words, tmp_path / "a.npz", exits=0)
     assert "4 heads on 3 tokens take about" in run(*words, tmp_path / "a.html", exits=5).err
+    # the tokens that heads raise take as much for one head as for all
+    monkeypatch.setattr("gpt_cli.attention_maps.patterns.head_writes_bytes", lambda *_: 10**9)
+    monkeypatch.setattr("gpt_cli.attention_maps.patterns.available_memory", lambda: 10**9)
+    assert run(*words, tmp_path / "a.html", exits=5).err.endswith("hint: use a shorter prompt\n")

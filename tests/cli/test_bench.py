@@ -95,7 +95,7 @@ class TestOfADevice:
         assert outcome.out.splitlines()[-1] == "cpu: 2 checks: 1 equal, 1 differs"
         *progress, error, hint = outcome.err.splitlines()
         assert any(line.startswith("checking cpu: 2 of 2 checks") for line in progress)
-        assert error == "error: --check-device: cpu gives other numbers than the CPU in 1 check"
+        assert error == "error: --check-device: cpu gives numbers beyond a bound in 1 check"
         assert hint.startswith("hint: paste")
         (group,) = json.loads(run("bench", "--check-device", "cpu", "--json").out)["groups"]
         verdicts = [(row["name"], row["verdict"]) for row in group["checks"]]

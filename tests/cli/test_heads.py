@@ -176,7 +176,9 @@ def test_what_memory_cannot_hold_is_refused_with_the_heads_that_fit(
     ]
     run("heads", "--heads", "0", "--max-tokens", "320", exits=0)
     monkeypatch.setattr("gpt_cli.tools.interpret.heads.heads.available_memory", lambda: 1)
-    assert run("heads").err.endswith("hint: use a shorter --prompt, or fewer --max-tokens\n")
+    assert run("heads").err.endswith("hint: close other programs\n"), (
+        "induction has 32 tokens too, however long the text"
+    )
 
 
 def test_memory_is_counted_for_what_a_report_needs_beside_its_heads_and_its_text(
@@ -185,9 +187,15 @@ def test_memory_is_counted_for_what_a_report_needs_beside_its_heads_and_its_text
     monkeypatch.setattr("gpt_cli.tools.interpret.heads.heads.available_memory", lambda: 40 * 32**2)
     lines = run("heads", "--heads", "0", "--ablate", "zero").err.splitlines()
     assert lines[-2].startswith("error: heads: 2 heads on 32 tokens"), "the losses need all heads of a layer"
-    assert lines[-1] == "hint: use a shorter --prompt, or fewer --max-tokens"
     lines = run("heads", "--prompt", "ab").err.splitlines()
     assert lines[-2].startswith("error: heads: 2 heads on 32 tokens"), "induction has a text of its own"
+    assert lines[-1] == "hint: --heads 0"
+    # the output layer, three times in float32, and two times a logit of each token
+    V, D = gpt_cli.load(smoke_run).model.output_weight.shape
+    monkeypatch.setattr("gpt_cli.tools.interpret.heads.heads.available_memory", lambda: 12 * V * D + 8 * V - 1)
+    lines = run("heads", "--prompt", "The value of", "--query", "-1", exits=5).err.splitlines()
+    assert lines[-2].startswith("error: heads: the tokens that heads promote take about ")
+    assert lines[-1] == "hint: leave out --query"
 
 
 def test_shorter_windows_are_announced(smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -271,10 +271,10 @@ class DeviceCheck(Result):
         return "\n".join(cut(line, _COLUMNS) for line in lines)
 
     def failure(self) -> GptError | None:
-        """Return an error if results differ from the CPU's beyond a bound or the device failed a check, else None."""
+        """Return an error if results differ beyond a bound or the device failed a check, else None."""
         tally, hint = self.verdicts(), "paste the lines of this check into an issue"
         wrong = {
-            f"{self.device} gives other numbers than the CPU in {counted(tally['differs'], 'check')}": tally["differs"],
+            f"{self.device} gives numbers beyond a bound in {counted(tally['differs'], 'check')}": tally["differs"],
             f"{self.device} fails in {counted(tally['refused'], 'check')}": tally["refused"],
         }
         errors = [EnvironmentFailure("‹check_device›", sentence, hint=hint) for sentence, num in wrong.items() if num]

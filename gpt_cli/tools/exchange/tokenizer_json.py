@@ -174,6 +174,7 @@ def _parts(token: bytes, ranks: dict[bytes, int], below: int) -> list[bytes]:
 def _byte_pairs(token_bytes: Sequence[bytes], padding: int) -> dict[str, Any]:
     letters = byte_letters()
     names = {token: "".join(letters[byte] for byte in token) for token in token_bytes}
+    pairs = merges(token_bytes)
     return {
         "type": "BPE",
         "dropout": None,
@@ -182,9 +183,10 @@ def _byte_pairs(token_bytes: Sequence[bytes], padding: int) -> dict[str, Any]:
         "end_of_word_suffix": None,
         "fuse_unk": False,
         "byte_fallback": False,
-        "ignore_merges": True,  # as tiktoken does: a piece that is a token is that token
+        # as tiktoken does: a piece that is a token is that token; without merges, a text is one piece, perhaps <|pad|>
+        "ignore_merges": bool(pairs),
         "vocab": {PADDING if rank == padding else name: rank for rank, name in enumerate(names.values())},
-        "merges": [[names[one], names[two]] for one, two in merges(token_bytes)],
+        "merges": [[names[one], names[two]] for one, two in pairs],
     }
 
 
@@ -309,6 +311,8 @@ def _ours(content: Mapping[str, Any], info: Mapping[str, Any]) -> Tokenizer | No
     model = content["model"]
     if not isinstance(model.get("vocab"), dict):
         return None
+    if model.get("merges") == []:  # earlier versions of gpt wrote ignore_merges here too
+        content = {**content, "model": {**model, "ignore_merges": False}}
     names = sorted(model["vocab"], key=model["vocab"].__getitem__)
     if (padded := PADDING in names) and len(spare := set(byte_letters()).difference(names)) == 1:
         names[names.index(PADDING)] = spare.pop()  # the byte that the padding replaces

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from rich.cells import cell_len
 
@@ -89,7 +90,8 @@ class Tokens(Result):
 def tokens(request: TokensRequest, target: None, host: Host) -> Tokens:
     """Split the text of a request into tokens; raises DataError for a character that the tokenizer lacks."""
     if request.tokenizer is None:
-        loaded = host.loaded or first_usable(request.run, request.checkpoint, read_verified, host.warn)
+        verify = partial(read_verified, keep=False)
+        loaded = host.loaded or first_usable(request.run, request.checkpoint, verify, host.warn)
         header, cutter, name = loaded.header, loaded.header.tokenizer, run_name(loaded.header.path)
     else:
         header, cutter, name = None, _named(request.tokenizer), request.tokenizer

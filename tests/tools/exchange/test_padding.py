@@ -1,5 +1,6 @@
 """Batches of others on our exports: what fills them, and that a model which is trained further still learns to end."""
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -74,13 +75,19 @@ def test_texts_have_our_ids_and_what_is_saved_again_or_was_written_earlier_is_ou
     own = {"kind": ours.kind, **({"pattern": ours.pattern} if kind == "bpe" else {})}  # type: ignore[attr-defined]
     (tmp_path / "earlier").mkdir()
     (tmp_path / "earlier" / "tokenizer.json").write_bytes(json_bytes(tokenizer_json(ours, padded=False)))
-    for folder in ("hf", "again", "earlier"):
+    if kind == "byte":
+        assert tokenizer("<|pad|>", split_special_tokens=True)["input_ids"] == ours.encode("<|pad|>")
+        content = json.loads((tmp_path / "hf" / "tokenizer.json").read_text())
+        (tmp_path / "old").mkdir()
+        content["model"]["ignore_merges"] = True
+        (tmp_path / "old" / "tokenizer.json").write_bytes(json_bytes(content))
+    for folder in ("hf", "again", "earlier", *(["old"] if kind == "byte" else [])):
         assert read_tokenizer(tmp_path / folder, None, own).digest == ours.digest
     if kind != "char":  # which nobody else has
         assert read_tokenizer(tmp_path / "hf", None, None).encode(text) == ours.encode(text)
 
 
-def test_a_kept_tokenizer_pads_as_it_did(tmp_path: Path) -> None:
+def test_an_imported_tokenizer_pads_as_it_did(tmp_path: Path) -> None:
     qwen, gpt2 = (read_tokenizer(save(name, tmp_path / name), None, None) for name in ("qwen", "gpt2"))
     assert padding_id(qwen) == qwen.encode("<|endoftext|>")[0] != qwen.end_of_text
     assert padding_id(gpt2) == gpt2.end_of_text, "which names none"

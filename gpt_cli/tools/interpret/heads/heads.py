@@ -17,7 +17,7 @@ from gpt_cli.attention_maps.head_scores import (
     score_heads,
     window_batches,
 )
-from gpt_cli.attention_maps.logit_attribution import head_writes
+from gpt_cli.attention_maps.logit_attribution import head_writes, head_writes_bytes
 from gpt_cli.checkpoints.load import Loaded, load, load_for
 from gpt_cli.common.host import Host
 from gpt_cli.common.machine.devices import choose_device, choose_dtype, restored_threads, use_threads
@@ -35,6 +35,7 @@ from gpt_cli.tools.interpret.heads.view import HeadsView, head_figures, labels_o
 from gpt_cli.tools.interpret.request import ToInspect, step_files
 from gpt_cli.tools.interpret.text_windows import Text, each_checkpoint, encode_prompt_of, read_text
 
+_SHORTER = "use a shorter ‹prompt›, or fewer ‹max_tokens›"
 TOP = 5  # tokens that a head raises or lowers most, and those of a direction
 
 
@@ -60,7 +61,11 @@ def heads(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
     longest = max(end - start for start, end in text.windows)
     repeated = repeated_length(loaded.model)
     computed = range(sizes.num_heads) if whole else target.heads
-    require_room_for_heads(max(longest, repeated), computed, may_choose=not whole)
+    hint = _SHORTER if longest > repeated else "close other programs"  # induction has a text of its own
+    require_room_for_heads(max(longest, repeated), computed, may_choose=not whole, hint=hint)
+    if query is not None:
+        need = head_writes_bytes(loaded.model, 1)
+        require_available("heads", "the tokens that heads promote", need, available_memory(), hint="leave out ‹query›")
     loaded.model.to(device)
     chosen: dict[str, Any] = {"layers": target.layers, "heads": target.heads}
     passages = None
@@ -110,7 +115,7 @@ def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Fin
         text = read_text(request, target, loaded, host)
     else:
         text = encode_prompt_of(target, loaded, truncate=None, least=2)
-    require_room_for_heads(max(end - start for start, end in text.windows), heads, may_choose=True)
+    require_room_for_heads(max(end - start for start, end in text.windows), heads, may_choose=True, hint=_SHORTER)
     last: Passages | None = None
     steps, view = list[Finding](), HeadsView()
     with host.counting("reading checkpoints", len(paths) * text.num_tokens, "tokens") as count:
@@ -224,13 +229,12 @@ def _prompt(request: HeadsRequest, target: ToInspect, loaded: Loaded) -> Text:
     return text
 
 
-def require_room_for_heads(num_tokens: int, heads: Sequence[int], *, may_choose: bool) -> None:
+def require_room_for_heads(num_tokens: int, heads: Sequence[int], *, may_choose: bool, hint: str) -> None:
     """Raise EnvironmentFailure, before the model runs, if memory cannot hold the attention of one layer's heads.
 
-    If `may_choose`, the hint of the error may advise fewer heads. The model computes one layer at a time.
+    If `may_choose`, the error may advise fewer heads in place of `hint`. The model computes one layer at a time.
     """
     per_head, free = BYTES_PER_WEIGHT * num_tokens**2, available_memory()
     fewer = ",".join(map(str, heads[: (free or 0) // per_head])) if may_choose else ""
     about = f"{counted(len(heads), 'head')} on {counted(num_tokens, 'token')}"
-    hint = f"‹heads={fewer}›" if fewer else "use a shorter ‹prompt›, or fewer ‹max_tokens›"
-    require_available("heads", about, per_head * len(heads), free, hint=hint)
+    require_available("heads", about, per_head * len(heads), free, hint=f"‹heads={fewer}›" if fewer else hint)

@@ -16,7 +16,7 @@ from gpt_cli.model import GPT
 from gpt_cli.model.attention import Stages
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.token_files import Ids
-from gpt_cli.text.tokenizers import END_OF_TEXT, Tokenizer
+from gpt_cli.text.tokenizers import Tokenizer
 
 BEFORE, AFTER = 16, 8  # tokens of a passage around its peak
 LOOKS = 3  # tokens that a head attends to most
@@ -146,8 +146,8 @@ def _row(passage: Passage, ids: Ids, tokenizer: Tokenizer, largest: float) -> Ro
 
 def whole_characters(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     """Return the text of each token; a character that spans several tokens is only in the text of the first one."""
-    token_bytes = tokenizer.token_bytes
-    parts = [END_OF_TEXT.encode() if token == tokenizer.end_of_text else token_bytes[token] for token in ids]
+    named = {tokenizer.end_of_text, *tokenizer.starts_with}
+    parts = [tokenizer.token_text(one).encode() if one in named else tokenizer.token_bytes[one] for one in ids]
     owners = [number for number, part in enumerate(parts) for _ in part]
     texts, at = [""] * len(parts), 0
     for character in b"".join(parts).decode("utf-8", "surrogateescape"):

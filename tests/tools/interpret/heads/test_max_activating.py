@@ -1,19 +1,23 @@
 """Where heads act most, beside a plain search over what each head writes."""
 
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from support.heads import FORMS
 from support.helpers import sharp_model
+from support.kept import save
 
 from gpt_cli.attention_maps import head_scores
 from gpt_cli.attention_maps.activations import head_results, walk
 from gpt_cli.attention_maps.head_scores import score_heads
 from gpt_cli.errors import CheckpointError
+from gpt_cli.evaluation.token_losses import Surprisals
 from gpt_cli.model import GPT
 from gpt_cli.text.tokenizers import ByteTokenizer
+from gpt_cli.tools.exchange.tokenizer_json import read_tokenizer
 from gpt_cli.tools.interpret.heads.max_activating import AFTER, BEFORE, LOOKS, Passages, whole_characters
 
 V, T = 257, 16
@@ -129,6 +133,16 @@ def test_shades_are_shares_of_the_largest_and_places_are_of_the_text() -> None:
 )
 def test_a_character_of_several_tokens_stands_whole_at_the_first(ids: list[int], expected: list[str]) -> None:
     assert whole_characters(ByteTokenizer(), ids) == expected
+
+
+def test_special_tokens_of_an_imported_tokenizer_have_their_names(tmp_path: Path) -> None:
+    tokenizer = read_tokenizer(save("llama2", tmp_path), None, None)
+    ids = [*tokenizer.starts_with, *tokenizer.encode("The"), tokenizer.end_of_text]
+    texts = whole_characters(tokenizer, ids)
+    assert (texts[0], texts[-1]) == ("<s>", "</s>")
+    assert "".join(texts[1:-1]).strip() == "The"
+    nats = [0.5, *[1.0] * (len(ids) - 3), 9.0]
+    assert "<s>" in Surprisals(tokenizer, ids, nats).as_coloured_text()
 
 
 def test_a_passage_that_begins_or_ends_within_a_character_shows_no_half_of_it() -> None:
