@@ -98,9 +98,10 @@ def test_an_argument_of_another_library_leads_to_ours(name: str, given: dict[str
 
 
 def test_settings_may_be_a_mapping() -> None:
-    settings = {"train.max_steps": 10, "train.max_time": None, "model.bias": False, "data.source": ["a", "b"]}
-    config = gpt_cli.configs.show("smoke", settings=settings).config
+    settings = {"train.max_steps": np.int64(10), "train.max_time": None, "model.bias": False, "data.source": ["a", "b"]}
+    config = gpt_cli.configs.show("smoke", settings=settings | {"data.validation_source": Path("val.txt")}).config
     assert (config.train.max_steps, config.train.max_time, config.model.bias) == (10, None, False)
+    assert config.data.validation_source == "val.txt"
     assert config.data.source == ["a", "b"]
 
 

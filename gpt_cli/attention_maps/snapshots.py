@@ -15,7 +15,7 @@ from gpt_cli.attention_maps.head_metrics import COLUMNS, HeadScores, Row
 from gpt_cli.checkpoints.array_file import ArrayFile
 from gpt_cli.checkpoints.metrics_files import metrics_of
 from gpt_cli.checkpoints.run_paths import RunFiles
-from gpt_cli.checkpoints.select import find_header
+from gpt_cli.checkpoints.select import find_header, last_model_step
 from gpt_cli.checkpoints.training_text import is_imported, readable_prompt
 from gpt_cli.common.limits import SNAPSHOT_BYTES
 from gpt_cli.errors import CheckpointError, DataError, counted, shown, visible
@@ -91,7 +91,7 @@ def read_snapshot(path: Path) -> Snapshot:
 
 
 def kept_steps(run: RunFiles) -> Steps:
-    """Return the snapshots of a run; `Steps.read` skips those that differ from the newest in prompt, tokens or shape.
+    """Return the snapshots of a run; `Steps.read` skips those whose prompt, tokens, shape or model is not the newest.
 
     Raises CheckpointError if the run has no snapshot, or if a snapshot file is invalid.
     """
@@ -105,12 +105,13 @@ def kept_steps(run: RunFiles) -> Steps:
             words = visible(readable_prompt(find_header(run.path)))
             hint = f"‹prompt={words}› computes it from {counted(len(run.steps()), 'checkpoint')}"
         raise CheckpointError(shown(run.path), sentence, hint=hint)
-    newest = read_snapshot(paths[-1])
+    newest, begin = read_snapshot(paths[-1]), last_model_step(run)
 
     def read(every: int) -> Iterator[Snapshot]:
         for snapshot in map(read_snapshot, paths[::-1][::every][::-1]):
             alike = snapshot.weights.shape == newest.weights.shape and snapshot.tokens == newest.tokens
-            if alike and snapshot.prompt == newest.prompt:
+            of_model = snapshot.step > begin or newest.step <= begin
+            if alike and of_model and snapshot.prompt == newest.prompt:
                 yield snapshot
 
     return Steps(str(run.path), newest, len(paths), read, losses_by_step(run))

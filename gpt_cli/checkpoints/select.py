@@ -34,6 +34,12 @@ def find_header(path: str | Path | None, checkpoint: str | None = None, host: Ho
     return first_usable(path, checkpoint, read_header, host.warn if host else ignored)
 
 
+def last_model_step(run: RunFiles) -> int:
+    """Return the step at which the last model of a run began, by its newest checkpoint; 0 if the run has none."""
+    steps = run.steps()
+    return read_header(steps[max(steps)]).progress.model_step if steps else 0
+
+
 def first_usable(
     path: str | Path | None,
     checkpoint: str | None,

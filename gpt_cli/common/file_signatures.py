@@ -10,6 +10,7 @@ import os
 import re
 from pathlib import Path
 
+from gpt_cli.common.limits import CONFIG_BYTES
 from gpt_cli.common.untrusted_files import reading
 from gpt_cli.errors import CheckpointError, GptError
 
@@ -29,7 +30,6 @@ _BEGINNINGS = {
     "sweep.json": ('{\n "',),
     "report.html": ("<!doctype html>\n<html lang=",),
 }
-_BYTES = 2**16  # enough for every config
 _SECTIONS = {"model", "data", "tokenizer", "train", "inspect"}
 _SIZES = {"context_length", "d_model", "num_heads", "num_blocks"}
 
@@ -41,7 +41,7 @@ def is_checkpoint(path: Path) -> bool:
 
 def is_config(path: Path, *, whole: bool = False) -> bool:
     """Return whether a file is a gpt config of any version; if `whole`, the file must not be cut off."""
-    text = _content(path) or ""
+    text = _content(path, CONFIG_BYTES) or ""
     sections, keys = re.findall(r"^(\w+):", text, re.MULTILINE), re.findall(r"(\w+):", text)
     cut = not text.endswith("\n") or "train" not in sections
     return _SECTIONS.issuperset(sections) and _SIZES.issubset(keys) and not (whole and cut)
@@ -63,14 +63,14 @@ def holds_run(directory: Path) -> bool:
 def is_ours(path: Path) -> bool:
     """Return whether gpt may have written a file, by its name and first bytes; True if it is empty or all NULs."""
     beginnings = _BEGINNINGS.get(path.name) or _BEGINNINGS[path.suffix]
-    if (text := _content(path)) is None:
+    if (text := _content(path, 2**16)) is None:
         return False
     text = text[8 if path.suffix == ".safetensors" else 0 :].lstrip("\0")
     begins = any(text[: len(one)] == one[: len(text)] for one in beginnings)
     return begins or (path.name == "config.yaml" and is_config(path))
 
 
-def _content(path: Path, most: int = _BYTES) -> str | None:
+def _content(path: Path, most: int) -> str | None:
     """Return the first `most` bytes of a file as Latin-1; None if the file is unreadable or not a regular file."""
     with contextlib.suppress(GptError), reading(path, CheckpointError) as file:
         return file.read(most).decode("latin-1")

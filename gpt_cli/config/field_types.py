@@ -100,8 +100,9 @@ def _write_separator(value: str) -> str:
 
 
 def as_yaml(value: Any) -> str:
-    """Format a value as in `--set` and a config file."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    """Format a value as in `--set` and a config file; a path or a number of numpy as its text."""
+    is_json = value is None or isinstance(value, bool | int | float | list | tuple | dict)
+    return json.dumps(value, ensure_ascii=False, default=str) if is_json else str(value)
 
 
 class Fact(Enum):

@@ -92,7 +92,8 @@ def train(run: Run, host: Host = NOBODY) -> Generator[TrainingEvent, None, None]
                         _begin_next_model(run, watch, host)
                     take_step(state, watch)
                 yield from observe(run, pace, watch, host)
-                state.progress = replace(run.progress, elapsed=state.elapsed())
+                if run.progress.evaluated_step != run.progress.step:  # else its time decided whether it is the last
+                    state.progress = replace(run.progress, elapsed=state.elapsed())
             except StopRequested as stopped:
                 signal = stopped.signal
             requested = bool(run.ranks.all_reduce_max(host.save_requested())[0])

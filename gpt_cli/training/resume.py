@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -23,7 +24,7 @@ from gpt_cli.config.schema import keys_with
 from gpt_cli.errors import CheckpointError, DataError, GptError, UsageError, advised, shown, visible
 from gpt_cli.text.sources import NAME_A_SOURCE, STDIN, source_names
 from gpt_cli.training.events import Finished
-from gpt_cli.training.intervals import ended_by, is_finished
+from gpt_cli.training.intervals import ended_by, is_finished, model_ends
 
 FREE_KEYS = keys_with(FREE)  # any other setting would make it another run
 _MOST_SOURCES = 3  # that a command in a hint names
@@ -222,6 +223,10 @@ def _require_no_less(run: RunFiles, progress: Progress, requested: Config, run_c
         ahead = of_run and (of_run.max_time or 0) > progress.elapsed
         longer = "" if ahead else f" --max-time {twice_as_long(progress.elapsed)}"
         raise UsageError("‹max_time›", sentence, hint=f"{run.resume_command}{longer}")
+    following = replace(progress, teachers=(*progress.teachers, progress.step - 1))
+    if model_ends(following, requested.train) and not (of_run and model_ends(following, of_run)):
+        sentence = "a model of this run would end after one step, and teach the last; name a longer training"
+        raise UsageError("‹max_time›" if steps is None else "‹max_steps›", sentence, hint=run.resume_command)
 
 
 def _sentence(run: RunFiles, progress: Progress, requested: Config) -> str:

@@ -196,6 +196,11 @@ def test_runs_that_would_share_stdin_are_refused(folder: Path, run: RunCommand) 
     assert "error: s.yaml: data.source: many runs cannot read stdin" in run("sweep", "s.yaml", exits=2).err
 
 
+def test_runs_that_would_need_a_trained_model_are_refused(folder: Path, run: RunCommand) -> None:
+    Path("s.yaml").write_text("base: smoke\ngrid: {train.rank: [4, 8]}\n")
+    assert "error: s.yaml: a sweep trains new models, so train.rank" in run("sweep", "s.yaml", "--dry-run", exits=2).err
+
+
 def test_a_missing_logger_is_found_before_the_first_run(
     folder: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from gpt_cli.common.file_signatures import _SECTIONS, holds_run, is_config, is_ours
 from gpt_cli.config import Config
-from gpt_cli.config.load import shipped_configs
+from gpt_cli.config.load import shipped_configs, write_config
 
 HYDRA = "model: {dropout: 0.1}\ntrain: {batch_size: 4}\n"  # each key is one of ours
 LIGHTNING = "model:\n  d_model: 8\n  num_heads: 1\n  num_blocks: 1\n  context_length: 8\ntrainer:\n  max_epochs: 3\n"
@@ -17,6 +17,13 @@ def test_every_file_of_a_run_is_ours_and_so_is_the_run(smoke_run: Path) -> None:
     assert all(is_ours(path) for path in smoke_run.rglob("*.*"))
     assert {*Config.model_fields} == _SECTIONS
     assert all(map(is_config, shipped_configs().values()))
+
+
+def test_a_config_that_names_thousands_of_texts_is_whole(here: Path) -> None:
+    """As after `gpt train --data texts/*.txt`: train comes after the names."""
+    config = Config().changed(data={"source": [f"texts/{number:06}-a-file-of-a-shell.txt" for number in range(5000)]})
+    (here / "config.yaml").write_text(write_config(config))
+    assert is_config(here / "config.yaml", whole=True)
 
 
 @pytest.mark.parametrize("content", [HYDRA, LIGHTNING, "", "a: 1\n", "- model\n", "model:\n  context_length: 8\n"])

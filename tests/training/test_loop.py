@@ -359,6 +359,23 @@ def test_by_the_clock_evaluations_count_and_one_that_uses_up_the_time_is_the_las
     assert "validation_loss" in lines[-1]
 
 
+def test_by_the_clock_the_last_step_is_sampled_though_something_takes_the_rest_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an evaluation that left time for a step, a slow terminal takes it: the step follows, and is the last."""
+    clock = Clock(monkeypatch)
+    settings = ["train.max_time=100", "train.warmup_steps=0", "train.eval_every=4", "train.sample_every=50"]
+    run = start(tmp_path, small_config(*settings))
+    evaluated, sampled = list[int](), list[int]()
+    for report in train(run):
+        if isinstance(report, Evaluated):
+            evaluated.append(report.step)
+            clock.now += 100 if report.step == 8 else 0
+        elif isinstance(report, Sampled):
+            sampled.append(report.step)
+    assert (evaluated, sampled) == ([4, 8, 9], [9])
+
+
 def test_a_run_saved_without_elapsed_time_has_spent_the_seconds_of_its_steps(tmp_path: Path) -> None:
     run = start(tmp_path, small_config("train.max_steps=1"))
     list(train(run))

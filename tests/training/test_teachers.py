@@ -30,6 +30,7 @@ from gpt_cli.training.events import Stepped
 from gpt_cli.training.intervals import model_ends, settings_of_model
 from gpt_cli.training.loop import train
 from gpt_cli.training.lr_schedule import lr_multiplier
+from gpt_cli.training.resume import _require_no_less
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.taught_targets import BYTES_PER_TOKEN, CERTAIN, TaughtTargets
 from gpt_cli.training.teachers import mean_probabilities
@@ -223,6 +224,21 @@ def test_the_first_model_teaches_all_but_the_last_which_learns_from_those(tmp_pa
         assert table is not None
         assert np.array_equal(table, expected)
         assert is_last == expects_last
+
+
+def test_a_run_of_several_models_grows_no_shorter_than_its_models(tmp_path: Path) -> None:
+    """Of 6 steps, the second model would end at the third and the third at the fourth, where the run is."""
+    settings = ("train.teacher_share=0.2", "train.num_models=5", NO_SAMPLES)
+    run = start(tmp_path / "run", small_config(*settings, "train.max_steps=20"), corpus=Texts((SHORT_TEXT,)))
+    for _ in train(run):
+        if run.progress.step == 5:
+            break
+    assert run.progress.teachers == (4,)
+    own, shorter = run.config, run.config.changed(train={"max_steps": 6})
+    _require_no_less(run.directory, run.progress, own, own)
+    _require_no_less(run.directory, run.progress, run.config.changed(train={"max_steps": 16}), own)
+    with pytest.raises(UsageError, match="a model of this run would end after one step, and teach the last"):
+        _require_no_less(run.directory, run.progress, shorter, own)
 
 
 def test_a_signal_right_after_the_second_model_began_leaves_its_teacher(tmp_path: Path) -> None:

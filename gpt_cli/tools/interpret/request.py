@@ -13,7 +13,7 @@ from gpt_cli.attention_maps.file_formats import FORMATS, STAGES, Stage, check_fo
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.lock import require_foreign
 from gpt_cli.checkpoints.run_paths import RunFiles
-from gpt_cli.checkpoints.select import find_header
+from gpt_cli.checkpoints.select import find_header, last_model_step
 from gpt_cli.checkpoints.training_text import config_with_text, readable_prompt, trusted_config
 from gpt_cli.common.drawing.file_types import REPORTS, ending_of
 from gpt_cli.common.host import Host
@@ -129,11 +129,12 @@ def out_of_range(field: str, value: object, count: int) -> str:
 
 
 def step_files(run: RunFiles) -> list[Path]:
-    """Return the checkpoint files of a run in the order of their steps; raises CheckpointError if there are none."""
-    if not (paths := [*run.steps().values()]):
+    """Return the checkpoint files of a run's last model in the order of their steps; CheckpointError without any."""
+    if not (steps := run.steps()):
         sentence = "this run has no checkpoints of steps, so gpt cannot compute anything by step"
         raise CheckpointError(shown(run.path), sentence, hint="gpt import DIR... --steps imports several steps")
-    return paths
+    begin = last_model_step(run)
+    return [path for step, path in steps.items() if step > begin or step == max(steps)]
 
 
 class PromptRequest(Request):

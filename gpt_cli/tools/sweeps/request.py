@@ -78,6 +78,9 @@ class SweepRequest(Request):
         if any(STDIN in source_names(config.data.source) for config in plan.configs):
             sentence = "many runs cannot read stdin, so save the text to a file and name that file"
             raise UsageError(f"{self.file}: data.source", sentence)
+        if not all(config.train.trains_all for config in plan.configs):
+            sentence = "a sweep trains new models, so train.rank and train.freeze must be null"
+            raise UsageError(str(self.file), sentence)
         require_installed(sorted({name for config in plan.configs for name in config.train.log_to}))
         directory = RUNS / self.file.stem if self.out is None else self.out
         require_same(directory, plan)

@@ -54,7 +54,7 @@ def choose_config(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
     settings, fields_set = config.train, config.train.model_fields_set
     free = min((free for free in (available_memory(), free_memory(device)) if free is not None), default=None)
     choice, budget = None, None
-    if settings.max_time is not None or "max_steps" not in fields_set:
+    if settings.max_time is not None or settings.max_steps is None or "max_steps" not in fields_set:
         with host.working("timing this machine"):
             budget = Budget(settings.max_time or DEFAULT_SECONDS, step_seconds=reference_seconds(config))
         choice = fitting(text, budget, config, free)

@@ -231,7 +231,7 @@ def _lasting(budget: Budget, possible: int, useful: int) -> int:
 
 def _may_teach(text: TextFigures, settings: Mapping[str, Any]) -> bool:
     """Return whether one model may teach another: on a text without conversations, and if `patience` is not set."""
-    return not text.example_bytes and "patience" not in settings
+    return not text.example_bytes and settings.get("patience") is None
 
 
 def _large_pays(

@@ -58,6 +58,16 @@ def test_snapshots_of_a_prompt_that_the_run_has_left_are_no_frames(tmp_path: Pat
     assert (film.steps, film.num_others) == ((10, 20), 1)
 
 
+def test_snapshots_of_an_earlier_model_of_the_run_are_no_frames(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = keep(snapshots_of(4, 1, 2, TOKENS), tmp_path)
+    monkeypatch.setattr("gpt_cli.attention_maps.snapshots.last_model_step", lambda _: 10)
+    assert make_film(run).steps == (20, 30)
+    monkeypatch.setattr("gpt_cli.attention_maps.snapshots.last_model_step", lambda _: 35)
+    assert make_film(run).steps == (1, 10, 20, 30), "the last model is watched no longer"
+
+
 def test_too_large_a_page_has_every_second_frame_and_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = keep(snapshots_of(4, 1, 2, TOKENS), tmp_path)
     frame = 2 * (10 + 4 * len(COLUMNS) + 1)

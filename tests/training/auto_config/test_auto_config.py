@@ -46,3 +46,11 @@ def test_a_device_starts_while_the_text_is_measured(
     Path("a.txt").write_text(CORPUS_TEXT, encoding="utf-8")
     config = Config().changed(data={"source": "a.txt"}, train={"device": "sim", "max_steps": 10})
     assert auto_config.choose_config(config, read_data(config.data, NOBODY), NOBODY).num_steps == 10
+
+
+def test_without_a_limit_of_steps_the_machine_is_timed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto_config, "reference_seconds", lambda _: 0.05)
+    Path("a.txt").write_text(CORPUS_TEXT, encoding="utf-8")
+    config = Config().changed(data={"source": "a.txt"}, train={"max_steps": None, "max_time": None})
+    choice = auto_config.choose_config(config, read_data(config.data, NOBODY), NOBODY)
+    assert "enough for about 6,000 steps of the config tiny" in choice.reasons[1]  # five minutes

@@ -134,6 +134,7 @@ def test_two_models_read_a_text_for_which_there_is_time() -> None:
     assert [choice.config.train.teacher_share for choice in (one, two, longer)] == [None, 0.11, 0.1]
     assert longer.num_steps == 3000  # of 111,000 tokens, 90 % are read 60 times, six times by the teacher
     assert "2 models, the first of which trains for 11% of the run and teaches the second, read" in two.reasons[3]
+    assert chosen(text, 180, train={"patience": None}).config.train.teacher_share == 0.11
     conversations = replace(text, example_bytes=100)
     for other in (chosen(conversations, 180), chosen(text, 180, train={"patience": 2})):
         assert other.config.train.teacher_share is None
