@@ -152,12 +152,19 @@ def encoding_hint(sample: bytes, name: str) -> str:
     )
 
 
+def name_in_shell(path: Path) -> str:
+    """Return the shell-quoted name of a file; OLD if no file exists or if its name cannot be typed."""
+    if not path.is_file() or visible(str(path)) != str(path):
+        return "OLD"
+    return quote(os.path.join(".", path) if str(path).startswith("-") else str(path))  # else the name would be a flag
+
+
 def names_of_copy(path: Path, label: str = "utf8") -> tuple[str, str]:
-    """Return the shell-quoted names of a file and of a copy: a.txt, a-`label`.txt; OLD and NEW if no file exists."""
-    if not path.is_file() or visible(str(path)) != str(path):  # a name that cannot be typed
+    """Return the shell-quoted names of a file and of a copy: a.txt, a-`label`.txt; OLD and NEW for a packed file."""
+    old = name_in_shell(path)
+    if old == "OLD" or path.suffix.lower() in (".gz", ".zst"):  # commands would read the packed bytes
         return "OLD", "NEW"
-    typed = os.path.join(".", path) if str(path).startswith("-") else str(path)  # else the name would be a flag
-    return quote(typed), quote(str(path.with_name(f"{path.stem}-{label}{path.suffix}")))
+    return old, quote(str(path.with_name(f"{path.stem}-{label}{path.suffix}")))
 
 
 def utf16_of(sample: bytes) -> str | None:

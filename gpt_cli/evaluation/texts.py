@@ -112,7 +112,8 @@ def _share_of_files(name: str, corpus: SourceCorpus, loaded: Loaded) -> float:
     measured = {_identity(file): file for file in SourceWalk(corpus.sources, corpus.how.skip_bad)}
     # a stranger's model may name any path: gpt searches only for paths with names of measured files
     parts = {part for file in measured.values() for part in Path(os.path.abspath(file.name)).parts}
-    if not any(fnmatch.filter(parts, Path(source).name or "*") for source in source_names(loaded.config.data.source)):
+    names = [Path(source).name or "*" for source in source_names(loaded.config.data.source)]
+    if not any(name in parts or fnmatch.filter(parts, name) for name in names):  # [a].txt may be a name
         return 0.0
     data, saved_at = located(loaded.config.data, named_run(name), ignored), loaded.path.stat().st_mtime
     sizes = {_identity(file): (_size(file), file) for file in SourceWalk(source_names(data.source), data.skip_bad)}

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from gpt_cli.common.extras import is_installed
 from gpt_cli.common.files import cache_directory, make_directory, write_durably
 from gpt_cli.common.untrusted_files import read_bytes
 from gpt_cli.errors import DataError, EnvironmentFailure
@@ -73,4 +74,6 @@ def _is_worth_it(walk: SourceWalk) -> bool:
 
 
 def _survey_path(walk: SourceWalk, options: Hashable) -> Path:
-    return cached("manifests", walk.fingerprint(), options).with_suffix(".json")
+    # without an extra that converts documents, a directory's documents are left out
+    extras = is_installed("pypandoc"), is_installed("pypdfium2")
+    return cached("manifests", walk.fingerprint(), options, extras).with_suffix(".json")

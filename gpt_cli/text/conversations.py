@@ -23,7 +23,7 @@ _PAIRS = (
 # of OpenAI, of ShareGPT and minimind, of the chats that ChatGPT and Claude export
 _EXPORTS = ("mapping", "chat_messages")
 _LISTS = ("messages", "conversations", *_EXPORTS, "chosen")
-FIELDS = {"system", "choices", *_LISTS, *(key for keys, answer in _PAIRS for key in (*keys, answer))}
+FIELDS = {"system", "choices", "current_node", *_LISTS, *(key for keys, answer in _PAIRS for key in (*keys, answer))}
 # one word of ASCII such as an id, a path or base64, and an address; a word of letters alone may be DNA
 _is_code = re.compile(r"(?=[A-Za-z]*[!-@\[-`{-~])[!-~]+|\w+://\S*|\d+(\.\d+){3}\S*").fullmatch
 _START, _MOST_UNREAD = 1000, 20  # characters that `is_words` examines; fields that a notice names

@@ -71,6 +71,8 @@ def read_file(
             raise DataError(shown(path), reason(error)) from error
         except DataError as error:  # which may be the consequence of a change
             require_unchanged(path, file, before, DataError)
+            if inner == path and path.suffix.lower() in (".gz", ".zst") and "OLD > NEW" in (error.hint or ""):
+                error.hint = f"unpack the archive first; {error.hint}"
             if visible(inner) in error.where and inner != path and not has_remedy(error):
                 hint = error.hint or ""
                 first = "unpack the archive first; " if " > " in hint else ""

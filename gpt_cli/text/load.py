@@ -219,7 +219,7 @@ def read_data(
     how = reading_of(config.source, config)
     if config.loss == "answers" and not how.conversations:
         sentence = "answers needs lines of .jsonl with questions and answers, but the first source has none"
-        raise DataError("data.loss", sentence, hint="‹data.loss=all›")
+        raise DataError("data.loss", sentence, hint="‹data.loss=null›")
     if config.separator is not None and how.conversations:
         host.notice("questions and answers do not use data.separator")
     return read_corpus(config.source, how, fresh=fresh, host=host, watch=watch)

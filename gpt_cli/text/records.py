@@ -10,7 +10,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
 
-from gpt_cli.common.untrusted_files import names_of_copy
+from gpt_cli.common.untrusted_files import name_in_shell
 from gpt_cli.errors import DataError, shown, visible
 from gpt_cli.text.conversations import (
     FIELDS,
@@ -287,7 +287,7 @@ def _copying(path: Path, program: str, label: str) -> str | None:
     """Return a shell command that pipes a table or JSON file through `program` to a copy NAME-`label`, or None."""
     packed, name = path.suffix == ".gz", Path(path.name.removesuffix(".gz"))
     ending = ".jsonl" if name.suffix.lower() == ".json" else name.suffix
-    old, _ = names_of_copy(path)
+    old = name_in_shell(path)
     if old == "OLD" or ending.lower() not in (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet"):
         return None
     new = quote(str(path.with_name(f"{name.stem}-{label}{ending}")))

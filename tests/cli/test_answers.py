@@ -9,12 +9,17 @@ import pytest
 from support.helpers import RunCommand, run_command
 
 import gpt_cli
+from gpt_cli.checkpoints.load import load
 from gpt_cli.cli import sample
 from gpt_cli.cli.console import Console
+from gpt_cli.common.host import NOBODY, ignored
 from gpt_cli.config.request import read_request
 from gpt_cli.errors import DataError
+from gpt_cli.evaluation.texts import read_named_text
 from gpt_cli.sampling.request import SampleRequest
 from gpt_cli.text.conversations import Turn
+from gpt_cli.text.load import with_conversations
+from gpt_cli.tools.interpret.text_windows import ids_of
 
 ANSWERS = {"a": "one", "b": "two", "c": "three", "d": "four", "e": "five", "f": "six"}
 
@@ -115,6 +120,16 @@ def test_reports_that_read_questions_too_say_so(run: RunCommand, monkeypatch: py
         for data in ((), ("--data", "pairs.jsonl")):
             assert said in run(*words, *data, "--max-tokens", "64", exits=0).err.splitlines()
     run("lens", "--tuned", "--data", "pairs.jsonl", exits=0)
+
+
+def test_reports_read_conversations_in_the_template_of_the_model() -> None:
+    """With the end of text after each answer, also within a conversation, as in training."""
+    turns = [{"role": role, "content": text} for role, text in (("user", "a"), ("assistant", "one")) * 2]
+    Path("two.jsonl").write_text(json.dumps({"messages": turns}) + "\n")
+    loaded = load(Path("runs/smoke/checkpoints/best.safetensors"), None, ignored)
+    corpus = with_conversations(read_named_text(["two.jsonl"], loaded.config.data, NOBODY), None)
+    end = loaded.tokenizer.decode([loaded.tokenizer.end_of_text])
+    assert loaded.tokenizer.decode(ids_of(corpus, loaded, NOBODY).tolist()) == f"a\none{end}a\none{end}"
 
 
 def test_a_single_question_is_refused_and_not_called_a_document(run: RunCommand) -> None:

@@ -8,6 +8,7 @@ import random
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,15 @@ from support.light import WithoutTorch
 import gpt_cli
 from gpt_cli.checkpoints.checkpoint import save_checkpoint
 from gpt_cli.checkpoints.load import load
+from gpt_cli.common.host import ignored
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import UsageError
 from gpt_cli.evaluation.nll import scoring_bytes, surprisals, windows_at_once
+from gpt_cli.evaluation.texts import _share_of_files
 from gpt_cli.evaluation.token_losses import Surprisals
 from gpt_cli.model import GPT
 from gpt_cli.sampling.head_ablation import remove_heads
+from gpt_cli.text.load import read_corpus
 from gpt_cli.text.tokenizers import ByteTokenizer, CharTokenizer
 
 pytestmark = pytest.mark.slow
@@ -229,6 +233,10 @@ def test_a_text_that_a_model_learned_from_is_called_so(own_runs: Path, run: RunC
         assert heard.count(own) == 1
         assert "runs/a, runs/again trained on about 90% of this text" in heard
     assert "training_share" not in gpt_cli.lens(run="runs/a").as_dict()
+    os.rename("a.txt", "[甲]a.txt")  # no glob, though it looks like one
+    loaded = load("runs/a", None, ignored)
+    named = replace(loaded, config=loaded.config.changed(data={"source": "[甲]a.txt"}))
+    assert _share_of_files("runs/a", read_corpus("[甲]a.txt"), named) == pytest.approx(0.9)
     Path("a.txt").write_text("All of it is new.\n" * 60)
     assert gpt_cli.heads(run="runs/a", data="a.txt").training_share == 0
 

@@ -111,6 +111,19 @@ def test_what_decides_how_files_are_read_has_a_manifest_of_its_own(opened: list[
     assert len(manifests()) == 4, "a glob that finds the same files is the same"
 
 
+def test_documents_are_read_once_what_converts_them_is_installed(
+    opened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A survey without them would be that of another text."""
+    monkeypatch.setattr(module, "is_installed", lambda _: False)
+    read_corpus("d")
+    monkeypatch.setattr(module, "is_installed", lambda _: True)
+    read_corpus("d")
+    read_corpus("d")
+    assert len(opened) == 6
+    assert len(manifests()) == 2
+
+
 def test_a_file_younger_than_clocks_tell_is_not_remembered(opened: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "RACY_SECONDS", 3600)
     read_corpus("d")

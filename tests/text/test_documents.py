@@ -130,6 +130,16 @@ def test_another_encoding_is_named_with_byte_and_line(content: bytes, line: int,
     assert content.decode(encoding).isprintable() or "\n" in content.decode(encoding)
 
 
+def test_a_command_for_a_packed_text_says_to_unpack_it_first(here: Path) -> None:
+    Path("novel.txt.gz").write_bytes(gzip.compress(SIMPLIFIED.encode("gb18030")))
+    with pytest.raises(DataError) as raised:
+        read_corpus("novel.txt.gz")
+    hint = raised.value.hint or ""
+    assert hint.startswith("unpack the archive first; if it is simplified Chinese, in GBK: iconv -f GB18030"), hint
+    assert "OLD > NEW" in hint
+    assert "novel" not in hint
+
+
 @pytest.mark.parametrize(
     ("text", "encoding", "first"),
     [(SIMPLIFIED, "gb18030", "GB18030"), (TRADITIONAL, "big5", "BIG5"), ("Tom 說：「好。」 " * 9, "big5", "BIG5")],

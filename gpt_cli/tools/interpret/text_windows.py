@@ -17,9 +17,11 @@ from gpt_cli.config import DataConfig
 from gpt_cli.errors import CheckpointError, DataError, counted, shown, visible
 from gpt_cli.evaluation.texts import is_run_text, read_named_text, read_run_text, remark_on_shares, training_share
 from gpt_cli.sampling.prompts import encode_prompt
+from gpt_cli.text.chat_templates import template_for
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encode import encode
 from gpt_cli.text.load import with_conversations
+from gpt_cli.text.sft_examples import ConversationCorpus
 from gpt_cli.text.token_files import Ids, validation_windows
 from gpt_cli.tools.interpret.request import ReadingRequest, ToInspect
 
@@ -65,8 +67,7 @@ def read_text(request: ReadingRequest, target: ToInspect, loaded: Loaded, host: 
     assert target.text
     name = str(named_run(request.run) if request.run else loaded.header.run.path)
     corpus, about, shares = open_text(request.data, target.text, [(name, loaded)], host)
-    with host.counting("tokenizing", corpus.num_bytes, "B") as count:
-        ids = encode(corpus, loaded.tokenizer, count, host.notice)
+    ids = ids_of(corpus, loaded, host)
     if rest:
         ids = ids[round(len(ids) * DATA_TO_TRAIN) :]
     if len(ids) < 3:
@@ -100,6 +101,16 @@ def open_text(
             f"{name} was trained on answers alone; gpt eval counts only answers, but these losses count all tokens"
         )
     return corpus, about, [share for _, share in shares]
+
+
+def ids_of(corpus: Corpus, loaded: Loaded, host: Host) -> Ids:
+    """Tokenize a text with a model's tokenizer, and conversations in the template that the model has learned."""
+    with host.counting("tokenizing", corpus.num_bytes, "B") as count:
+        if not isinstance(corpus, ConversationCorpus):
+            return encode(corpus, loaded.tokenizer, count, host.notice)
+        template = template_for(loaded.config.data.template, loaded.tokenizer, host.notice)
+        ids = [template.encode(one.turns, loaded.tokenizer).ids for one in corpus.conversations()]
+    return np.concatenate(ids).astype(np.uint32)
 
 
 def spaced_windows(num_ids: int, context_length: int, max_tokens: int | None, host: Host) -> list[tuple[int, int]]:

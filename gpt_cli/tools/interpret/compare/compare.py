@@ -38,7 +38,7 @@ from gpt_cli.tools.interpret.compare.request import CompareRequest, ToCompare
 from gpt_cli.tools.interpret.compare.view import COMPARE, comparison_figures
 from gpt_cli.tools.interpret.finding import Finding
 from gpt_cli.tools.interpret.lens.tuned_lens import divergence
-from gpt_cli.tools.interpret.text_windows import open_text, spaced_windows
+from gpt_cli.tools.interpret.text_windows import ids_of, open_text, spaced_windows
 
 Both = tuple[Loaded, Loaded]
 PASSAGE = 16  # tokens
@@ -90,9 +90,7 @@ def _say_what_is_left_out(both: Both, target: ToCompare, weights: list[Row], hos
 
 def _on_tokens(both: Both, corpus: Corpus, request: CompareRequest, host: Host) -> dict[str, Any]:
     """Compare models with one tokenizer on windows of ids; return losses, divergence, changes of heads, passages."""
-    tokenizer = both[0].tokenizer
-    with host.counting("tokenizing", corpus.num_bytes, "B") as count:
-        ids = encode(corpus, tokenizer, count, host.notice)
+    tokenizer, ids = both[0].tokenizer, ids_of(corpus, both[0], host)
     if len(ids) < 3:
         raise DataError("text", f"the text has {counted(len(ids), 'token')}; use at least 3")
     longest = min(loaded.config.model.context_length for loaded in both)

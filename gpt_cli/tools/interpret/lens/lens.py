@@ -18,6 +18,7 @@ from gpt_cli.errors import shown
 from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, standard_error
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
+from gpt_cli.text.sources import source_names
 from gpt_cli.text.tokenizers import Tokenizer
 from gpt_cli.tools.interpret.figure import Figure, Scale
 from gpt_cli.tools.interpret.finding import Finding, stack
@@ -59,7 +60,7 @@ def lens(request: LensRequest, target: ToInspect, host: Host) -> Finding:
     # a prompt is refused before maps train
     prompt = encode_prompt_of(target, loaded, truncate=request.truncate) if of_prompt else None
     tuned = tuned_maps(request, target, loaded, host) if request.tuned else None
-    rest = tuned is not None and tuned.of_data and bool(request.data)
+    rest = tuned is not None and tuned.of_data and not {*source_names(tuned.text)}.isdisjoint(request.data)
     text = prompt or read_text(request, target, loaded, host, rest=rest)
     about: dict[str, Any] = {"text": text.about, "tokens": text.num_tokens}
     if request.over_training:

@@ -37,12 +37,11 @@ from gpt_cli.evaluation.texts import read_named_text, read_run_text
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.corpus import Corpus
-from gpt_cli.text.encode import encode
 from gpt_cli.text.load import with_conversations
 from gpt_cli.text.sources import source_names
 from gpt_cli.text.token_files import Ids, windows
 from gpt_cli.tools.interpret.request import ReadingRequest, ToInspect
-from gpt_cli.tools.interpret.text_windows import DATA_TO_TRAIN
+from gpt_cli.tools.interpret.text_windows import DATA_TO_TRAIN, ids_of
 
 BATCH_TOKENS = 1024  # that the model reads in a step
 POSITIONS = 512  # of them, at which the maps of all layers learn
@@ -99,8 +98,7 @@ def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host:
         except CheckpointError as error:
             host.warn(f"{error.where}: {error.sentence}; new maps are trained")
     corpus, about, of_data = _training_text(request, target, loaded, host)
-    with host.counting("tokenizing", corpus.num_bytes, "B") as count:
-        ids = encode(corpus, loaded.tokenizer, count, host.notice)
+    ids = ids_of(corpus, loaded, host)
     end = round(len(ids) * DATA_TO_TRAIN) if of_data else len(ids)
     if end < 2:
         raise DataError("‹tuned›", f"the text has {counted(len(ids), 'token')}, which are too few to train maps on")

@@ -145,6 +145,9 @@ def test_a_model_without_a_text_learns_on_the_beginning_of_data(run: RunCommand,
     found, plain = (json.loads(run(*words, *more).out) for more in (["--tuned"], []))
     assert found["tuned"]["text"] == ["my.txt"]
     assert 8 < plain["tokens"] / found["tokens"] < 12
+    shutil.copy("my.txt", "other.txt")
+    other = json.loads(run("lens", "--run", str(copied), "--data", "other.txt", "--json", "--tuned").out)
+    assert (other["tuned"]["text"], other["tokens"]) == (["my.txt"], plain["tokens"]), "of a text without maps, all"
     assert run("lens", "--run", str(copied), "--tuned", "--prompt", "The value").code == 0
     outcome = run("lens", "--run", "alone.safetensors", "--tuned", "--max-tokens", "99", "--json")
     assert "not kept" in outcome.err
