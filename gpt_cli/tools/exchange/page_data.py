@@ -144,6 +144,8 @@ def _library_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
         wrong = model["type"]
     elif not letters and not model.get("byte_fallback"):
         wrong = "BPE without bytes"
+    elif len({part for part in tokenizer.token_bytes if len(part) == 1}) < 256:
+        wrong = "BPE without some bytes"
     elif letters != (decoding[0]["type"] == "ByteLevel") or (letters and cutting[-1]["type"] != "ByteLevel"):
         wrong = "steps in this order"
     elif any(token.get(flag) for token in added_tokens for flag in ("lstrip", "rstrip", "single_word")):

@@ -64,6 +64,12 @@ this is not YAML: expected the node content, but found '<stream end>'
 同时训练 2 个，每个用 1 个线程和一块 GPU
 wrote a.html: 31 steps, 2 layers, 1 head, 24 tokens
 已写入 a.html：31 步、2 层、1 个头、24 个 token
+reading directions: 3 of 16 attention heads, 5.0 s left
+读取各个头的方向：3/16 个头，剩余 5.0 秒
+its tokenizer differs from that of a.safetensors, so its layers read other tokens
+分词器与 a.safetensors 的不同，各层读到的是别的 token
+it has no tokens, or one of more than 1,000 characters
+里面没有 token，或者有一个超过 1,000 个字符
 8 heads on 40 tokens take about 3.0 GB of memory, but only 1.0 GB are free
 8 个头、40 个 token 约需 3.0 GB 内存，现在只有 1.0 GB 空闲
 8 sequences of 5 tokens take about 3.0 GB of memory, but only 1.0 GB are free
@@ -106,6 +112,7 @@ def test_a_line_of_several_texts_is_said_as_one_sentence(line: str, said: str) -
         (DataError('"文本.txt"', "there is no such file"), 'error: "文本.txt": 没有这个文件'),
         (DataError("--query", "--query needs --prompt or --prompt-file"), "error: --query 要与 --prompt 或 --prompt-file 一起用"),
         (DataError("--query", "--query is unheard of"), "error: --query is unheard of"),
+        (DataError("heads", "2 heads on 3 tokens take about 3.0 GB of memory, but only 1.0 GB are free"), "error: heads: 2 个头、3 个 token 约需 3.0 GB 内存，现在只有 1.0 GB 空闲"),
     ],
 )  # fmt: skip
 def test_after_chinese_words_a_colon_is_chinese(error: GptError, line: str, monkeypatch: pytest.MonkeyPatch) -> None:

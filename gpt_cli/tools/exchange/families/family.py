@@ -165,7 +165,7 @@ class Family(ABC):
     def common(self, fields: ConfigFields) -> dict[str, Any]:
         """Return the gpt_cli settings that every family has, read from a config.json."""
         if not fields.switch("is_causal", True):  # the one key whose false changes logits in every class
-            fields.refuse("is_causal is false, which gpt does not know")
+            fields.refuse("is_causal is false, which gpt does not support")
         settings = {ours: fields.whole(key, optional=key in self.optional) for key, ours in self.names.items()}
         epsilon = fields.number(self.epsilon_key, self.epsilon)
         usual = 1e-6 if self.epsilon_key == "rms_norm_eps" else 1e-5

@@ -177,7 +177,7 @@ class Qwen2(Mistral):
             kinds = ["sliding_attention" if width and i >= first else "full_attention" for i in range(num_blocks)]
         valid = isinstance(kinds, list) and all(kind in ("full_attention", "sliding_attention") for kind in kinds)
         if not valid or len(kinds) != num_blocks:
-            needed = "but gpt has full_attention, sliding_attention, one for each block"
+            needed = "but gpt supports full_attention, sliding_attention, one for each block"
             fields.refuse(f"layer_types is {brief(kinds)}, {needed}")
             return None
         if width is None and "sliding_attention" in kinds:

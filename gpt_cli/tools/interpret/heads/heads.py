@@ -197,7 +197,7 @@ def _circuits(
                 ends = {"from_layer": below, "from_head": heads[writer], "to_layer": layer, "to_head": heads[reader]}
                 pairs.append({"kind": KINDS[kind], **ends, "score": float(score), "excess": float(score) - expected})
     rows = list[Row]()
-    with host.counting("reading directions", len(layers) * len(heads), "heads") as count:
+    with host.counting("reading directions", len(layers) * len(heads), "attention heads") as count:
         for layer in layers:
             for ov, qk in directions(model, layer, heads, where):
                 of_ov = [_named(each, "reads", "writes", tokenizer) for each in ov]

@@ -41,7 +41,9 @@ class Weights {
   }
 
   csv(layer, head) {
-    const quoted = (text) => `"${text.replaceAll('"', '""')}"`;
+    // as inert_cell of token_labels.py: nothing that a spreadsheet would compute
+    const inert = (text) => (/^[\t\r\n]*[=+\-@＝＋－＠]./su.test(text) ? `'${text}` : text);
+    const quoted = (text) => `"${inert(text).replaceAll('"', '""')}"`;
     const numbers = [layer === null ? quoted("mean") : this.layers[layer], head === null ? quoted("mean") : this.heads[head]];
     const map = this.of(layer, head);
     const lines = ["layer,head,query,key,query_token,key_token,weight"];

@@ -29,7 +29,7 @@ Object.assign(WORDS.zh, {
   tableHelp: "每行是一个头。点列标题按该列排序；点一行选择这个头，也可以用方向键。",
   label: "标签",
   passages: "写入最多的地方",
-  size: (value, place) => `第 ${place.toLocaleString("en")} 个 token 处，大小 ${value}；关注 `,
+  size: (value, place) => `token ${place.toLocaleString("en")} 处，大小 ${value}；关注 `,
   shades: "颜色越深，该头在此处写入得越多；方框是写入最多的 token，橙色下划线是它从那里关注的 token。",
   none: "这个头在这段文本中没有写入任何内容。",
   ov: ["OV", "读取", "写入"],

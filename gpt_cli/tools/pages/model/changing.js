@@ -21,7 +21,7 @@ class Changing {
 
   get part() { return byId("change-part").value; }
   get how() { return byId("change-how").value; }
-  get position() { return byId("change-position").value === "all" ? null : this.views.chosen; }
+  get position() { return byId("change-position").value === "all" ? null : this.views.chosen ?? this.views.weights.numTokens - 1; }
 
   get list() {
     const order = ({ part, layer, head, position }) => [layer, part === "head" ? 0 : 1, head ?? 0, position ?? -1];
@@ -61,9 +61,9 @@ class Changing {
   }
 
   show() {
-    const { words, layer, head, chosen } = this.views, { part, how, position } = this;
+    const { words, layer, head } = this.views, { part, how, position } = this;
     const of = part === "head" ? this.views.name(layer, head) : layer === null ? words.changeAll(words.partNames[part]) : words.changeOf(layer, words.partNames[part]);
-    const name = position === null ? of : words.changeAt(of, chosen);
+    const name = position === null ? of : words.changeAt(of, position);
     byId("off").textContent = (this.areMade ? words.restore : words.make)[how](name);
     disable("all-on", this.made.size === 0, "off");
   }

@@ -90,6 +90,8 @@ class ModelPage {
       this.look({ ids, changes, other, had: known }, count),
     ]);
     if (!now || (compared && !others)) return;
+    this.failure = null; // this text, or these changes, give finite numbers again
+    byId("failure").hidden = true;
     if (!views) this.makeViews();
     this.answer = { ids: ids.slice(now.start), texts: texts.slice(now.start), changes, other, made, grows, others, now };
     this.views.receive(now, texts, added.length, playing);

@@ -14,7 +14,7 @@ function pointsOf(curve, axis) {
   return Array.from(curve.value, (value, at) => [curve[axis][at], value]).filter(([x]) => Number.isFinite(x));
 }
 
-const whole = new Intl.NumberFormat("en");
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 9 });
 const isChinese = () => document.documentElement.lang.startsWith("zh");
 const COMPACT = { notation: "compact", maximumSignificantDigits: 3 };
 const millions = new Intl.NumberFormat("en", COMPACT);

@@ -1,5 +1,7 @@
 """The page in headless Chromium: what it shows is what the file holds. Hostile texts: test_hostile_text.py."""
 
+import csv
+import io
 import re
 from pathlib import Path
 
@@ -10,8 +12,10 @@ from playwright.sync_api import Browser, Page
 from support.browsers import Opened, OpenPage, ShowPage
 from support.model_pages import choose, plain
 from support.pages import dump_of, random_weights, restored
+from support.scripts import RunScript
 
 from gpt_cli.attention_maps.patterns import Origin, Prediction
+from gpt_cli.common.drawing.token_labels import inert_cell
 from gpt_cli.tools.interpret.attention_files import attention_page
 
 TOKENS = ["The", " value", " of", " 今天", "\n", " is", " <b>", " None"]
@@ -200,6 +204,21 @@ def test_without_a_clipboard_it_is_saved_as_a_file(browser: Browser, file: Path)
     assert saved.value.path().read_text().startswith("layer,head,query,key,")
     assert page.inner_text("#status") == "saved as attention.csv"
     context.close()
+
+
+def test_a_table_for_a_spreadsheet_has_no_formula(run_script: RunScript) -> None:
+    """As what gpt attn-dump writes to a .csv file."""
+    tokens = ["=1+1", "＝a", "\n+b", "-", "x=1"]
+    function = """(tokens) => {
+        const weights = new Weights([0], [0]);
+        weights.setText(tokens, tokens, 0);
+        weights.of = () => new Float32Array(15);
+        return weights.csv(0, 0);
+    }"""
+    table = run_script(["attention_views/weights.js"], function, tokens)
+    rows = list(csv.DictReader(io.StringIO(table)))
+    assert [row["key_token"] for row in rows[-5:]] == [inert_cell(token) for token in tokens]
+    assert rows[-1]["query_token"] == "x=1"
 
 
 def test_a_written_token_tells_its_probability(page: Page) -> None:

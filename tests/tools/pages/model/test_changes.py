@@ -134,6 +134,13 @@ def test_a_map_compares_the_tokens_that_the_reader_names(run_script: RunScript) 
     assert [found["answer"], found["against"]] == ["x", "y"]
 
 
+def test_texts_that_the_model_hardly_tells_apart_have_no_shares(run_script: RunScript) -> None:
+    wanted = {"ids": IDS, "other": IDS, "part": "residual", "answer": "x", "against": "y"}
+    (found,) = answers(run_script, sharp_checkpoint(), ("patch", wanted))
+    assert found["clean"] == found["corrupt"]
+    assert {share["recovered"] for share in found["shares"]} == {None}, "NaN, as of gpt patch"
+
+
 @pytest.mark.parametrize("form", [FORMS[0], FORMS[1]])
 def test_a_patch_map_has_the_shares_of_hooks(form: str, run_script: RunScript) -> None:
     checkpoint = sharp_checkpoint(*form.split())

@@ -44,6 +44,10 @@ def test_parts_of_a_block_change_at_one_token_and_with_others(page: Page) -> Non
     select(page, "attention", "zero", "one")
     assert page.inner_text("#off") == "switch off layer 0 attention at token 2"
     press(page, "#off")
+    page.keyboard.press("Escape")
+    last = len(IDS) - 1
+    assert page.inner_text("#off") == f"switch off layer 0 attention at token {last}", "without a choice, the last"
+    page.locator("#text .token").nth(2).focus()
     select(page, "feed_forward", "mean")
     press(page, "#off")
     said = "Off: L0 attention @2. Mean: L0 feed-forward. The loss of the text goes"

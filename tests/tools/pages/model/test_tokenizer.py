@@ -147,3 +147,14 @@ def test_a_page_refuses_words_by_name(tmp_path: Path) -> None:
     ours = read_tokenizer(save("simplestories", tmp_path), None, None)
     with pytest.raises(CheckpointError, match="the page of a model does not support tokenizers with WordPiece"):
         tokenizer_content(ours)
+
+
+def test_a_page_refuses_a_vocabulary_that_lacks_a_byte(tmp_path: Path) -> None:
+    """Python names a byte without a token; the page would leave it out without a word."""
+    folder = save("gpt2", tmp_path)
+    content = json.loads((folder / "tokenizer.json").read_text())
+    vocabulary = content["model"]["vocab"]
+    vocabulary["unheard"] = vocabulary.pop("~")
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match="does not support tokenizers with BPE without some bytes"):
+        tokenizer_content(read_tokenizer(folder, None, None))

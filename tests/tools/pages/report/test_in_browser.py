@@ -263,6 +263,12 @@ def test_it_fits_widths_in_both_themes_and_languages(open_page: OpenPage, file: 
     assert page.inner_text("h1") == "Report"
 
 
+def test_ticks_that_are_close_have_numbers_of_their_own(run_script: RunScript) -> None:
+    numbers = [0, 5e-4, 0.001, 0.0015, 0.002, 1.7395, 1.74, 3.3002, 3.3004, 1234.5]
+    expected = ["0", "5e-4", "0.001", "0.0015", "0.002", "1.7395", "1.74", "3.3002", "3.3004", "1,234.5"]
+    assert run_script(["report/numbers.js"], "(numbers) => numbers.map(tickText)", numbers) == expected
+
+
 @pytest.mark.parametrize(
     ("language", "expected"),
     [

@@ -1,6 +1,7 @@
 // The engine as a worker: it answers messages {id, method, args} in turn, with {id, result} or {id, error: {message, reason,
 // values}}. Long reading tells {id, progress: {done, total}} meanwhile, and ends early where a message {stop: true} comes.
 
+const LEAST = 1e-3; // nats between two texts, as in patch.py: below, shares would be rounding
 const PATIENCE = 50; // milliseconds of work, after which newer messages are looked at
 
 class Engine {
@@ -106,10 +107,11 @@ class Engine {
     const second = against ? this.tokenizer.encode(against)[0] : highest(memory.logits, 2).find((id) => id !== first);
     const metric = (logits) => logits[first] - logits[second];
     const [clean, corrupt] = [recorded, memory].map(({ logits }) => metric(logits));
+    const gap = Math.abs(clean - corrupt) < LEAST ? NaN : clean - corrupt;
     const patcher = new Patcher(this.model, memory, recorded, part);
     const places = [...placesOf(this.model, part, ids.length, layer)], shares = [];
     for (const place of places) {
-      shares.push({ ...place, recovered: (metric(patcher.logits(place)) - corrupt) / (clean - corrupt) });
+      shares.push({ ...place, recovered: (metric(patcher.logits(place)) - corrupt) / gap });
       if (!(await goesOn(shares.length, places.length))) return null;
     }
     const [one, less] = this.texts([first, second]).map(labelOf);
