@@ -15,7 +15,7 @@ from gpt_cli.attention_maps.head_metrics import COLUMNS, HeadScores, Row
 from gpt_cli.checkpoints.array_file import ArrayFile
 from gpt_cli.checkpoints.metrics_files import metrics_of
 from gpt_cli.checkpoints.run_paths import RunFiles
-from gpt_cli.checkpoints.select import find_header, last_model_step
+from gpt_cli.checkpoints.select import find_header, model_began
 from gpt_cli.checkpoints.training_text import is_imported, readable_prompt
 from gpt_cli.common.limits import SNAPSHOT_BYTES
 from gpt_cli.errors import CheckpointError, DataError, counted, shown, visible
@@ -105,16 +105,17 @@ def kept_steps(run: RunFiles) -> Steps:
             words = visible(readable_prompt(find_header(run.path)))
             hint = f"‹prompt={words}› computes it from {counted(len(run.steps()), 'checkpoint')}"
         raise CheckpointError(shown(run.path), sentence, hint=hint)
-    newest, begin = read_snapshot(paths[-1]), last_model_step(run)
+    newest = read_snapshot(paths[-1])
+    begin = model_began(run, newest.step)
+    losses = {name: [one for one in points if one[0] > begin] for name, points in losses_by_step(run).items()}
 
     def read(every: int) -> Iterator[Snapshot]:
         for snapshot in map(read_snapshot, paths[::-1][::every][::-1]):
             alike = snapshot.weights.shape == newest.weights.shape and snapshot.tokens == newest.tokens
-            of_model = snapshot.step > begin or newest.step <= begin
-            if alike and of_model and snapshot.prompt == newest.prompt:
+            if alike and snapshot.step > begin and snapshot.prompt == newest.prompt:
                 yield snapshot
 
-    return Steps(str(run.path), newest, len(paths), read, losses_by_step(run))
+    return Steps(str(run.path), newest, len(paths), read, losses)
 
 
 def losses_by_step(run: RunFiles) -> dict[str, list[tuple[int, float]]]:

@@ -34,10 +34,11 @@ def find_header(path: str | Path | None, checkpoint: str | None = None, host: Ho
     return first_usable(path, checkpoint, read_header, host.warn if host else ignored)
 
 
-def last_model_step(run: RunFiles) -> int:
-    """Return the step at which the last model of a run began, by its newest checkpoint; 0 if the run has none."""
+def model_began(run: RunFiles, step: int) -> int:
+    """Return the step at which the model of `step` began, by the run's newest checkpoint; 0 if the run has none."""
     steps = run.steps()
-    return read_header(steps[max(steps)]).progress.model_step if steps else 0
+    teachers = read_header(steps[max(steps)]).progress.teachers if steps else ()
+    return max((end for end in teachers if end < step), default=0)
 
 
 def first_usable(

@@ -77,7 +77,7 @@ def _require_processes(plan: Plan, rank_env: RankEnvironment | None, processes: 
         return
     where = "--processes" if rank_env is None or rank_env.launcher == "gpt" else f"the processes of {rank_env.launcher}"
     require_fitting(size, plan.config, where)
-    if STDIN in source_names(plan.config.data.source):
+    if STDIN in source_names(plan.config.data.source, plan.config.data.validation_source):
         sentence = "only one process can read stdin, so save the text to a file and name that file"
         raise UsageError("--data", sentence)
     if ":" in plan.config.train.device:

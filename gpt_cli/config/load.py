@@ -73,14 +73,18 @@ def read_config(name: str, settings: Sequence[str] = (), flags: Flags | None = N
     """
     path = find_config(name)
     try:
-        document = parse(read_config_text(path), str(path))
-        document = Document(without_retired(document.content, whole=whole), document.lines)
-        return build_config(document, str(path), settings, flags)
+        return build_config(read_document(path, whole=whole), str(path), settings, flags)
     except GptError as error:
         if path.suffix.lower() not in (".yaml", ".yml"):
             text = shlex.quote(visible(path))
             error.hint = f"a config is a .yaml file; to train on a text: gpt train --data {text}"
         raise
+
+
+def read_document(path: Path, *, whole: bool = False) -> Document:
+    """Parse a config file of any version, with today's keys; `whole` is as in `read_config`. Raises UsageError."""
+    document = parse(read_config_text(path), str(path))
+    return Document(without_retired(document.content, whole=whole), document.lines)
 
 
 def read_run_config(path: Path, settings: Sequence[str] = (), flags: Flags | None = None) -> Config:

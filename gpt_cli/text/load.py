@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import sys
 import tempfile
@@ -10,6 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import IO
 
@@ -78,8 +80,8 @@ class SourceCorpus(SurveyedCorpus):
             looked = SourceWalk(self.sources, self.how.skip_bad).finished()
         num_bytes = looked.num_bytes
         if STDIN in self.sources:
-            self._stdin = tempfile.SpooledTemporaryFile(max_size=STDIN_MEMORY)  # noqa: SIM115
-            weakref.finalize(self, self._stdin.close)
+            self._stdin = _file_of(sys.stdin.buffer)
+            self._stdin.seek(0, os.SEEK_END)
             with host.counting("reading stdin", None, "B") as count:
                 _spool_stdin(self._stdin, count)
             num_bytes += self._stdin.tell()
@@ -170,6 +172,14 @@ class SourceCorpus(SurveyedCorpus):
         if how.conversations:
             return blocks
         return split_at(how.separator, blocks) if how.separator else split_at_marks(blocks, remarks.note)
+
+
+@lru_cache(maxsize=1)
+def _file_of(stdin: IO[bytes]) -> IO[bytes]:
+    """Return the file to which `_spool_stdin` copies `stdin`, the same for all corpora: stdin can be read only once."""
+    spooled = tempfile.SpooledTemporaryFile(max_size=STDIN_MEMORY)  # noqa: SIM115
+    weakref.finalize(stdin, spooled.close)
+    return spooled
 
 
 def _spool_stdin(spooled: IO[bytes], count: Callable[[int], object]) -> None:

@@ -19,7 +19,15 @@ from gpt_cli.common.files import require_no_file
 from gpt_cli.common.host import Host
 from gpt_cli.config import Config
 from gpt_cli.config.field_types import Count, Duration, Few, Switch
-from gpt_cli.config.load import Flags, build_config, find_config, read_config, read_run_config, shipped_config
+from gpt_cli.config.load import (
+    Flags,
+    build_config,
+    find_config,
+    read_config,
+    read_document,
+    read_run_config,
+    shipped_config,
+)
 from gpt_cli.config.request import (
     CONFIG,
     EMPTY,
@@ -38,7 +46,7 @@ from gpt_cli.config.request import (
     Text,
     Threads,
 )
-from gpt_cli.config.strict_yaml import Document, parse, read_config_text
+from gpt_cli.config.strict_yaml import Document
 from gpt_cli.distributed.environment import rank_environment
 from gpt_cli.errors import GptError, UsageError, counted, shown
 from gpt_cli.training.init_from import Initial, asks_for, read_initial, require_fit, with_source_settings
@@ -289,4 +297,4 @@ def _document(config: str | Config | None, source: Config) -> tuple[Document, st
     if isinstance(config, Config):
         return Document(config.model_dump(mode="json", exclude_unset=True)), "config"
     path = find_config(config)
-    return parse(read_config_text(path), str(path)), str(path)
+    return read_document(path), str(path)

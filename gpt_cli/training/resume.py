@@ -178,7 +178,7 @@ def other_text(continued: Checkpoint, config: Config, files: RunFiles, why: str 
     what = "has changed since this run began" if same else "is not the text that this run began with"
     begin = _begin_anew(files, config)
     hint = f"put the old text back, name another copy of it with ‹data›, or begin a new run with these weights: {begin}"
-    if STDIN in source_names(now.source):
+    if STDIN in source_names(now.source, now.validation_source):
         hint = f"pipe the same text again: cat my.txt | {files.resume_command}"
     return CheckpointError("‹resume›", f"{shown(sources)} {what}{why}", hint=hint)
 

@@ -192,8 +192,9 @@ def test_a_mistake_is_found_before_anything_is_trained(folder: Path, without_tor
 
 
 def test_runs_that_would_share_stdin_are_refused(folder: Path, run: RunCommand) -> None:
-    Path("s.yaml").write_text(FILE + 'settings: {data.source: "-"}\n')
-    assert "error: s.yaml: data.source: many runs cannot read stdin" in run("sweep", "s.yaml", exits=2).err
+    for key in ("source", "validation_source"):
+        Path("s.yaml").write_text(FILE + f'settings: {{data.{key}: "-"}}\n')
+        assert "error: s.yaml: data.source: many runs cannot read stdin" in run("sweep", "s.yaml", exits=2).err
 
 
 def test_runs_that_would_need_a_trained_model_are_refused(folder: Path, run: RunCommand) -> None:

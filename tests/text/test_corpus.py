@@ -327,6 +327,14 @@ def test_a_stdin_without_end_fills_neither_memory_nor_disk(
     assert 0.99 < sum(amounts) / min(free // 2, limit) <= 1
 
 
+def test_two_corpora_of_a_command_have_the_same_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where two runs want other settings of it; another stdin is another text."""
+    for text in ("今天 one", "two"):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        corpora = read_corpus("-"), read_corpus("-", Reading(skip_bad=True))
+        assert [documents_of(corpus) for corpus in corpora] == [(text,), (text,)]
+
+
 def test_a_full_disk_under_stdin_is_an_error_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     class Full(io.BytesIO):
         def write(self, _: Any) -> int:

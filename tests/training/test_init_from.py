@@ -242,6 +242,12 @@ def test_a_model_alone_asks_for_no_vocabulary_from_elsewhere(source: Path, witho
         assert (done.returncode, done.stderr) == (2, f"error: tokenizer.kind: {sentence}\nhint: {hint}\n")
 
 
+def test_a_config_of_an_earlier_version_begins_too(source: Path, run: RunCommand) -> None:
+    Path("old.yaml").write_text("train:\n  max_steps: 2\n  stop_at: null\n  parallel: heads\n")
+    words = ("--init-from", source, "--config", "old.yaml", "--data", "my.txt", "--out", "runs/old", "--dry-run")
+    assert "stop_at" not in run("train", *words, exits=0).err
+
+
 def test_a_key_that_came_from_the_source_is_not_told_as_unused(here: Path, run: RunCommand) -> None:
     Path("short.yaml").write_text(SHORT)
     Path("my.txt").write_text(CORPUS_TEXT)

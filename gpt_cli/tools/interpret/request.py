@@ -13,7 +13,7 @@ from gpt_cli.attention_maps.file_formats import FORMATS, STAGES, Stage, check_fo
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.lock import require_foreign
 from gpt_cli.checkpoints.run_paths import RunFiles
-from gpt_cli.checkpoints.select import find_header, last_model_step
+from gpt_cli.checkpoints.select import find_header, model_began
 from gpt_cli.checkpoints.training_text import config_with_text, readable_prompt, trusted_config
 from gpt_cli.common.drawing.file_types import REPORTS, ending_of
 from gpt_cli.common.host import Host
@@ -133,8 +133,8 @@ def step_files(run: RunFiles) -> list[Path]:
     if not (steps := run.steps()):
         sentence = "this run has no checkpoints of steps, so gpt cannot compute anything by step"
         raise CheckpointError(shown(run.path), sentence, hint="gpt import DIR... --steps imports several steps")
-    begin = last_model_step(run)
-    return [path for step, path in steps.items() if step > begin or step == max(steps)]
+    begin = model_began(run, max(steps))
+    return [path for step, path in steps.items() if step > begin or not begin]
 
 
 class PromptRequest(Request):

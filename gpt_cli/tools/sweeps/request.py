@@ -75,7 +75,7 @@ class SweepRequest(Request):
         if (launched := rank_environment(os.environ)) is not None:
             raise UsageError("gpt sweep", f"it starts its own processes, so start it without {launched.launcher}")
         plan = read_sweep(self.file, self.max_time)
-        if any(STDIN in source_names(config.data.source) for config in plan.configs):
+        if any(STDIN in source_names(config.data.source, config.data.validation_source) for config in plan.configs):
             sentence = "many runs cannot read stdin, so save the text to a file and name that file"
             raise UsageError(f"{self.file}: data.source", sentence)
         if not all(config.train.trains_all for config in plan.configs):

@@ -62,10 +62,11 @@ def test_snapshots_of_an_earlier_model_of_the_run_are_no_frames(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = keep(snapshots_of(4, 1, 2, TOKENS), tmp_path)
-    monkeypatch.setattr("gpt_cli.attention_maps.snapshots.last_model_step", lambda _: 10)
-    assert make_film(run).steps == (20, 30)
-    monkeypatch.setattr("gpt_cli.attention_maps.snapshots.last_model_step", lambda _: 35)
-    assert make_film(run).steps == (1, 10, 20, 30), "the last model is watched no longer"
+    (tmp_path / "metrics.jsonl").write_text("".join(f'{{"step": {step}, "loss": 3.0}}\n' for step in (5, 15, 25)))
+    monkeypatch.setattr("gpt_cli.attention_maps.snapshots.model_began", lambda _, step: 10 if step > 10 else 0)
+    film = make_film(run)
+    assert film.steps == (20, 30)
+    assert film.content["frames"]["curves"]["loss"] == [(15, 3.0), (25, 3.0)]
 
 
 def test_too_large_a_page_has_every_second_frame_and_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -60,7 +61,10 @@ def lens(request: LensRequest, target: ToInspect, host: Host) -> Finding:
     # a prompt is refused before maps train
     prompt = encode_prompt_of(target, loaded, truncate=request.truncate) if of_prompt else None
     tuned = tuned_maps(request, target, loaded, host) if request.tuned else None
-    rest = tuned is not None and tuned.of_data and not {*source_names(tuned.text)}.isdisjoint(request.data)
+    names = source_names(tuned.text) if tuned and tuned.of_data else ()
+    of_maps, of_request = ({*map(os.path.realpath, sources)} for sources in (names, request.data))
+    if (rest := not of_maps.isdisjoint(of_request)) and of_maps != of_request:
+        host.notice("the maps have learned a part of this text, so the gain may be too high")
     text = prompt or read_text(request, target, loaded, host, rest=rest)
     about: dict[str, Any] = {"text": text.about, "tokens": text.num_tokens}
     if request.over_training:

@@ -94,6 +94,7 @@ def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host:
         try:
             if cached := read_maps(path, identity, loaded):
                 return cached
+            run = run if host.loaded is None else None  # whose weights have changed in memory alone
             host.notice(f"{visible(path)} belongs to other weights, so new maps are trained")
         except CheckpointError as error:
             host.warn(f"{error.where}: {error.sentence}; new maps are trained")
@@ -113,7 +114,7 @@ def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host:
         maps = train_maps(loaded.model, ids[:end] if of_data else ids, seed, where, count, steps=steps)
     tuned = Tuned(maps, about, of_data, steps)
     if run is None:
-        host.notice("the maps are not kept, because this checkpoint is not in a run")
+        host.notice("the maps are not kept, because these weights are in no checkpoint of a run")
         return tuned
     return _keep(tuned, run, run.maps_file(loaded.step), identity, host)
 

@@ -145,6 +145,10 @@ def test_a_model_without_a_text_learns_on_the_beginning_of_data(run: RunCommand,
     found, plain = (json.loads(run(*words, *more).out) for more in (["--tuned"], []))
     assert found["tuned"]["text"] == ["my.txt"]
     assert 8 < plain["tokens"] / found["tokens"] < 12
+    outcome = run("lens", "--run", str(copied), "--data", "./my.txt", "--json", "--tuned")
+    assert (json.loads(outcome.out)["tokens"], outcome.err) == (found["tokens"], ""), "of the same text"
+    outcome = run("lens", "--run", str(copied), "--data", "my.txt", "--data", "corpus.txt", "--tuned")
+    assert "the maps have learned a part of this text" in outcome.err
     shutil.copy("my.txt", "other.txt")
     other = json.loads(run("lens", "--run", str(copied), "--data", "other.txt", "--json", "--tuned").out)
     assert (other["tuned"]["text"], other["tokens"]) == (["my.txt"], plain["tokens"]), "of a text without maps, all"
