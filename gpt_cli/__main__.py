@@ -98,7 +98,8 @@ def interrupt(_: int, frame: FrameType | None) -> None:
             # the catalogue cannot be read in the middle of an import
             _end_soon(EXIT_CODE_STOPPED)
             language = getattr(sys.modules.get("gpt_cli.common.language"), "language", lambda: "en")
-            os.write(2, "已停止\n".encode() if language() == "zh" else b"stopped\n")
+            said = "已停止\n" if language() == "zh" else "stopped\n"
+            os.write(2, said.encode(sys.stderr.encoding, "backslashreplace"))
             os._exit(EXIT_CODE_STOPPED)
         frame = frame.f_back
     _hurry()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import socket
@@ -39,7 +40,7 @@ def sole_trainer(directory: Path, warn: Callable[[str], object], what: str = "ru
         held = descriptor
 
         def require_held() -> None:
-            if not _is_at(held, path):
+            if not _is_at(held, path, unknown=True):
                 raise EnvironmentFailure(shown(directory), "it was moved away or replaced during the training")
 
         yield require_held
@@ -90,8 +91,8 @@ def _try_to_lock(path: Path, warn: Callable[[str], object], what: str) -> int | 
     except OSError as error:
         blocked_path = path if os.path.exists(path) else path.parent  # the lock may be another user's
         raise write_failure(blocked_path, error) from error
-    is_regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-    if not is_regular or os.pread(descriptor, len(HOLDER), 0) not in (b"", HOLDER.encode()):
+    begins = os.pread(descriptor, len(HOLDER), 0).strip(b"\0")  # after a power cut, of zeros or cut short
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode) or not HOLDER.encode().startswith(begins):
         os.close(descriptor)
         raise foreign_file(path.parent, LOCK)
     try:
@@ -116,6 +117,8 @@ def _try_to_lock(path: Path, warn: Callable[[str], object], what: str) -> int | 
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{HOLDER}{os.getpid()} on {socket.gethostname()} since {now}\n".encode())
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # the lock holds without its text, and runs rm works
+            return descriptor
         with contextlib.suppress(OSError):
             os.unlink(path)
         os.close(descriptor)
@@ -123,12 +126,14 @@ def _try_to_lock(path: Path, warn: Callable[[str], object], what: str) -> int | 
     return descriptor
 
 
-def _is_at(descriptor: int, path: Path) -> bool:
-    """Return whether `path` still names the open file `descriptor`."""
+def _is_at(descriptor: int, path: Path, *, unknown: bool = False) -> bool:
+    """Return whether `path` still names the open file `descriptor`; `unknown` if the disk does not answer now."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
+    except OSError:
+        return unknown
 
 
 def require_foreign(path: Path, *, replaces: bool = False) -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from json import dumps
 from typing import Any, TextIO
 
 from rich.cells import cell_len
@@ -163,7 +164,10 @@ class Console:
     def show(self, result: Result, *, json: bool = False) -> None:
         """Print a command's result on stdout: as JSON if `json`, else as text that suits a terminal or a pipe."""
         if json:
-            self.pieces(result.as_json())
+            pieces = result.as_json()
+            if sys.stdout.encoding.lower() not in ("utf-8", "utf8"):  # whose own escapes are no JSON
+                pieces = (re.sub(r"[^\x00-\x7f]", lambda one: dumps(one[0])[1:-1], piece) for piece in pieces)
+            self.pieces(pieces)
             return
         width, is_terminal = shutil.get_terminal_size().columns, sys.stdout.isatty()
         result.show(Screen(width, is_terminal, colourful(sys.stdout), self.result, self.pieces, self.notice))

@@ -92,7 +92,7 @@ def drive(request: SampleRequest, console: Console, *, json: bool, words: Sequen
 
 def _print_samples(sampler: Sampler, prompts: Sequence[Prompt], request: SampleRequest, seed: int | None) -> str:
     """Print one continuation of a prompt while it is generated, or several at the end; return the text of the first."""
-    if request.num_samples == 1:
+    if request.num_samples == 1 and request.stream:
         texts = sampler.draw(prompts, request, seed, show=lambda text: print(for_stdout(text), end="", flush=True))
         print(flush=True)
     else:
@@ -151,7 +151,8 @@ def converse(console: Console, request: SampleRequest, open_model: Callable[[Sam
                 console.result("\n".join([say(welcome), about, *values]))
             elif line.startswith("/"):
                 changed = changed_by(request, line)
-                if (changed.checkpoint, changed.without) != (request.checkpoint, request.without):
+                # a training may have saved a newer checkpoint under the same name
+                if _setting_name(word.removeprefix("/")) == "checkpoint" or changed.without != request.without:
                     answer = open_model(changed)  # which prints the checkpoint
                 else:
                     lines = sample_commands(changed, _setting_name(word.removeprefix("/")))

@@ -79,7 +79,8 @@ def _choose_gpu(plan: Plan, rank_env: RankEnvironment) -> None:
     count, needed = num_accelerators(), rank_env.local_size
     if count < needed and (count > 1 or rank_env.launcher == "gpt"):
         sentence = f"{needed} processes of this machine need a GPU each, but torch finds {counted(count, 'GPU')}"
-        raise EnvironmentFailure("device", sentence, hint=f"--processes {1 << count.bit_length() - 1}, or --device cpu")
+        flag = "--processes" if rank_env.launcher == "gpt" else "--nproc-per-node"
+        raise EnvironmentFailure("device", sentence, hint=f"{flag} {1 << count.bit_length() - 1}, or --device cpu")
     # a launcher may show each process only its own GPU; whether they are different is found when all meet
     torch.accelerator.set_device_index(rank_env.local_rank if count > 1 else 0)
 
@@ -120,17 +121,19 @@ def train_and_show(
                 Thread(target=import_module, args=["gpt_cli.tools.reports.curves_picture"], daemon=True).start()
             signals.saving = True
             run.open_directory()
+            events = train(run, host)
             try:
-                finished = show_progress(train(run, host), prepared, console)
+                finished = show_progress(events, prepared, console)
             except DivergedError:
                 stack.close()
                 if ranks.is_first:
                     leave_picture(plan.directory, console.warn)
                 raise
-            stack.close()
             signals.saved = True
             with nullcontext() if finished.signal is None else hurried_stdout():
                 conclude(finished, prepared, console, as_json=json)
+            events.close()  # waits for the loggers
+            stack.close()
             if ranks.is_first:
                 leave_picture(plan.directory, console.warn)
     return 0 if finished.signal is None else 128 + finished.signal

@@ -191,6 +191,8 @@ class _Line:
                 yield f"--init-from {shlex.quote(word)}"
             elif is_text and "--data" in self._flags:
                 yield f"--data {shlex.quote(word)}"
+            elif "--prompt-file" in free and os.path.isfile(word):
+                yield f"--prompt-file {shlex.quote(word)}"
             else:
                 texts.append(word)
         if texts and "--prompt" in free:

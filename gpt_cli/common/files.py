@@ -9,6 +9,7 @@ import re
 import secrets
 import shlex
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -304,3 +305,11 @@ def cache_directory(name: str) -> Path:
     if not folder.is_absolute():
         raise EnvironmentFailure("cache", "this user has no home directory", hint="set XDG_CACHE_HOME to a folder")
     return folder / name
+
+
+def python_command() -> list[str]:
+    """Return the command that starts this Python again, with -P unless this process imports from the working folder.
+
+    Without -P, `python -m` would import a file such as torch.py from the working folder.
+    """
+    return [sys.executable, *([] if sys.path[0] in ("", working_folder()) else ["-P"])]

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpt_cli.common.machine.failures import reason
 from gpt_cli.common.machine.signals import say_at_last
 from gpt_cli.distributed.environment import RankEnvironment, process_name
 from gpt_cli.errors import EnvironmentFailure
@@ -213,7 +214,12 @@ class FailureDetector:
 
     def give_up(self, rank: int) -> None:
         """Exit this process at once because `rank` sends no heartbeats; only one of all ranks prints the error."""
-        clause, hint = self.intact()
+        # a disk that is lost too may let nobody look at the run
+        threading.Timer(3 * CLAIM_WITHIN, os._exit, (EnvironmentFailure.exit_code,)).start()
+        try:
+            clause, hint = self.intact()
+        except OSError as error:
+            clause, hint = f"the run cannot be read: {reason(error)}", None
         seconds = f"it has not answered for {self.patience:.0f} s"
         where = f" ({self.where[rank]})" if self.where[rank] else ""
         failure = EnvironmentFailure(process_name(rank, self.rank_env.size), f"{seconds}{where}; {clause}", hint=hint)

@@ -6,13 +6,12 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from gpt_cli.common.files import working_folder
+from gpt_cli.common.files import python_command
 from gpt_cli.common.machine.cpu_contention import cores
 from gpt_cli.common.machine.signals import STOPS, handling, held_back
 from gpt_cli.config import Config
@@ -63,14 +62,6 @@ def launch(words: Sequence[str], num_processes: int, config: Config, intact: Int
                 return workers.wait()
             finally:
                 workers.kill()
-
-
-def python_command() -> list[str]:
-    """Return the command that starts this Python again, with -P unless this process imports from the working folder.
-
-    Without -P, `python -m` would import a file such as torch.py from the working folder.
-    """
-    return [sys.executable, *([] if sys.path[0] in ("", working_folder()) else ["-P"])]
 
 
 def process_environment(num_processes: int, folder: str, config: Config) -> dict[str, str]:

@@ -81,6 +81,10 @@ class Decoder:
         self.starts: list[int] = []  # the slot where the window of each row starts, counted from the longest prompt's
         self.end = 0  # the next slot of all rows
 
+    def cached_bytes(self) -> int:
+        """Return the bytes of the caches that the last sequences have left; `prefill` reuses or replaces them."""
+        return sum(layer.cache.slots.nbytes for layer in self.layers if layer.cache.num_slots)
+
     @torch.inference_mode()
     def prefill(self, prompts: Sequence[Sequence[int]], num_new_tokens: int = 256) -> Tensor:
         """Start new sequences with prompts of 1 to context_length ids; return logits [B, V] of their next tokens.

@@ -109,6 +109,7 @@ class Cache(ABC):
         if num_rows != self.num_rows or num_slots > self.num_slots:
             # a CPU reads no slot before it is written, and touching all costs 20 ms; a recorded step multiplies all
             new = like.new_empty if like.device.type == "cpu" else like.new_zeros
+            self.slots = like.new_empty(0)  # the old ones are free before there are new ones
             self.slots = new(self.shape(num_rows, num_slots))
             self.num_rows, self.num_slots = num_rows, num_slots
 

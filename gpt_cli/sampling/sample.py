@@ -221,7 +221,7 @@ class Sampler:
         if self._decoder.device.type == "cpu":
             about = f"{counted(len(prompts) * several, 'sequence')} of {counted(num_tokens, 'token')}"
             of_row = cache_bytes(self._decoder.config, num_tokens, self._decoder.plain_dtype.itemsize)
-            _require_memory("num_samples", several, of_row * len(prompts), about)
+            _require_memory("num_samples", several, of_row * len(prompts), about, self._decoder.cached_bytes())
         rows = [
             _Row(prompt.text, TextStream(tokenizer, request.stop, begins=not prompt.text or prompt.end is not None))
             for prompt in prompts
@@ -296,9 +296,12 @@ def _pays(model: GPT, request: SampleRequest) -> bool:
     return is_half or 4 * num_weights * request.max_new_tokens >= COMPILED_FROM
 
 
-def _require_memory(field: str, number: int, each: int, about: str) -> None:
-    """Raise EnvironmentFailure, naming `about`, if `number` x `each` bytes exceed memory; hint at a smaller `field`."""
-    free = available_memory()
+def _require_memory(field: str, number: int, each: int, about: str, reused: int = 0) -> None:
+    """Raise EnvironmentFailure, naming `about`, if `number` x `each` bytes exceed memory; hint at a smaller `field`.
+
+    `reused` bytes of this process count as free.
+    """
+    free = None if (unused := available_memory()) is None else unused + reused
     fits = (free or 0) // each
-    hint = f"‹{field}={fits}›" if fits else "give fewer prompts at once"
+    hint = f"‹{field}={fits}›" if fits else "lower ‹num_samples› or ‹max_new_tokens›, or give fewer prompts"
     require_available(f"‹{field}›", about, number * each, free, hint=hint)

@@ -12,7 +12,6 @@ import hashlib
 import json
 import re
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from gpt_cli.common.extras import is_installed, optional_library
-from gpt_cli.common.files import spooled
+from gpt_cli.common.files import python_command, spooled
 from gpt_cli.common.limits import DOCUMENT_BYTES, DOCUMENT_MEMORY, DOCUMENT_SECONDS
 from gpt_cli.errors import DataError, EnvironmentFailure, shown, visible
 from gpt_cli.text.cache import cached, read_cached_json, write_json
@@ -265,7 +264,7 @@ def _inside(node: Any) -> Any:
 
 def _content_of_pdf(path: Path, file: BinaryIO) -> dict[str, Any]:
     optional_library("pypdfium2", "documents", path)
-    content, _ = _output(path, [sys.executable, "-m", "gpt_cli.text.pdf_text"], file)
+    content, _ = _output(path, [*python_command(), "-m", "gpt_cli.text.pdf_text"], file)
     if not (text := content.decode("utf-8")).strip():
         hint = "recognise its text first: ocrmypdf --force-ocr FILE.pdf OUT.pdf"
         raise DataError(shown(path), "this PDF contains no text; perhaps its pages are scanned", hint=hint)

@@ -24,7 +24,7 @@ from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer
 from gpt_cli.text.split_patterns import BY_NAME, PATTERNS, WORD_PATTERN
 from gpt_cli.text.tokenizers import BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer, code_points
 
-NETWORK_TIMEOUT = 8  # seconds
+NETWORK_TIMEOUT = 60  # seconds for a whole vocabulary, of up to 4 MB
 # byte pairs of a larger text are learned from a sample: the library counts pairs in 32 bits, and would overflow
 SAMPLE_BYTES = 2**28
 _WORDS_AT_ONCE = 2**12
@@ -126,7 +126,7 @@ def published_tokenizer(name: str) -> BytePairTokenizer:
     thread.start()
     thread.join(NETWORK_TIMEOUT)
     if "vocabulary" not in result:
-        cause = type(result["error"]).__name__ if "error" in result else f"no answer in {NETWORK_TIMEOUT} s"
+        cause = type(result["error"]).__name__ if "error" in result else f"not done in {NETWORK_TIMEOUT} s"
         cause = "no connection" if cause == "ConnectionError" else cause
         cache = "if you have it, name its folder in TIKTOKEN_CACHE_DIR"
         if folder := os.environ.get("TIKTOKEN_CACHE_DIR"):
@@ -139,6 +139,9 @@ def published_tokenizer(name: str) -> BytePairTokenizer:
         sentence = "the installed tiktoken splits texts by a pattern that gpt does not support"
         raise EnvironmentFailure(f"tokenizer.name: {name}", sentence, hint="pip install 'tiktoken<0.15'")
     ranks = vocabulary["mergeable_ranks"]
+    if max(ranks.values()) >= len(ranks):
+        sentence = f"{name} leaves out ids, which gpt does not support"
+        raise UsageError("tokenizer.name", sentence, hint="‹tokenizer.name=gpt2›")
     return BytePairTokenizer("tiktoken", vocabulary["pat_str"], sorted(ranks, key=ranks.__getitem__))
 
 

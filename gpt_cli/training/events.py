@@ -16,7 +16,7 @@ from gpt_cli.config import Config
 from gpt_cli.errors import UsageError, counted, inert, visible
 from gpt_cli.evaluation.nll import Score
 from gpt_cli.model.costs import CostEstimate
-from gpt_cli.training.taught_targets import BYTES_PER_TOKEN, num_stored
+from gpt_cli.training.taught_targets import teaching_bytes
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,7 @@ class Prepared:
         """The estimated memory of each process in bytes, including the targets that a teacher draws."""
         if self.config.train.teacher_share is None:
             return self.costs.training_bytes
-        of_token = BYTES_PER_TOKEN + 4 * num_stored(self.vocab_size, self.num_training_tokens)
-        return self.costs.training_bytes + of_token * self.num_training_tokens
+        return self.costs.training_bytes + teaching_bytes(self.vocab_size, self.num_training_tokens)
 
     @property
     def disk_bytes(self) -> int:

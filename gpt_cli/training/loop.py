@@ -117,7 +117,7 @@ def train(run: Run, host: Host = NOBODY) -> Generator[TrainingEvent, None, None]
         yield from run.new_events()
         finished = _finished(run, closing_evaluation, signal)
         run.ranks.on_rank_zero(lambda: _record(run, finished))
-    yield finished
+        yield finished  # before the loggers end, which may take half a minute
 
 
 def _begin_next_model(run: Run, watch: Watch, host: Host) -> None:

@@ -20,7 +20,7 @@ from gpt_cli.common.machine.devices import (
     starting,
     use_threads,
 )
-from gpt_cli.common.machine.memory import available_memory, reuse_memory
+from gpt_cli.common.machine.memory import available_memory, require_available, reuse_memory
 from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.config import Config
 from gpt_cli.config.load import write_config
@@ -42,6 +42,7 @@ from gpt_cli.training.run import Run
 from gpt_cli.training.start import Start, load_text, start_of
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step_time import COMPILE_FROM_SECONDS, time_steps
+from gpt_cli.training.taught_targets import teaching_bytes
 from gpt_cli.training.teachers import teach
 
 
@@ -72,6 +73,10 @@ def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] 
     with starting(torch.device(config.train.device) if ranks.size == 1 else CPU):
         corpus, text = load_text(start, config, tokenizer, directory, host, ranks, of_sweep=plan.of_sweep)
         state = _state(start, config, text, initial_weights, host, ranks)
+    if config.train.teacher_share is not None:
+        need = ranks.local_size * teaching_bytes(text.tokenizer.vocab_size, state.progress.num_training_tokens)
+        hint = "‹train.teacher_share=null›" if is_new else "continue on a machine with more memory"
+        require_available("train.teacher_share", "the targets of teachers", need, free, hint=hint)
     if teachers := state.progress.teachers:
         teach(state, teachers, directory, host)
     # ranks that compile and ranks that do not would wait for each other at different points

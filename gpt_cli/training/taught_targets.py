@@ -25,6 +25,12 @@ def num_stored(vocab_size: int, num_tokens: int) -> int:
     return min(vocab_size, MOST_LIKELY, max(2 * FROM_TAIL, NUMBERS // num_tokens))
 
 
+def teaching_bytes(vocab_size: int, num_tokens: int) -> int:
+    """Estimate the bytes of memory that targets of teachers take for a text of `num_tokens`."""
+    of_stored = 4 if vocab_size <= 2**16 else 6  # an id and a probability
+    return num_tokens * (BYTES_PER_TOKEN + of_stored * num_stored(vocab_size, num_tokens))
+
+
 @dataclass
 class TaughtTargets:
     """A callable that returns a step's targets: ids of a text, some replaced by random ids once there is a teacher.

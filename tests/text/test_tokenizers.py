@@ -246,7 +246,7 @@ def test_a_published_vocabulary_without_network_is_one_error_in_time(
         make_tokenizer(TokenizerConfig(kind="tiktoken", name="gpt2"), Texts([]), Texts([]))
     released.set()
     assert time.monotonic() - started < 10
-    cause = "no connection" if network == "refuses" else "no answer in 0.5 s"
+    cause = "no connection" if network == "refuses" else "not done in 0.5 s"
     sentence = f"the vocabulary gpt2 cannot be downloaded ({cause}); the folder TIKTOKEN_CACHE_DIR={tmp_path} lacks it"
     assert raised.value.sentence == sentence
     assert "tokenizer.kind=bpe" in (raised.value.hint or "")

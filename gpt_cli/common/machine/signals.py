@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 
@@ -60,4 +61,4 @@ def say_at_last(text: str) -> None:
     """Write a last text to stderr before the process ends; wait at most one second for a slow reader."""
     late_at = time.monotonic() + PATIENCE
     with contextlib.suppress(OSError):  # the terminal may have gone away
-        write_until(2, text.encode(), lambda: time.monotonic() > late_at)
+        write_until(2, text.encode(sys.stderr.encoding, "backslashreplace"), lambda: time.monotonic() > late_at)

@@ -17,8 +17,9 @@ from gpt_cli.config import Config
 from gpt_cli.distributed.launch import fitting_sizes, require_fitting
 from gpt_cli.errors import CheckpointError, UsageError, inert, visible
 from gpt_cli.model.costs import cache_bytes_by_attention
-from gpt_cli.text.encode import encode
+from gpt_cli.text.encode import both_examples, encode
 from gpt_cli.text.load import read_split
+from gpt_cli.text.sft_examples import ConversationCorpus
 from gpt_cli.text.train_tokenizer import learn_tokenizer
 from gpt_cli.tools.bench.request import InfoRequest
 from gpt_cli.training.state import training_costs
@@ -91,8 +92,11 @@ def info(request: InfoRequest, target: tuple[Path, Path | Config], host: Host) -
     if isinstance(chosen, Config):  # whose training text gives the vocabulary and the number of tokens
         training, validation = read_split(chosen.data, host)
         tokenizer = learn_tokenizer(chosen.tokenizer, training, validation, host)
-        with host.counting("tokenizing", training.num_bytes, "B") as count:
-            num_tokens = len(encode(training, tokenizer, count, host.notice))
+        if isinstance(training, ConversationCorpus) and isinstance(validation, ConversationCorpus):
+            num_tokens = len(both_examples(training, validation, chosen, tokenizer, host)[0])
+        else:
+            with host.counting("tokenizing", training.num_bytes, "B") as count:
+                num_tokens = len(encode(training, tokenizer, count, host.notice))
         return _info(chosen, tokenizer.vocab_size, num_tokens, num_ranks, {})
     directory, files = RunDirectory(path), [chosen]
     if path.is_dir():

@@ -11,10 +11,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from gpt_cli.checkpoints.lock import sole_trainer
+from gpt_cli.checkpoints.lock import is_held, sole_trainer
 from gpt_cli.checkpoints.run_list import Overview, have_one_tokenizer, likeness_of, overview
 from gpt_cli.checkpoints.run_paths import SWEEP, SWEEP_PAGE, RunFiles, short_run_name
-from gpt_cli.common.file_signatures import is_ours
+from gpt_cli.common.file_signatures import LOCK, is_lock, is_ours
 from gpt_cli.common.files import remove as remove_file
 from gpt_cli.common.files import remove_directory, remove_if_empty
 from gpt_cli.common.host import Host
@@ -257,7 +257,8 @@ def removing(runs: Sequence[RunFiles], host: Host) -> Iterator[RunFiles]:
 def _remove_sweep(directory: Path) -> None:
     """Remove the directory of a sweep if nothing is left in it but the sweep's own files."""
     left = {path.name: path for path in directory.iterdir()}
-    if SWEEP in left and left.keys() <= {SWEEP, SWEEP_PAGE} and all(map(is_ours, left.values())):
+    own = {SWEEP, SWEEP_PAGE} | (set() if is_held(directory) else {LOCK})  # a killed sweep leaves its lock
+    if SWEEP in left and left.keys() <= own and all(is_lock(path) or is_ours(path) for path in left.values()):
         for path in left.values():
             remove_file(path)
         remove_if_empty(directory)

@@ -15,13 +15,14 @@ from typing import IO, NamedTuple
 from gpt_cli.checkpoints.lock import is_held
 from gpt_cli.checkpoints.run_list import Overview, is_run, overview
 from gpt_cli.checkpoints.run_paths import RunFiles
+from gpt_cli.common.files import python_command
 from gpt_cli.common.host import Host, uncounted
 from gpt_cli.common.machine.signals import STOPS, held_back
 from gpt_cli.common.units import duration
 from gpt_cli.config.field_types import as_yaml
 from gpt_cli.distributed.environment import LAUNCHER
 from gpt_cli.distributed.failure_detector import LEAVE_WITHIN
-from gpt_cli.distributed.launch import POLL_EVERY, python_command
+from gpt_cli.distributed.launch import POLL_EVERY
 from gpt_cli.errors import DivergedError, EnvironmentFailure, shown, visible
 from gpt_cli.tools.sweeps.request import Point
 from gpt_cli.tools.sweeps.sweep_file import Sweep
