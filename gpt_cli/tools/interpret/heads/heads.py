@@ -86,8 +86,8 @@ def heads(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
         about["query"] = {"position": query, "token": tokenizer.token_text(int(text.ids[query : query + 1][0]))}
         texts = _joined(texts, _promoted(loaded, text.ids[:].tolist(), query, **chosen))
     if passages is not None:
-        sizes, more = passages_of(passages, text, tokenizer, **chosen)
-        figures, texts = [*figures, sizes], _joined(texts, more)
+        figures.append(passages.mean_sizes())
+        texts = _joined(texts, passages.rows(text.ids, tokenizer))
     if request.circuits:
         lists["circuits"], more = _circuits(loaded, host, **chosen)
         texts = _joined(texts, more)
@@ -127,7 +127,7 @@ def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Fin
                 for row, stages in enumerate(model.attention_stages(batch, layers, heads)):
                     passages.add(row, stages, starts)
                 count(batch.numel())
-            sizes, texts = passages_of(passages, text, loaded.tokenizer, layers, heads)
+            sizes, texts = passages.mean_sizes(), passages.rows(text.ids, loaded.tokenizer)
             last = last or passages
             of_heads = [each for of_layer in passages.values for each in of_layer]
             values = [[each["value"] for each in row["passages"]] for row in texts] if last is passages else of_heads
@@ -142,14 +142,6 @@ def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Fin
     about = {"run": str(target.header.run.path), "text": text.about, "tokens": text.num_tokens}
     finding = stack([*steps[1:], steps[0]], about, {"heads": of_last})
     return finding.saved(host, request.out, (len(steps), "checkpoint"), (len(of_last), "head"))
-
-
-def passages_of(
-    passages: Passages, text: Text, tokenizer: Tokenizer, layers: Sequence[int], heads: Sequence[int]
-) -> tuple[Figure, list[Row]]:
-    """Return mean output norms [layer, head], and a row for each head: the pieces of text where its norm is largest."""
-    sizes = Figure("mean_size", {"layer": layers, "head": heads}, passages.mean_sizes())
-    return sizes, passages.rows(text.ids, tokenizer)
 
 
 def _without(

@@ -17,6 +17,7 @@ from gpt_cli.model.attention import Stages
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.token_files import Ids
 from gpt_cli.text.tokenizers import Tokenizer
+from gpt_cli.tools.interpret.figure import Figure
 
 BEFORE, AFTER = 16, 8  # tokens of a passage around its peak
 LOOKS = 3  # tokens that a head attends to most
@@ -56,7 +57,7 @@ class Passages:
         where: str = "checkpoint",
         others: Passages | None = None,
     ):
-        self.most, self._where = most, where
+        self.most, self._where, self._places = most, where, {"layer": layers, "head": heads}
         self.top: list[list[list[Passage]]] = [[[] for _ in heads] for _ in layers]
         self._others = others.top if others else [[[] for _ in heads] for _ in layers]
         self.values = [[[0.0] * len(of_head) for of_head in of_layer] for of_layer in self._others]
@@ -105,9 +106,11 @@ class Passages:
             of_head.sort(key=lambda passage: (-passage.value, passage.peak))
             del of_head[self.most :]
 
-    def mean_sizes(self) -> np.ndarray:
-        """Average each head's output norm over all tokens but each window's first: [layers, heads], NaN if none."""
-        return np.divide(self._sums, self._num_tokens, np.full_like(self._sums, np.nan), where=self._num_tokens > 0)
+    def mean_sizes(self) -> Figure:
+        """Average each head's output norm over all tokens but each window's first: [layer, head], NaN if none."""
+        unknown = np.full_like(self._sums, np.nan)
+        means = np.divide(self._sums, self._num_tokens, unknown, where=self._num_tokens > 0)
+        return Figure("mean_size", self._places, means)
 
     def rows(self, ids: Ids, tokenizer: Tokenizer) -> list[Row]:
         """Return a row for each head: its passages with their tokens, the largest norm first."""

@@ -47,7 +47,7 @@ def plain_sizes(model: GPT, layer: int, head: int) -> dict[int, float]:
 def test_the_passages_of_a_head_are_around_the_largest_that_it_writes(settings: str) -> None:
     model = sharp_model(V, *settings.split())
     found = passages_of(model, 3)
-    means = iter(found.mean_sizes().ravel())
+    means = iter(found.mean_sizes().values.ravel())
     for layer in range(2):
         for head in range(model.config.num_heads):
             left, expected = plain_sizes(model, layer, head), []
