@@ -98,15 +98,46 @@ class RecordedDraws:
     def trial(self, tokens: Sequence[int]) -> _Trial | None:
         """Replay the step after `tokens`, the last token of each row; the first call records the step as a graph.
 
-        Returns None if the step gives other numbers without the graph, or changes cache slots other than its own; such
-        slots are restored. Raises torch's RuntimeError if recording fails or memory is too small.
+        The graph is replayed twice, and the step then computed without it. Returns None if this gives other numbers, or
+        if the step changes cache slots other than its own; such slots are restored. Raises torch's RuntimeError if
+        recording fails or memory is too small; then all tensors are restored.
         """
         self._decoder.make_room()
         if self._graph is None:
             self._send(self._decoder.end)
             self._append(to_device(torch.tensor(tokens), self._device))
         self._refresh()
-        return self._compare()
+        caches = [layer.cache for layer in self._decoder.layers]
+        changing = [self._numbers, self._seen, *(cache.slots for cache in caches)]
+        before = [tensor.clone() for tensor in changing]
+
+        def restore() -> None:
+            for tensor, old in zip(changing, before, strict=True):
+                tensor.copy_(old)
+
+        results, seconds = list[Tensor](), list[float]()
+        try:
+            graph = self._graph = self._graph or self._record()
+            for compute in (graph.replay, graph.replay, self._compute):  # the first replay takes longer
+                restore()
+                synchronize(self._device)
+                started = time.perf_counter()
+                compute()
+                synchronize(self._device)
+                seconds.append(time.perf_counter() - started)
+                sums = torch.stack([tensor.sum(dtype=torch.float64) for tensor in changing])
+                results.append(torch.cat((self._drawn.flatten(), self._numbers.double(), sums)))
+        except RuntimeError:
+            restore()
+            raise
+        agrees, new = torch.equal(results[1], results[2]), list[Tensor]()
+        for cache, old in zip(caches, before[2:], strict=True):
+            slot = self._decoder.end - cache.base
+            new.append(cache.slots[..., slot, :].clone())
+            old[..., slot, :] = new[-1]
+            agrees = agrees and torch.equal(cache.slots, old)
+            cache.slots.copy_(old)
+        return _Trial(self._drawn.cpu(), self._logits.cpu(), new, seconds[1]) if agrees else None
 
     @torch.inference_mode()
     def begin(self, tokens: Sequence[int]) -> None:
@@ -148,43 +179,6 @@ class RecordedDraws:
         self._graph.replay()
         self._decoder.end += 1
         self._copy_to_host()
-
-    def _compare(self) -> _Trial | None:
-        """Replay a step twice, then compute the step without the graph; return a _Trial if both ways agree, else None.
-
-        A step that changes cache slots other than its own also gives None. Restores them; after an error, all tensors.
-        """
-        caches = [layer.cache for layer in self._decoder.layers]
-        changing = [self._numbers, self._seen, *(cache.slots for cache in caches)]
-        before = [tensor.clone() for tensor in changing]
-
-        def restore() -> None:
-            for tensor, old in zip(changing, before, strict=True):
-                tensor.copy_(old)
-
-        results, seconds = list[Tensor](), list[float]()
-        try:
-            graph = self._graph = self._graph or self._record()
-            for compute in (graph.replay, graph.replay, self._compute):  # the first replay takes longer
-                restore()
-                synchronize(self._device)
-                started = time.perf_counter()
-                compute()
-                synchronize(self._device)
-                seconds.append(time.perf_counter() - started)
-                sums = torch.stack([tensor.sum(dtype=torch.float64) for tensor in changing])
-                results.append(torch.cat((self._drawn.flatten(), self._numbers.double(), sums)))
-        except RuntimeError:
-            restore()
-            raise
-        agrees, new = torch.equal(results[1], results[2]), list[Tensor]()
-        for cache, old in zip(caches, before[2:], strict=True):
-            slot = self._decoder.end - cache.base
-            new.append(cache.slots[..., slot, :].clone())
-            old[..., slot, :] = new[-1]
-            agrees = agrees and torch.equal(cache.slots, old)
-            cache.slots.copy_(old)
-        return _Trial(self._drawn.cpu(), self._logits.cpu(), new, seconds[1]) if agrees else None
 
     def _copy_to_host(self) -> None:
         """Start to copy the drawn tokens to the host; an event marks the end of the copy, for which `_read` waits."""
