@@ -13,8 +13,13 @@ from gpt_cli.tools.exchange.page_data import Kind
 from gpt_cli.tools.pages.html_page import ENGINE
 from support.scripts import RunScript
 
+# allLogits is of tests alone: the logits after each token, Float32Array [T, V]
 _CALLS = """async ({ opening, calls }) => {
   const part = %s;
+  engine.allLogits = ({ ids }) => {
+    const { model } = engine;
+    return model.logits(model.forward(engine.checked(ids), 0, new Memory(model)), ids.length);
+  };
   engine.open(opening);
   const results = [];
   for (const [method, args] of calls) results.push(part(await engine[method](args)));

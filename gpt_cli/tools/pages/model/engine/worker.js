@@ -118,12 +118,6 @@ class Engine {
     return { answer: one, against: less, clean, corrupt, shares };
   }
 
-  // The logits after each token: Float32Array [T, V].
-  allLogits({ ids }) {
-    const { model } = this;
-    return model.logits(model.forward(this.checked(ids), 0, new Memory(model)), ids.length);
-  }
-
   // The memory of a text read with these changes; two are kept, so that a text can be compared with and without. Null if nobody waits.
   async reading(ids, changes, other, goesOn = () => true) {
     const having = (how) => changes.some((change) => change.how === how);
