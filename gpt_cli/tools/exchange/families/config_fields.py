@@ -56,10 +56,6 @@ class ConfigFields:
         """Mark `keys` as known without reading them, since no logit depends on them."""
         self._known_keys.update(keys)
 
-    def take_problems(self, inner: ConfigFields) -> None:
-        """Add the errors of `inner`, the reader of an object inside this config."""
-        self._problems += inner.problems()
-
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of `key`, of any type, or `default` if the key is absent."""
         self._known_keys.add(key)
@@ -148,7 +144,7 @@ def read_rope(
     elif kind != "default":
         fields.refuse(f"its rope is of type {brief(kind)}, but gpt supports default, llama3")
         return settings, share
-    fields.take_problems(inner)
+    fields._problems += inner.problems()
     return settings, share
 
 

@@ -147,7 +147,6 @@ class Arcee(Llama):
     """Converter for Arcee (Arcee AI 2025): Llama without a gate in the feed-forward part."""
 
     model_type, class_name = "arcee", "ArceeForCausalLM"
-    has = frozenset({"attention", "head_size", "bias", "qkv_bias"})
     activations, activation, epsilon = ACTIVATIONS, "relu2", 1e-5
     layers: Mapping[str, str] = {"up_proj": "expand", "down_proj": "contract"}
 
