@@ -59,7 +59,8 @@ def main() -> None:
         return [*composed, *(part for n in layers for part in directions(model, n, heads, "checkpoint"))]
 
     def ablation(how: str, dtype: str) -> Callable[[], object]:
-        return lambda: ablate(model, ids, windows, how=how, dtype=dtype)
+        layers, heads = range(sizes.num_blocks), range(sizes.num_heads)
+        return lambda: ablate(model, ids, windows, how=how, layers=layers, heads=heads, dtype=dtype)
 
     forms = {"report": report, "--passages 3": with_passages, "--circuits": circuits} | {
         f"--ablate {how}, {auto}": ablation(how, auto) for how in ("layer", "zero")

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from gpt_cli.model import GPT
 from support.helpers import RunCommand
 
 # each form of attention and each kind of norm, position and part
@@ -29,3 +30,8 @@ def reported(run: RunCommand, *flags: str | Path) -> dict[str, Any]:
     outcome = run("heads", *flags, "--json", "--quiet", exits=0)
     assert outcome.err == ""
     return json.loads(outcome.out)
+
+
+def all_heads(model: GPT) -> dict[str, Any]:
+    """The arguments that name every layer and every head of a model."""
+    return {"layers": range(model.config.num_blocks), "heads": range(model.config.num_heads)}

@@ -39,12 +39,12 @@ def ablate(
     windows: Sequence[tuple[int, int]],
     *,
     how: str,
-    layers: Sequence[int] | None = None,
-    heads: Sequence[int] | None = None,
+    layers: Sequence[int],
+    heads: Sequence[int],
     dtype: str = "float32",
     count: Callable[[int], object] = lambda _: None,
 ) -> Ablation:
-    """Measure how the loss changes when one head, or one layer, of `layers` and `heads` (None: all) is removed.
+    """Measure how the loss changes when one head, or one layer, of `layers` and `heads` is removed.
 
     `how` "zero" removes what a head adds to the residual stream, "mean" replaces a head's output by its mean over the
     windows, and "layer" skips a whole block. A window (start, end) reads ids start to end - 1 and predicts start + 1 to
@@ -53,8 +53,6 @@ def ablate(
     """
     assert how in WAYS
     assert not model.training
-    layers = range(model.config.num_blocks) if layers is None else layers
-    heads = range(model.config.num_heads) if heads is None else heads
     device = model.token_embedding.weight.device
     lengths, num_variants = np.array([end - start for start, end in windows]), 1 if how == "layer" else len(heads)
     most = min(tokens_at_once(device, 2**11), LOGITS_AT_ONCE // model.vocab_size)

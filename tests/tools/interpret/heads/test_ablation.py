@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from support.heads import FORMS
+from support.heads import FORMS, all_heads
 from support.helpers import sharp_model
 
 from gpt_cli.attention_maps.activations import head_columns, walk
@@ -59,7 +59,7 @@ def with_mean(model: GPT, layer: int, head: int) -> GPT:
 @torch.no_grad()
 def test_the_loss_is_that_of_a_model_without_the_columns_of_the_head(settings: str, how: str) -> None:
     model = sharp_model(31, *settings.split())
-    found = ablate(model, IDS, WINDOWS, how=how)
+    found = ablate(model, IDS, WINDOWS, how=how, **all_heads(model))
     lengths, whole = np.diff(WINDOWS)[:, 0], nats_of(model)
     assert found.loss == pytest.approx(whole.sum() / 59, abs=1e-10)
     for layer, head in product(range(2), range(model.config.num_heads)):
@@ -73,7 +73,7 @@ def test_the_loss_is_that_of_a_model_without_the_columns_of_the_head(settings: s
 @torch.no_grad()
 def test_the_loss_without_a_layer_is_that_of_a_model_that_lacks_the_block(settings: str) -> None:
     model = sharp_model(31, "model.num_blocks=3", *settings.split())
-    found, whole = ablate(model, IDS, WINDOWS, how="layer"), nats_of(model)
+    found, whole = ablate(model, IDS, WINDOWS, how="layer", **all_heads(model)), nats_of(model)
     assert found.changes.shape == (3,)
     for layer in range(3):
         other = copy.deepcopy(model)
@@ -90,7 +90,7 @@ def test_neither_batches_nor_a_choice_of_heads_change_what_a_head_is_worth(
     how: str, tokens_at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = sharp_model(31, "model.num_heads=4", "model.num_blocks=3")
-    every = ablate(model, IDS, WINDOWS, how=how)
+    every = ablate(model, IDS, WINDOWS, how=how, **all_heads(model))
     monkeypatch.setattr(ablation, "tokens_at_once", lambda *_: tokens_at_once)
     some = ablate(model, IDS, WINDOWS, how=how, layers=[0, 2], heads=[1, 2, 3])
     np.testing.assert_allclose(some.changes, every.changes[[0, 2], 1:], rtol=0, atol=1e-10)
@@ -101,20 +101,21 @@ def test_no_batch_is_larger_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> N
     model, sizes = sharp_model(31, "model.num_heads=4"), []
     monkeypatch.setattr(ablation, "tokens_at_once", lambda *_: 48)  # three windows of 16
     model.final_norm.register_forward_hook(lambda _, __, x: sizes.append(x.shape[:2].numel()))
-    ablate(model, IDS, WINDOWS, how="zero")
+    ablate(model, IDS, WINDOWS, how="zero", **all_heads(model))
     assert max(sizes) == 48
 
 
 def test_every_token_counts_once_for_each_model() -> None:
-    counts: list[int] = []
-    ablate(sharp_model(31), IDS, WINDOWS, how="mean", count=counts.append)
+    model, counts = sharp_model(31), list[int]()
+    ablate(model, IDS, WINDOWS, how="mean", count=counts.append, **all_heads(model))
     assert sum(counts) == 59 * (2 * 2 + 1) == 59 * num_models("mean", range(2), range(2))
     assert num_models("layer", range(2), range(2)) == 3
 
 
 def test_bfloat16_rounds_the_changes() -> None:
     model = sharp_model(31).float()
-    exact, rounded = (ablate(model, IDS, WINDOWS, how="zero", dtype=dtype) for dtype in ("float32", "bfloat16"))
+    dtypes = ("float32", "bfloat16")
+    exact, rounded = (ablate(model, IDS, WINDOWS, how="zero", dtype=dtype, **all_heads(model)) for dtype in dtypes)
     assert not np.array_equal(exact.changes, rounded.changes)
     assert np.abs(exact.changes - rounded.changes).max() < 0.2 * np.abs(exact.changes).max()
 
@@ -124,4 +125,4 @@ def test_losses_that_are_not_finite_are_refused() -> None:
     with torch.no_grad():
         model.token_embedding.weight.mul_(torch.inf)
     with pytest.raises(CheckpointError, match="losses that are not finite"):
-        ablate(model, IDS, WINDOWS, how="layer")
+        ablate(model, IDS, WINDOWS, how="layer", **all_heads(model))

@@ -8,6 +8,7 @@ import torch
 from playwright.sync_api import Page
 from support.engine import rounded
 from support.exchange import sharp_checkpoint
+from support.heads import all_heads
 from support.model_pages import candidates, choose, plain, press, shown, write
 from support.tokenizers import LEARNED
 
@@ -25,7 +26,8 @@ def select(page: Page, part: str, how: str, position: str = "all") -> None:
 
 
 def test_the_loss_with_the_mean_of_a_head_is_that_of_gpt_heads(page: Page) -> None:
-    found = ablate(rounded(CHECKPOINT, "float16"), np.array(IDS), [(0, len(IDS) - 1)], how="mean")
+    model = rounded(CHECKPOINT, "float16")
+    found = ablate(model, np.array(IDS), [(0, len(IDS) - 1)], how="mean", **all_heads(model))
     choose(page, "layer 1 head 2")
     select(page, "head", "mean")
     press(page, "#off")
