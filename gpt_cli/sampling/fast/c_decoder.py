@@ -57,7 +57,7 @@ class CompiledToken:
         self._alive: list[object] = []  # objects whose memory token.c reads
         first, *_ = self._caches
         H, G, K, F = first.num_heads, first.num_groups, first.head_size, config.hidden_size
-        self._layers = (Layer * len(blocks))(*map(self._layer, blocks))
+        self._layers = (Layer * len(blocks))(*map(self._layer, blocks, self._caches))
         self._scores = torch.empty(0)
         self._model = Model(
             self._layers, self._norm(final_norm), self._output_layer.matrix, len(blocks), config.d_model, H, G, K, F,
@@ -88,8 +88,7 @@ class CompiledToken:
         )
         return logits
 
-    def _layer(self, block: DecodeBlock) -> Layer:
-        cache = cast("KeyValueCache", block.cache)
+    def _layer(self, block: DecodeBlock, cache: KeyValueCache) -> Layer:
         products = cache.queries_keys_values, cache.projection_layer, block.expand, block.contract
         weights = [cast("Weight", product) for product in products]
         self._alive += weights

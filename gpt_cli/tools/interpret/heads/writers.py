@@ -94,7 +94,7 @@ def heads_page(report: Mapping[str, Any]) -> bytes:
     circuits, steps = report.get("circuits"), report.get("steps") or [report]
     rows = steps[-1]["heads"]
     chosen = evenly(steps, max(2, _MOST_PASSAGES // max(1, sum(len(row.get("passages", ())) for row in rows))))
-    partners = _partners(circuits["composition"]) if circuits else {}
+    partners = _partners(circuits["composition"]) if circuits else None
     content = {
         "text": label_of(", ".join(source_names(report["text"])), _MAX_TEXT),
         **{name: report[name] for name in ("tokens", "checkpoint")},
@@ -102,7 +102,7 @@ def heads_page(report: Mapping[str, Any]) -> bytes:
         "all_steps": len(steps),
         "columns": [name for name in _COLUMNS if name in rows[0]],
         "baseline": circuits and circuits["baseline"],
-        "frames": [[_content(row, partners if circuits else None) for row in at["heads"]] for at in chosen],
+        "frames": [[_content(row, partners) for row in at["heads"]] for at in chosen],
     }
     return build_page(HEADS, content)
 
