@@ -70,11 +70,6 @@ def first_usable(
     raise AssertionError("the last attempt returns or raises")
 
 
-def find_checkpoint(path: str | Path | None, checkpoint: str | None = None) -> Path:
-    """Return the named or default checkpoint file: the first result of `find_checkpoints`, whose errors are raised."""
-    return find_checkpoints(path, checkpoint)[0]
-
-
 def find_checkpoints(path: str | Path | None, checkpoint: str | None = None) -> list[Path]:
     """Return the checkpoint files to try, in order; `checkpoint` is "best", "last", the number of a step, or None.
 

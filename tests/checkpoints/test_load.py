@@ -11,7 +11,7 @@ from support.helpers import RunCommand, damage
 import gpt_cli
 from gpt_cli.checkpoints import select
 from gpt_cli.checkpoints.load import load
-from gpt_cli.checkpoints.select import find_checkpoint, find_header
+from gpt_cli.checkpoints.select import find_checkpoints, find_header
 from gpt_cli.checkpoints.verify import Verified, read_verified
 from gpt_cli.errors import CheckpointError, UsageError
 
@@ -19,26 +19,26 @@ from gpt_cli.errors import CheckpointError, UsageError
 def hint_about(path: str | Path, sentence: str) -> str | None:
     """Return the hint of the error with which no checkpoint is found."""
     with pytest.raises(CheckpointError, match=sentence) as raised:
-        find_checkpoint(path)
+        find_checkpoints(path)[0]
     return raised.value.hint
 
 
 def test_the_best_the_last_and_a_step_are_found(smoke_run: Path) -> None:
     folder = smoke_run / "checkpoints"
-    assert find_checkpoint(None) == find_checkpoint(smoke_run) == folder / "best.safetensors"
-    assert find_checkpoint(smoke_run, "last") == folder / "step-00000020.safetensors"
-    assert find_checkpoint(smoke_run, "10") == folder / "step-00000010.safetensors"
-    assert find_checkpoint(folder / "step-00000010.safetensors") == folder / "step-00000010.safetensors"
+    assert find_checkpoints(None)[0] == find_checkpoints(smoke_run)[0] == folder / "best.safetensors"
+    assert find_checkpoints(smoke_run, "last")[0] == folder / "step-00000020.safetensors"
+    assert find_checkpoints(smoke_run, "10")[0] == folder / "step-00000010.safetensors"
+    assert find_checkpoints(folder / "step-00000010.safetensors")[0] == folder / "step-00000010.safetensors"
     assert gpt_cli.load(folder / "step-00000010.safetensors").step == 10
 
 
 def test_what_is_not_there_is_told_with_what_is(smoke_run: Path) -> None:
     with pytest.raises(CheckpointError, match=r"this run has no checkpoint of step 5, only of 10, 20$"):
-        find_checkpoint(smoke_run, "5")
+        find_checkpoints(smoke_run, "5")[0]
     with pytest.raises(UsageError, match=r'"first" is not allowed; use best, last or the number of a step'):
-        find_checkpoint(smoke_run, "first")
+        find_checkpoints(smoke_run, "first")[0]
     with pytest.raises(UsageError, match="is a file, and only runs have checkpoints"):
-        find_checkpoint(smoke_run / "checkpoints" / "step-00000010.safetensors", "20")
+        find_checkpoints(smoke_run / "checkpoints" / "step-00000010.safetensors", "20")[0]
     assert hint_about("runs/other", "no such run") == "runs here: runs/smoke"
 
 
@@ -86,12 +86,12 @@ def test_a_directory_of_runs_is_told_from_a_run(copied: Path, here: Path) -> Non
 
 def test_without_a_best_one_the_last_is_taken(copied: Path) -> None:
     (copied / "checkpoints" / "best.safetensors").unlink()
-    assert find_checkpoint(copied).name == "step-00000020.safetensors"
+    assert find_checkpoints(copied)[0].name == "step-00000020.safetensors"
 
 
 def test_an_empty_folder_has_no_runs(here: Path) -> None:
     with pytest.raises(CheckpointError, match="there is no trained model in this folder"):
-        find_checkpoint(None)
+        find_checkpoints(None)[0]
 
 
 def test_a_loaded_model_and_its_tokenizer_are_shown_in_a_line(smoke_run: Path) -> None:

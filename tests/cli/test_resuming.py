@@ -11,7 +11,7 @@ import pytest
 from support.helpers import CORPUS_TEXT, RunCommand, run_command
 
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
-from gpt_cli.checkpoints.select import find_checkpoint
+from gpt_cli.checkpoints.select import find_checkpoints
 from gpt_cli.evaluation.nll import Score
 from gpt_cli.training import evaluate_and_log
 
@@ -260,7 +260,7 @@ def test_the_best_of_another_run_is_never_used(flags: str, mine: Path, run: RunC
     ) in closed.err.splitlines()
     assert json.loads(closed.out)["validation_loss"] == own["validation_loss"]  # the last step was the best
     assert (best.exists(), kept.read_bytes() == foreign) == (False, True)
-    assert find_checkpoint("runs/mine").name == "step-00000020.safetensors"
+    assert find_checkpoints("runs/mine")[0].name == "step-00000020.safetensors"
     # the next evaluation is the best of those whose weights are there
     best.write_bytes(foreign)
     run(*RESUME, *FURTHER, "--quiet", exits=0)

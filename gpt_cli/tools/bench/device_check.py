@@ -16,7 +16,7 @@ import torch
 
 from gpt_cli.attention_maps.file_formats import STAGES
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
-from gpt_cli.checkpoints.select import find_checkpoint
+from gpt_cli.checkpoints.select import find_checkpoints
 from gpt_cli.common import __version__
 from gpt_cli.common.host import NOBODY, Host
 from gpt_cli.common.machine.devices import (
@@ -185,7 +185,7 @@ def checks(cpu: DeviceRuns, other: DeviceRuns) -> list[tuple[str, Bound, dict[st
 
 def _weights(run: Path) -> Figures:
     """Read the weights of a run's best checkpoint."""
-    return {name: _array(tensor) for name, tensor in read_checkpoint(find_checkpoint(run)).weights.items()}
+    return {name: _array(tensor) for name, tensor in read_checkpoint(find_checkpoints(run)[0]).weights.items()}
 
 
 def _array(tensor: torch.Tensor | None) -> np.ndarray:

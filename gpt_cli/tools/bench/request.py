@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast
 from pydantic import Field
 
 from gpt_cli.checkpoints.run_paths import named_run
-from gpt_cli.checkpoints.select import find_checkpoint, near_run, newest_run, run_hint
+from gpt_cli.checkpoints.select import find_checkpoints, near_run, newest_run, run_hint
 from gpt_cli.common.file_signatures import holds_run
 from gpt_cli.common.host import Host
 from gpt_cli.config import Config
@@ -63,7 +63,7 @@ class InfoRequest(Request):
         if (target.is_dir() and not is_config) or names_a_run:
             if self.settings:
                 raise UsageError("‹settings›", f"{path} is not a config, and the settings of a run cannot change")
-            return target, find_checkpoint(target, self.checkpoint)
+            return target, find_checkpoints(target, self.checkpoint)[0]
         if self.checkpoint is not None:
             raise UsageError("‹checkpoint›", f"{path} is a config, and only runs have checkpoints")
         if not is_config and not target.exists() and near_run(target):
