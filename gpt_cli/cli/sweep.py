@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from gpt_cli.cli.console import Console, hurried_stdout, hurry
 from gpt_cli.cli.signals import signal_name
-from gpt_cli.distributed.launch import hearing
+from gpt_cli.common.machine.signals import STOPS, handling
 from gpt_cli.tools.sweeps.request import SweepRequest
 
 
@@ -56,4 +56,4 @@ def _hurrying(hear: Callable[[int, object], None]) -> AbstractContextManager[Non
             hurry()
         hear(number, frame)
 
-    return hearing(heard)
+    return handling((*STOPS, signal.SIGUSR1), heard)

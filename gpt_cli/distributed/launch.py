@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gpt_cli.common.files import python_command
@@ -56,7 +55,7 @@ def launch(words: Sequence[str], num_processes: int, config: Config, intact: Int
     """
     with tempfile.TemporaryDirectory(prefix="gpt-", ignore_cleanup_errors=True) as folder:
         workers, command = Workers(num_processes, Path(folder), intact), [*python_command(), "-m", "gpt_cli", *words]
-        with hearing(workers.hear):
+        with handling((*STOPS, signal.SIGUSR1), workers.hear):
             try:
                 workers.start(command, process_environment(num_processes, folder, config))
                 return workers.wait()
@@ -77,11 +76,6 @@ def process_environment(num_processes: int, folder: str, config: Config) -> dict
     if config.train.threads is None:
         variables.setdefault("OMP_NUM_THREADS", str(max(1, cores() // num_processes)))
     return variables
-
-
-def hearing(hear: Callable[[int, object], None]) -> contextlib.AbstractContextManager[None]:
-    """Return a context in which SIGUSR1 and the signals that stop a training call `hear(number, frame)`."""
-    return handling((*STOPS, signal.SIGUSR1), hear)
 
 
 class Workers:

@@ -12,8 +12,9 @@ import pytest
 from support.helpers import RunCommand, small_config
 from support.light import WithoutTorch
 
+from gpt_cli.common.machine.signals import STOPS, handling
 from gpt_cli.distributed import launch as module
-from gpt_cli.distributed.launch import Workers, hearing, require_fitting
+from gpt_cli.distributed.launch import Workers, require_fitting
 from gpt_cli.errors import EnvironmentFailure, UsageError
 
 
@@ -191,7 +192,7 @@ while True: time.sleep(0.01)"""
             time.sleep(0.01)
         os.kill(os.getpid(), number)
 
-    with hearing(workers.hear):
+    with handling((*STOPS, signal.SIGUSR1), workers.hear):
         threading.Thread(target=ask).start()
         workers.start([sys.executable, "-S", "-c", f"import os, signal, time; rank = os.environ['RANK']\n{script}"], {})
         assert workers.wait() == 128 + number
@@ -204,7 +205,7 @@ def test_only_the_first_process_has_stdin_and_stdout(tmp_path: Path) -> None:
 import sys
 sys.path.insert(0, {str(Path(module.__file__).parents[2])!r})
 from pathlib import Path
-from gpt_cli.distributed.launch import Workers, hearing
+from gpt_cli.distributed.launch import Workers
 code = "import os, sys; print(sys.stdin.read()); print('err', file=sys.stderr)"
 workers = Workers(2, Path({str(tmp_path)!r}), lambda: ("", None))
 workers.start([sys.executable, "-S", "-c", code], {{}})
