@@ -19,7 +19,7 @@ from gpt_cli.errors import DataError, GptError, visible
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.datasets import ENTRIES, read_entry
 from gpt_cli.text.encode import both_examples, digest_of, encode
-from gpt_cli.text.load import SourceCorpus, read_corpus, read_split, reading_of, split_of
+from gpt_cli.text.load import SourceCorpus, read_corpus, read_data, reading_of, split_of
 from gpt_cli.text.sft_examples import ConversationCorpus
 from gpt_cli.text.sources import SourceFile, SourceWalk, source_names
 
@@ -53,7 +53,8 @@ def read_named_text(sources: Sequence[str], settings: DataConfig, host: Host) ->
 def read_run_text(name: str, data: DataConfig, host: Host) -> tuple[Corpus, Corpus]:
     """Return the training and validation parts of a run's text as it is now; raise DataError if it is unreadable."""
     try:
-        return read_split(located(data, named_run(name), host.notice), host)
+        data = located(data, named_run(name), host.notice)
+        return split_of(read_data(data, host), data, host)
     except DataError as error:
         hint = f"{name} was trained on this text; name its new path, or another text, with ‹data=SOURCE›"
         raise DataError(error.where, error.sentence, hint=hint) from error

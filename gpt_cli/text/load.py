@@ -251,11 +251,6 @@ def _is_of_conversations(file: SourceFile, how: Reading) -> bool | None:
     return holds_conversations(Path(file.name), how, named=file.named)
 
 
-def read_split(config: DataConfig, host: Host = NOBODY) -> tuple[Corpus, Corpus]:
-    """Return the training and the validation corpus of a config; raise the errors of `read_corpus`."""
-    return split_of(read_data(config, host), config, host)
-
-
 def with_conversations(corpus: SourceCorpus, template: str | None) -> Corpus:
     """Return `corpus` or, if it has conversations, a ConversationCorpus of it with `template` (None: the plain one)."""
     if not corpus.how.conversations:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.corpora import read_split
 from support.faults import (
     RESUME,
     START,
@@ -25,7 +26,6 @@ from support.texts import identity
 
 from gpt_cli.common import files
 from gpt_cli.text.encode import EncodedText, encode_parts
-from gpt_cli.text.load import read_split
 from gpt_cli.text.token_files import TokensOnDisk
 
 # with these a text of 200 lines is prepared as one of 100 GB: pieces, groups, parts, a manifest, ids on disk

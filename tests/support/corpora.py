@@ -3,8 +3,10 @@
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from gpt_cli.config import DataConfig
 from gpt_cli.text.corpus import Corpus, SurveyedCorpus, Tally
 from gpt_cli.text.documents import TextBlock, in_blocks
+from gpt_cli.text.load import read_data, split_of
 
 
 class Texts(SurveyedCorpus):
@@ -19,6 +21,11 @@ class Texts(SurveyedCorpus):
 
     def blocks(self) -> Iterator[TextBlock]:
         return in_blocks(self._documents)
+
+
+def read_split(config: DataConfig) -> tuple[Corpus, Corpus]:
+    """The training and the validation corpus of a config."""
+    return split_of(read_data(config), config)
 
 
 def documents_of(corpus: Corpus) -> tuple[str, ...]:

@@ -29,9 +29,10 @@ from gpt_cli.config import Config, DataConfig
 from gpt_cli.errors import DataError, EnvironmentFailure
 from gpt_cli.text.documents import TextBlock
 from gpt_cli.text.encode import encode_parts
-from gpt_cli.text.load import SourceCorpus, read_data, read_split
+from gpt_cli.text.load import SourceCorpus, read_data
 from gpt_cli.text.sft_examples import Examples
 from gpt_cli.text.tokenizers import BytePairTokenizer, Tokenizer
+from support.corpora import read_split
 
 KINDS = ("txt", "jsonl", "txt.gz", "jsonl.gz", "txt.zst", "jsonl.zst", "parquet")
 

@@ -18,7 +18,7 @@ from gpt_cli.distributed.launch import fitting_sizes, require_fitting
 from gpt_cli.errors import CheckpointError, UsageError, inert, visible
 from gpt_cli.model.costs import cache_bytes_by_attention
 from gpt_cli.text.encode import both_examples, encode
-from gpt_cli.text.load import read_split
+from gpt_cli.text.load import read_data, split_of
 from gpt_cli.text.sft_examples import ConversationCorpus
 from gpt_cli.text.train_tokenizer import learn_tokenizer
 from gpt_cli.tools.bench.request import InfoRequest
@@ -90,7 +90,7 @@ def info(request: InfoRequest, target: tuple[Path, Path | Config], host: Host) -
     path, chosen = target
     num_ranks = request.ranks
     if isinstance(chosen, Config):  # whose training text gives the vocabulary and the number of tokens
-        training, validation = read_split(chosen.data, host)
+        training, validation = split_of(read_data(chosen.data, host), chosen.data, host)
         tokenizer = learn_tokenizer(chosen.tokenizer, training, validation, host)
         if isinstance(training, ConversationCorpus) and isinstance(validation, ConversationCorpus):
             num_tokens = len(both_examples(training, validation, chosen, tokenizer, host)[0])
