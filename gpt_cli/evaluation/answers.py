@@ -19,7 +19,7 @@ from gpt_cli.evaluation.nll import Observations, byte_lengths, in_batches, logit
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.chat_templates import Template, template_for
-from gpt_cli.text.conversations import Conversation
+from gpt_cli.text.conversations import Conversation, Turn
 from gpt_cli.text.sft_examples import ConversationCorpus, Examples, gather
 
 SHORT = 32  # tokens of answers that are compared as a whole
@@ -97,7 +97,7 @@ def _chosen(loaded: Loaded, conversations: Sequence[Conversation], template: Tem
     is_right = list[bool]()
     for one in conversations:
         if one.choices:
-            candidates = [one.answered_by(choice) for choice in one.choices]
+            candidates = [one._replace(turns=(*one.turns[:-1], Turn("assistant", choice))) for choice in one.choices]
             examples = gather(candidates, loaded.tokenizer, template, loaded.config.model.context_length)
             if not examples.num_left_out:
                 nats, _ = answer_costs(loaded.model, examples, dtype=dtype, where=shown(loaded.path))

@@ -53,10 +53,6 @@ class Conversation(NamedTuple):
         """Return the conversation as a JSON string, which `read_conversation` parses."""
         return json.dumps([self.turns, self.choices], ensure_ascii=False)
 
-    def answered_by(self, answer: str) -> Conversation:
-        """Return a copy of the conversation in which `answer`, as a turn of the assistant, replaces the last turn."""
-        return self._replace(turns=(*self.turns[:-1], Turn("assistant", answer)))
-
 
 def read_conversation(text: str) -> Conversation:
     """Return the conversation in a JSON string that `Conversation.to_json` has made."""
