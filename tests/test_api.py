@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.package import COMMANDS
 
 import gpt_cli
 from gpt_cli.cli.app import build
-from gpt_cli.cli.command_table import COMMANDS, TABLE, function_of
+from gpt_cli.cli.command_table import TABLE, function_of
 from gpt_cli.common.spelling import as_flags
 from gpt_cli.config.request import flag_of, flags_of
 from gpt_cli.config.suggest import FUNCTIONS

@@ -138,7 +138,6 @@ TABLE = {
         drive="runs",
     ),
 }
-COMMANDS = [name for name in TABLE if name not in ("completion", "help", "config", "data")]  # which are functions too
 
 
 def below(group: str) -> list[str]:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from support.helpers import RunCommand, run_command
+from support.package import COMMANDS
 
 import gpt_cli
 from gpt_cli.cli import app
-from gpt_cli.cli.command_table import COMMANDS
 from gpt_cli.common.machine.memory import importing_torch
 from gpt_cli.config.load import shipped_configs
 

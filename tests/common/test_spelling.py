@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 from support.messages import QUOTED_OR_TYPED
+from support.package import COMMANDS
 
 import gpt_cli
-from gpt_cli.cli.command_table import COMMANDS, function_of
+from gpt_cli.cli.command_table import function_of
 from gpt_cli.common.spelling import as_flags, as_keywords, described
 from gpt_cli.config.suggest import FUNCTIONS
 from gpt_cli.errors import CheckpointError, GptError, UsageError

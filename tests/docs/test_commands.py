@@ -8,8 +8,8 @@ import pytest
 from support.documents import CHINESE, DOCS, ENGLISH, ROOT, WITH_OUTPUTS, Shell, commands, shape, smaller
 from support.faults import SCALE
 from support.helpers import RunCommand
+from support.package import COMMANDS
 
-from gpt_cli.cli.command_table import COMMANDS
 from gpt_cli.tools.bench.device_check import checks
 
 FLAG = r"(?<![\w-])--[a-z][a-z-]+"

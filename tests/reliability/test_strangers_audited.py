@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from support import suspects
+from support import package, suspects
 from support.audited import ANSWERS, Heard, Job, audited
 from support.exchange import sharp_checkpoint
 from support.faults import SCALE, scaled, some_of
@@ -17,7 +17,6 @@ from support.helpers import run_command, small_config
 from support.suspects import STRINGS
 
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
-from gpt_cli.cli import command_table
 from gpt_cli.config.load import write_config
 from gpt_cli.text.datasets import ENTRIES
 from gpt_cli.tools.exchange.export_hf import write_for_transformers
@@ -289,4 +288,4 @@ def test_only_what_fetches_connects(audit: Audit) -> None:
 
 def test_every_command_is_heard(audit: Audit) -> None:
     heard = {" ".join(job.words[:count]) for job, _ in audit.heard for count in (1, 2)}
-    assert {*command_table.COMMANDS, "completion", "help"} - heard <= ({"bench"} if SCALE < 1 else set())
+    assert {*package.COMMANDS, "completion", "help"} - heard <= ({"bench"} if SCALE < 1 else set())

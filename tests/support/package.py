@@ -5,8 +5,10 @@ from functools import cache
 from pathlib import Path
 
 import gpt_cli
+from gpt_cli.cli.command_table import TABLE
 
 PACKAGE = Path(gpt_cli.__file__).parent
+COMMANDS = [name for name in TABLE if name not in ("completion", "help", "config", "data")]  # which are functions too
 
 
 @cache
