@@ -19,6 +19,7 @@ WITHOUT_KERNEL = ("cpu", "mps")
 
 # (queries, keys, values [B, H, T, K], source of the dropout mask, scale) -> mixed values [B, H, T, K]
 Kernel = Callable[[Tensor, Tensor, Tensor, ToDraw, float], Tensor]
+Projections = tuple[Tensor, Tensor, Tensor]  # queries, keys and values
 
 
 def causal_mask(num_tokens: int, device: torch.device | None = None, window: int | None = None) -> Tensor:
@@ -189,13 +190,11 @@ class SelfAttention(nn.Module, ABC):
         self.key_norm: HeadNorm | None = None
 
     @abstractmethod
-    def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> Projections:
         """Compute a head's queries, keys, values [B, T, size] from x [B, T, D]; arguments and sizes as in `project`."""
 
     @abstractmethod
-    def project(
-        self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def project(self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None) -> Projections:
         """Compute queries, keys and values of `heads` (None: all) from x [B, T, D]: each [B, heads, T, size].
 
         `rotation` [2, T, R] rotates queries and keys (None: no RoPE). `size` is K; for latent queries and keys, K + R.
@@ -297,14 +296,12 @@ class MultiHeadAttention(SelfAttention):
         self.dropout = Dropout(dropout)
         self.scale = self.heads[0].scale
 
-    def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> Projections:
         """Compute one head's queries, keys, values, each [B, T, K], from x [B, T, D]; no RoPE if `rotation` is None."""
         attention = self.heads[head]
         return *self.norm_and_rotate(attention.Wq(x), attention.Wk(x), rotation), attention.Wv(x)
 
-    def project(
-        self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def project(self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None) -> Projections:
         """Compute queries, keys, values [B, heads, T, K] of `heads` (None: all); no RoPE if `rotation` is None."""
         chosen = range(self.num_heads) if heads is None else heads
         weights = self.shared_weights or self.projection_weights(chosen)

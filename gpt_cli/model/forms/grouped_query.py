@@ -8,7 +8,7 @@ from typing import cast
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpt_cli.model.attention import SelfAttention, concatenate_layers, score_scale
+from gpt_cli.model.attention import Projections, SelfAttention, concatenate_layers, score_scale
 from gpt_cli.model.dropout import Dropout
 
 
@@ -66,14 +66,12 @@ class GroupedQueryAttention(SelfAttention):
         """Return the group whose keys and values a head uses."""
         return self.groups[head * len(self.groups) // self.num_heads]
 
-    def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> Projections:
         """Compute one head's queries, keys, values, each [B, T, K], from x [B, T, D]; no RoPE if `rotation` is None."""
         group = self.group_of(head)
         return *self.norm_and_rotate(self.heads[head].Wq(x), group.Wk(x), rotation), group.Wv(x)
 
-    def project(
-        self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def project(self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None) -> Projections:
         """Compute queries, keys, values [B, heads, T, K] of `heads` (None: all); no RoPE if `rotation` is None."""
         H, G = self.num_heads, len(self.groups)
         chosen = range(H) if heads is None else heads

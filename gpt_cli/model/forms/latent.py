@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpt_cli.model.attention import SelfAttention, score_scale
+from gpt_cli.model.attention import Projections, SelfAttention, score_scale
 from gpt_cli.model.dropout import Dropout
 from gpt_cli.model.positions import rotate
 
@@ -64,7 +64,7 @@ class LatentAttention(SelfAttention):
         self.dropout = Dropout(dropout)
         self.scale = score_scale(K + R, scaled)
 
-    def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> Projections:
         """Return a head's queries and keys [B, T, K + R], and values [B, T, K]; `rotation`: [2, T, R = rotary_size]."""
         weights = self.heads[head]
         latent, source = self.W_DKV(x), self.query_source(x)
@@ -75,9 +75,7 @@ class LatentAttention(SelfAttention):
             keys = torch.cat([keys, rotate(self.W_KR(x), rotation)], dim=-1)
         return queries, keys, weights.W_UV(latent)
 
-    def project(
-        self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def project(self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None) -> Projections:
         """Compute queries and keys, [B, heads, T, K + rotary_size], and values, [B, heads, T, K]; `heads` None: all."""
         chosen = range(self.num_heads) if heads is None else heads
         latent = self.W_DKV(x)
