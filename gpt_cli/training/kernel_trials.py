@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from itertools import chain
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -36,8 +35,7 @@ _TOLERANCE, _TOKENS_TOGETHER = {torch.float32: 1e-4, torch.bfloat16: 3e-2}, 32
 _FASTER = 1.15  # times as fast as the plain form; a smaller gain is not worth other digits
 _MOST_WEIGHTS = 2**31  # of a sequence, which the kernel counts in int32
 
-_Form = TypeVar("_Form", bound=Callable[..., Tensor])
-_Trial = tuple[_Form, bool, float, float]  # a form, whether it agrees with the plain one, the seconds of plain and form
+_Trial = tuple[Callable[..., Tensor], bool, float, float]  # a form, whether it agrees, the seconds of plain and form
 
 
 def choose_kernels(state: TrainingState, warn: Notify) -> None:
@@ -51,14 +49,14 @@ def choose_kernels(state: TrainingState, warn: Notify) -> None:
     shape = (train.sequences_at_once, sizes.num_heads, sizes.context_length, sizes.query_size)
     compiled, begins, packed = train.compile == "on", not state.progress.step, isinstance(state.batches, PackedBatches)
 
-    def attention() -> _Trial[Kernel]:
+    def attention() -> _Trial:
         from gpt_cli.model.triton_attention import dropout_attention
 
         rival = compiled and begins  # the speed of a resumed run decides nothing
         times = compare_with_plain(dropout_attention, shape, train.dtype, device, sizes.dropout, compiled=rival)
         return dropout_attention, *times
 
-    def loss() -> _Trial[Callable[[Tensor, Tensor], Tensor]]:
+    def loss() -> _Trial:
         V, generator = state.model.vocab_size, torch.Generator().manual_seed(0)
         logits = torch.randn(shape[0], shape[2], V, generator=generator).to(device, product_dtype(train.dtype))
         targets = torch.randint(V, logits.shape[:2], generator=generator).to(device)
@@ -80,8 +78,8 @@ def choose_kernels(state: TrainingState, warn: Notify) -> None:
 
 
 def _choose(
-    state: TrainingState, part: str, form: str, possible: bool, trial: Callable[[], _Trial[_Form]], warn: Notify
-) -> _Form | None:
+    state: TrainingState, part: str, form: str, possible: bool, trial: Callable[[], _Trial], warn: Notify
+) -> Callable[..., Tensor] | None:
     """Run `trial` for `part` (attention or loss); return the tried function if it pays, else None; record the choice.
 
     If not `possible`, no trial runs. `form` (triton or compiled) is the function's name in the record and in warnings.
