@@ -216,9 +216,8 @@ def drawing() -> Iterator[Callable[[TrainingEvent], object]]:
             elif isinstance(event, Evaluated) and event.best:
                 best = f", best validation {event.score.loss:.3f}"
             elif isinstance(event, Stepped) and bar is not None:
-                if event.loss is not None:
-                    mean = event.loss if event.smoothed_loss is None else event.smoothed_loss
-                    bar.set_postfix_str(f"loss {mean:.3f}{best}", refresh=False)
+                if event.smoothed_loss is not None:
+                    bar.set_postfix_str(f"loss {event.smoothed_loss:.3f}{best}", refresh=False)
                 bar.total = max(bar.total, event.step)
                 bar.update(event.step - bar.n)
 
