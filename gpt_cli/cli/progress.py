@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import NoReturn
 
 from tqdm import tqdm
 
@@ -62,8 +61,6 @@ class Meter:
 
 class Bar(Meter):
     """A progress bar on stderr that disappears when the work is done; its label `what` must end with a colon."""
-
-    _bar: tqdm[NoReturn]
 
     def begin(self) -> None:
         amount = "{n_fmt}B, " if self.unit == "B" else ""

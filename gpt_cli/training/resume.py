@@ -111,11 +111,10 @@ def is_best_of_run(best: Checkpoint, config: Config, progress: Progress) -> bool
 
     Text and fixed settings must be equal, and `best` must have the run's best loss or a later step.
     """
-    best_progress = best.progress
     return (
         not _fixed_changes(best.config, config)
-        and best_progress.data_digest == progress.data_digest
-        and (best_progress.step > progress.observed_step or best_progress.best_loss == progress.best_loss)
+        and best.progress.data_digest == progress.data_digest
+        and (best.progress.step > progress.observed_step or best.progress.best_loss == progress.best_loss)
     )
 
 
