@@ -57,7 +57,7 @@ def load(
 def load_for(
     host: Host, path: Path | None, checkpoint: str | None, expected: Header | None = None, *, as_stored: bool = False
 ) -> Loaded:
-    """Load a model as `load` does, with `host.warn`; if `host.loaded` is set, return a copy of that model instead."""
+    """Call `load` with `host.warn` and the other arguments; if `host.loaded` is set, return a copy of that model."""
     if host.loaded is None:
         reuse_memory()
         return load(path, checkpoint, host.warn, expected, as_stored=as_stored)

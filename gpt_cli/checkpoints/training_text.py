@@ -45,8 +45,8 @@ def is_imported(run: RunFiles) -> bool:
 def config_with_text(header: Header, advice: str = NAME_ONE, *, stdin: bool = False) -> Config:
     """Return the config of a model, including the sources (files, catalogue names) of its training text.
 
-    Raises UsageError if that text is unknown or not fetched yet, or if a stranger may have named it. Raises DataError
-    for text from stdin, unless `stdin` is true. `advice` is the hint of these errors.
+    Raises UsageError if that text is unknown or not fetched yet, or if only a checkpoint outside a run names its files,
+    which gpt does not trust. Raises DataError for text from stdin, unless `stdin`. `advice` ends the errors' hints.
     """
     run = run_of_checkpoint(header.path)
     if run is None:

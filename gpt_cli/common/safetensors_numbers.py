@@ -1,4 +1,4 @@
-"""Read the numbers of safetensors files with numpy, which has no bfloat16. Needs no torch."""
+"""Convert numbers of safetensors files to float32 with numpy, which has no bfloat16, and check them. Needs no torch."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def name_in_shell(path: Path) -> str:
 
 
 def names_of_copy(path: Path, label: str = "utf8") -> tuple[str, str]:
-    """Return the shell-quoted names of a file and of a copy: a.txt, a-`label`.txt; OLD and NEW for a packed file."""
+    """Return quoted names of a file and its copy: a.txt, a-`label`.txt; OLD, NEW if missing, packed or untypable."""
     old = name_in_shell(path)
     if old == "OLD" or path.suffix.lower() in (".gz", ".zst"):  # commands would read the packed bytes
         return "OLD", "NEW"

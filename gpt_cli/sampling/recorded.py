@@ -199,7 +199,7 @@ class RecordedDraws:
                 self._bases[reach] = cache.base
 
     def _record(self) -> Graph:
-        """Compute one step, then record the same work as a graph."""
+        """Compute one sampling step to warm up; return a recording of the same operations, such as a CUDA graph."""
         with beside(self._device):
             self._compute()
             graph, recording = new_graph(self._device)

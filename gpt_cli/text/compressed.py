@@ -86,7 +86,7 @@ class Growth:
         self._num_bytes += num_bytes
 
     def bounded(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the blocks unchanged; raise DataError as soon as they exceed the limit."""
+        """Yield decompressed blocks unchanged; raise DataError once the total size exceeds the limit (see `Growth`)."""
         for block in blocks:
             self.add(len(block))
             yield block

@@ -226,7 +226,7 @@ def _write(
 
 
 def _groups(corpus: Corpus, tokenizer: Tokenizer) -> Iterator[list[TextBlock]]:
-    """Yield a text in groups of pieces; a piece is the unit of tokenization, and a thread encodes a group at once."""
+    """Yield a text in groups of pieces: each piece is encoded alone, and a group is enough work for a thread."""
     pieces = in_pieces(corpus.blocks(), tokenizer.cut)
     return in_groups(chain((first._replace(is_first=True) for first in islice(pieces, 1)), pieces))
 

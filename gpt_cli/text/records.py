@@ -228,7 +228,7 @@ def _without_text(sample: Sequence[Record], text_field: str, path: Path | None) 
 
 
 def _is_name(name: str, record: Record) -> bool:
-    """Return whether a hint can show a field name: all characters are safe, and a header's name is not a sentence."""
+    """Return whether a hint may show a field name: only safe characters; in a table, not a sentence (a row of text)."""
     return _is_plain(name) is not None and not (record.delimiter and _is_sentence(name))
 
 
@@ -273,9 +273,9 @@ def _rewriting(record: Record, path: Path, names: Mapping[str, str]) -> str | No
 
 
 def header_command(path: Path, columns: Sequence[str], delimiter: str, *, has_names: bool) -> str | None:
-    """Return a shell command that copies a table with the header `columns`, in place of the first row if `has_names`.
+    """Return a shell command that copies a table, with a new first row `columns`; if `has_names`, without the old one.
 
-    Names with special characters become column1 and so on. Returns None unless `path` is an existing table.
+    A name with special characters becomes column1, column2, ... Returns None unless `path` is an existing table.
     """
     plain = (name if _is_plain(name.replace(delimiter, '"')) else f"column{at}" for at, name in enumerate(columns, 1))
     names = delimiter.join(plain).replace("\t", r"\t")

@@ -47,7 +47,7 @@ class StatsRequest(Request):
     settings: Settings = EMPTY
 
     def find(self, host: Host) -> Config:
-        """Return the config of a file, or the default, with settings and SOURCEs applied; raise UsageError if wrong."""
+        """Return the config `config` (None: the default), changed by `settings` and `source`; UsageError if invalid."""
         flags = {"data.source": ("SOURCE", self.source[0] if len(self.source) == 1 else [*self.source] or None)}
         if self.config is None:
             return build_config(Document({}, {}), "‹settings›", self.settings, flags)

@@ -61,7 +61,7 @@ class Tokenizer(ABC):
         return self.array(text)
 
     def cut(self, text: str, at: int) -> int | None:
-        """Return the end of the piece that starts at `at` in a long text; None if the rest of the text is one piece."""
+        """Return the index after `at` at which to cut a long text for encoding; None if the rest needs no cut."""
         return at_line(text, at)
 
     @abstractmethod

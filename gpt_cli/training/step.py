@@ -25,9 +25,9 @@ from gpt_cli.training.validation import cross_entropy
 
 @dataclass(frozen=True)
 class StepInputs:
-    """The inputs of a step, on the device: `micro_batches` maps a micro-batch's index to its rows of `Batches.numbers`.
+    """A step's inputs on the device; `micro_batches` maps a micro-batch's index to its data: rows of `Batches.numbers`.
 
-    `keys`, int32 [L, 3, 2], decide the 3 dropout masks of each block (`key_halves`). If None, seed and step decide.
+    `keys`, int32 [L, 3, 2], are halves of three 64-bit dropout keys per block; if None, they come from seed and step.
     """
 
     step: int

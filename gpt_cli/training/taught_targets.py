@@ -52,13 +52,13 @@ class TaughtTargets:
         return NgramCounts(self.ids)
 
     def __call__(self, positions: np.ndarray, step: int) -> np.ndarray:
-        """Return the targets of a step for text indices `positions` [B, T]: int64 ids [B, T * num_targets]."""
+        """Return ids for the targets at text indices `positions` [B, T], N = `num_targets` each: int64 [B, T * N]."""
         if not self.is_last:
             return np.repeat(self._drawn(positions, step, TEACHER), self.num_targets, axis=1)
         return self._drawn(np.repeat(positions, self.num_targets, axis=1), step, OF_LAST)
 
     def _drawn(self, positions: np.ndarray, step: int, teacher: float) -> np.ndarray:
-        """Draw targets from the teacher, with probability `teacher`, or n-gram counts (0.15); else keep the text's."""
+        """Draw ids [B, T]: the teacher's with probability `teacher`, by n-gram counts with 0.15, else the text's."""
         targets = self.ids[positions]
         if self.likely is None or self.cumulative is None:
             return targets

@@ -35,7 +35,7 @@ _FEW_ROWS = 16  # up to which token.c is faster than converting a weight to floa
 
 
 def _fields(**types: str) -> list[tuple[str, type]]:
-    """Return ctypes fields by type (address, whole, number): address="weight bias" gives two, weight and bias."""
+    """Return ctypes fields; keywords are types (address, int64 `whole`, float `number`): whole="D H" makes D and H."""
     c_types = {"address": ctypes.c_void_p, "whole": ctypes.c_int64, "number": ctypes.c_float}
     return [(name, c_types[kind]) for kind, names in types.items() for name in names.split()]
 

@@ -226,7 +226,7 @@ def _is_too_large(model: ModelConfig, directory: Directory) -> bool:
 def _places_of_export(
     model: ModelConfig, num_rows: int, directory: Directory, family: Family, settings: Mapping[str, Any]
 ) -> dict[str, Rows] | None:
-    """Map each weight of `model` to its rows in an export; None if the export's tensors or `settings` do not fit it."""
+    """Map weights of `model` to rows in `directory`; None if files or `settings` do not fit an export of `model`."""
     if _is_too_large(model, directory):
         return None
     try:

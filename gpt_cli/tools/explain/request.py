@@ -70,9 +70,9 @@ class ExplainRequest(PromptRequest):
             raise UsageError("‹form›", "‹form› and ‹json› cannot be combined; leave one of them out")
 
     def find(self, host: Host) -> tuple[str, str, Header] | None:
-        """Return the prompt, the name of its source, and the checkpoint's header; None for an example or a study.
+        """Return the prompt, the name of its source, and the checkpoint's header; None with `example` or `study`.
 
-        Raises UsageError for an invalid layer, head or query, and for a picture without a study.
+        Raises UsageError for an invalid layer, head or query, and for a picture without `study`.
         """
         if self.out is not None:
             if ending_of(self.out, (".html", ".md", ".json", *PICTURES)) in PICTURES and self.study is None:

@@ -164,7 +164,7 @@ def heat_map(
 
 
 def curve(figure: Figure, label: str, **style: Any) -> PlotLine:
-    """Draw a measured array with one axis as a line of a plot; `label` is for the legend, `style` for matplotlib."""
+    """Return a measured 1-D array as a line of a plot; `label` is for the legend, `style` for matplotlib."""
     ((_, across),) = figure.coords.items()
     return PlotLine(label, across, figure.values, figure.error, style)
 

@@ -81,9 +81,9 @@ def film(request: AttentionRequest, target: ToInspect, host: Host) -> Film:
 
 @contextlib.contextmanager
 def steps_of(target: ToInspect, device: str | None, host: Host) -> Iterator[Steps]:
-    """Context manager that yields a run's attention snapshots by training step, as `Steps`.
+    """Context manager that yields a run's attention snapshots, `Steps`; raises CheckpointError or DataError.
 
-    Without `target.prompt`, training wrote them; else checkpoints compute them. Raises CheckpointError or DataError.
+    Reads the snapshots that training wrote, or, if `target.prompt` is set, computes one with each checkpoint's model.
     """
     if target.prompt is None:
         yield kept_steps(target.header.run)

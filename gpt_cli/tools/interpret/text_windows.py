@@ -49,7 +49,7 @@ class Text:
 def encode_prompt_of(target: ToInspect, loaded: Loaded, *, truncate: bool | None, least: int = 1) -> Text:
     """Encode the prompt; raise DataError if it is too long, cannot be encoded, or has fewer than `least` tokens.
 
-    With `truncate`, drop the first tokens of a prompt that is too long; it is None if the command has no --truncate.
+    `truncate` drops the first tokens of a prompt that is too long; None means that the command has no --truncate.
     """
     assert target.prompt is not None
     longest = loaded.config.model.context_length

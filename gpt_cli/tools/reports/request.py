@@ -51,7 +51,7 @@ class RunsRequest(Request):
     )
 
     def find(self, host: Host) -> tuple[Path, list[Path]]:
-        """Return the directory and its runs; raise CheckpointError if the user named one that does not exist."""
+        """Return the directory and the paths of its runs; CheckpointError if `directory` is set but does not exist."""
         where = RUNS if self.directory is None else named_run(self.directory)
         if self.directory is not None and not where.is_dir():
             hint = run_hint(where, directories=True)

@@ -39,7 +39,7 @@ _HINT = (
 
 
 def fit(model: ModelConfig, vocab_size: int) -> Fit:
-    """Return the transformers class that computes `model`, as a Fit; a UsageError names every unsupported setting."""
+    """Return the Fit (config.json, recipes) of a transformers class that computes `model`; UsageError if none does."""
     family = _nearest_family(model)
     if model.attention not in ("multi_head", "grouped_query", "latent"):
         raise unknown_form("transformers", model.attention, "‹format=safetensors› exports every model for use with gpt")

@@ -77,7 +77,7 @@ class Family(ABC):
 
     @abstractmethod
     def attention(self, theirs: str, block: int, model: ModelConfig) -> dict[str, Recipe]:
-        """Map a block's attention tensors to recipes from gpt_cli weights; transformers calls the block `theirs`."""
+        """Map attention tensors of a block, `theirs` in transformers, to Recipes that make them of gpt's weights."""
 
     def tensors(self, model: ModelConfig, vocab_size: int) -> dict[str, Recipe]:
         """Map each tensor's name in transformers to its recipe from gpt_cli weights; a tied output layer has none."""

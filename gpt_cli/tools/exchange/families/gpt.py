@@ -111,7 +111,7 @@ class GPTNeo(GPT2):
 
 
 def _undivided(model: ModelConfig) -> float:
-    """Factor for Wq that divides scores by √query_size, which GPT-Neo does not do; 1.0 if `model` does not divide."""
+    """Factor for Wq in place of dividing scores by √query_size, which GPT-Neo lacks; 1.0 if `model` lacks it too."""
     return 1 / math.sqrt(model.query_size) if model.scale == "head" else 1.0
 
 

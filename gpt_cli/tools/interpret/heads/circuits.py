@@ -151,7 +151,7 @@ def _scores(readers: Tensor, writers: Tensor) -> Tensor:
 
 
 def _through_block(block: Block, reader: Tensor) -> Tensor:
-    """Multiply vectors `reader` [..., D], which read a post-norm block's output, by the linear parts of its norms."""
+    """Fold both norms' gain and centring into `reader` [..., D], which multiplies a post-norm block's output."""
     return through(block.norm_1, through(block.norm_2, reader))
 
 

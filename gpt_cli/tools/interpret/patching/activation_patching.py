@@ -98,7 +98,7 @@ def record(model: GPT, ids: Tensor) -> Recorded:
 
 
 def metric(model: GPT, x: Tensor, task: Task) -> Tensor:
-    """Logit of `answer` minus that of `against`, or, if that is None, log-probability of `answer`: x [N, D] -> [N]."""
+    """Logit of `answer` minus that of `against`; without `against`, log-probability of `answer`: x [N, D] -> [N]."""
     if task.against is not None:
         # in float64, so that the order of sums hardly matters: a whole clean stream gives the clean metric
         seen, weights = (

@@ -212,7 +212,7 @@ def best_place(finding: Finding, kind: str) -> str:
 
 
 def _map(finding: Finding, width: int) -> Rows:
-    """Return a table of the residual stream's shares: positions where a patch has an effect, as many layers as fit."""
+    """Return a table of the metric's share that residual patches recover: positions with an effect, layers that fit."""
     shares = _shown(finding).at(part="residual")
     reached = [position for position in _reached(shares) if shares.at(position=position).values.any()]
     labels = [label(finding, position) for position in reached]
