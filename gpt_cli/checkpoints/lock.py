@@ -91,8 +91,9 @@ def _try_to_lock(path: Path, warn: Callable[[str], object], what: str) -> int | 
     except OSError as error:
         blocked_path = path if os.path.exists(path) else path.parent  # the lock may be another user's
         raise write_failure(blocked_path, error) from error
-    begins = os.pread(descriptor, len(HOLDER), 0).strip(b"\0")  # after a power cut, of zeros or cut short
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode) or not HOLDER.encode().startswith(begins):
+    is_regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+    # after a power cut, it may be cut short, or zeros
+    if not is_regular or not HOLDER.encode().startswith(os.pread(descriptor, len(HOLDER), 0).strip(b"\0")):
         os.close(descriptor)
         raise foreign_file(path.parent, LOCK)
     try:

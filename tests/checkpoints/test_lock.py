@@ -107,3 +107,34 @@ def test_a_trainer_is_not_turned_away_by_a_look(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(fcntl, "flock", looked_at)
     with sole_trainer(tmp_path, pytest.fail):
         assert len(looks) == 2
+
+
+@pytest.mark.parametrize("content", [b"\0" * 60, b"proc", b"process 7 on a\0\0\0"])
+def test_what_a_power_cut_leaves_of_a_lock_is_taken(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / LOCK).write_bytes(content)
+    with sole_trainer(tmp_path, pytest.fail):
+        assert (tmp_path / LOCK).read_text().startswith("process ")
+
+
+def test_a_lock_holds_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a run can be removed from it."""
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "write", full)
+    with sole_trainer(tmp_path, pytest.fail):
+        assert is_held(tmp_path)
+
+
+def test_a_disk_that_does_not_answer_for_a_moment_ends_no_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(*_: object, **__: object) -> os.stat_result:
+        raise OSError(errno.EIO, "no answer")
+
+    with sole_trainer(tmp_path, pytest.fail) as require_held:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "stat", unreachable)
+            require_held()
+        require_held()

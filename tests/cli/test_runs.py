@@ -336,6 +336,7 @@ def test_a_star_names_a_whole_sweep_whose_directory_goes_with_its_last_run(runs:
     (runs / "sweep" / "sweep.json").write_text('{\n "base": "smoke"\n}\n')
     (runs / "sweep" / "report.html").write_text('<!doctype html>\n<html lang="en">')
     everything = [str(path) for path in (runs / "sweep").iterdir()]
+    (runs / "sweep" / ".lock").write_text("process 7 on a since 2026\n")  # of a killed sweep
     assert json.loads(run("report", *everything, "--json").out)["runs"][0]["name"] == "sweep/000-a"
     assert run("runs", "rm", *everything, "--yes").out == "removed runs/sweep/000-a\n"
     assert not (runs / "sweep").exists()

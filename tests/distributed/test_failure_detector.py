@@ -158,6 +158,27 @@ def test_one_of_all_says_who_does_not_answer_and_all_end_though_their_main_threa
     ]
 
 
+def test_a_rank_gives_up_though_the_disk_of_the_run_is_lost_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def lost() -> tuple[str, str | None]:
+        raise OSError(5, "Input/output error")
+
+    codes, timers = list[int](), list[tuple[float, object]]()
+    monkeypatch.setattr(failure_detector.os, "_exit", codes.append)
+
+    def timer(seconds: float, function: object, _: object) -> SimpleNamespace:
+        timers.append((seconds, function))
+        return SimpleNamespace(start=lambda: None)
+
+    monkeypatch.setattr(failure_detector.threading, "Timer", timer)
+    rank_env = RankEnvironment(0, 2, 0, 2, "gpt", str(tmp_path), launcher_pid=os.getppid())
+    FailureDetector(rank_env, FolderHeartbeats(tmp_path, 0, 2), lost).give_up(1)
+    assert codes == [5]
+    assert timers == [(3 * failure_detector.CLAIM_WITHIN, codes.append)], "where the disk hangs, it ends all the same"
+    assert "the run cannot be read: " in capfd.readouterr().err
+
+
 def test_a_rank_gives_up_though_nobody_reads_why(tmp_path: Path) -> None:
     with unread_pipe() as unread:
         assert rank_of_its_own(tmp_path, 0, 0.1, stderr=unread).wait(timeout=60) == 5

@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import re
 import resource
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from gpt_cli.common.files import working_folder
 from gpt_cli.common.limits import TORCH_ADDRESS_SPACE
 from gpt_cli.common.units import size
 from gpt_cli.errors import EnvironmentFailure
 
+_PROC_MEMINFO, _PROC_CGROUP = Path("/proc/meminfo"), Path("/proc/self/cgroup")
+_CGROUPS = Path("/sys/fs/cgroup")
 _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8  # of glibc's malloc.h
 
 
@@ -31,12 +35,20 @@ def reuse_memory() -> None:
 
 
 def available_memory() -> int | None:
-    """Return the bytes that programs may still use without swapping; None where the system does not report them."""
-    with contextlib.suppress(OSError), open("/proc/meminfo", encoding="ascii") as file:
-        for line in file:
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return None
+    """Return the bytes that this process may still use without swapping; None where the system does not report them.
+
+    The machine and each control group (version 2) of the process, as of a container or a Slurm job, set a limit.
+    """
+    limits = list[int]()
+    with contextlib.suppress(OSError):
+        limits += [int(number) * 1024 for number in re.findall(r"MemAvailable: +(\d+)", _PROC_MEMINFO.read_text())]
+        group = _CGROUPS / _PROC_CGROUP.read_text().rpartition("0::/")[2].strip()
+        for folder in (group, *group.parents):
+            with contextlib.suppress(OSError, ValueError):  # no limit: "max"
+                most, used = (int((folder / f"memory.{name}").read_text()) for name in ("max", "current"))
+                unused_cache = re.findall(r"^inactive_file (\d+)", (folder / "memory.stat").read_text(), re.M)
+                limits.append(max(0, most - used + sum(map(int, unused_cache))))
+    return min(limits, default=None)
 
 
 def require_address_space(num_bytes: int, who: str) -> None:
