@@ -165,7 +165,7 @@ class Console:
         """Print a command's result on stdout: as JSON if `json`, else as text that suits a terminal or a pipe."""
         if json:
             pieces = result.as_json()
-            if sys.stdout.encoding.lower() not in ("utf-8", "utf8"):  # whose own escapes are no JSON
+            if (sys.stdout.encoding or "utf-8").lower() not in ("utf-8", "utf8"):  # whose own escapes are no JSON
                 pieces = (re.sub(r"[^\x00-\x7f]", lambda one: dumps(one[0])[1:-1], piece) for piece in pieces)
             self.pieces(pieces)
             return

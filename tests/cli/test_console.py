@@ -41,6 +41,14 @@ def test_a_pipe_receives_every_character(monkeypatch: pytest.MonkeyPatch) -> Non
     assert json.loads(content) == {"token": HOSTILE}
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "gbk"])
+def test_json_is_json_in_every_locale(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding, "backslashreplace")
+    monkeypatch.setattr("sys.stdout", stream)
+    Console().show(_Told("é 今天 😀"), json=True)
+    assert json.loads(stream.buffer.getvalue()) == {"token": "é 今天 😀"}  # type: ignore[attr-defined]
+
+
 def test_a_line_waits_for_its_reader_until_something_is_more_urgent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpt_cli.cli.console.PATIENCE", 0.1)
     with unread_pipe() as writer, open(writer, "w", closefd=False) as stream:

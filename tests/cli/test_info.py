@@ -21,6 +21,18 @@ def test_a_config_and_its_run_have_the_same_figures(smoke_run: Path, run: RunCom
     assert trained["checkpoints"]["step-00000020.safetensors"].endswith("resumable")
 
 
+def test_a_config_of_conversations_counts_the_tokens_of_its_run(here: Path, run: RunCommand) -> None:
+    """Those that do not fit the context are in neither, and each answer ends."""
+    turns = [{"role": role, "content": text} for role, text in (("user", "a b"), ("assistant", "c d")) * 2]
+    lines = [{"prompt": "a" * 200, "response": "b"}] * 2 + [{"messages": turns}] * 5  # the last validates
+    Path("qa.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    flags = ("--set", "data.source=qa.jsonl", "--set", "tokenizer.kind=char")
+    config = json.loads(run("info", "smoke", *flags, "--json", exits=0).out)
+    run("train", "--config", "smoke", *flags, "--max-steps", "1", "--out", "runs/qa", "--quiet", exits=0)
+    trained = json.loads(run("info", "runs/qa", "--json", exits=0).out)
+    assert config["training_tokens"] == trained["training_tokens"] == 4 * (4 + 4) * 2
+
+
 def test_every_byte_is_verified(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
     content = bytearray((smoke_run / "checkpoints" / "step-00000020.safetensors").read_bytes())
     content[-3] ^= 4

@@ -129,7 +129,9 @@ def test_a_word_of_farewell_leaves(word: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_only_another_checkpoint_or_other_heads_load_a_model_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = iter(["/top-k 3", "/without 0.0", "/stop x", "/checkpoint last", "/checkpoint best", "bye"])
+    lines = iter(
+        ["/top-k 3", "/without 0.0", "/stop x", "/checkpoint last", "/checkpoint last", "/checkpoint best", "bye"]
+    )
     monkeypatch.setattr("builtins.input", lambda _: next(lines))
     opened: list[object] = []
 
@@ -138,7 +140,8 @@ def test_only_another_checkpoint_or_other_heads_load_a_model_again(monkeypatch: 
         return lambda line, _: None
 
     converse(Console(), SampleRequest(), open_model)
-    assert opened == [(None,), (None, "0.0"), ("last", "0.0"), (None, "0.0")]
+    # the last one may be newer by now
+    assert opened == [(None,), (None, "0.0"), ("last", "0.0"), ("last", "0.0"), (None, "0.0")]
 
 
 def changed(*lines: str, **given: object) -> SampleRequest:

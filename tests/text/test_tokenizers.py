@@ -13,11 +13,11 @@ from support.corpora import Texts
 from support.tokenizers import learned
 
 from gpt_cli.config import TokenizerConfig
-from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure
+from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, UsageError
 from gpt_cli.text import train_tokenizer as module
 from gpt_cli.text.split_patterns import PATTERNS, WORD_PATTERN
 from gpt_cli.text.tokenizers import BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer
-from gpt_cli.text.train_tokenizer import make_tokenizer, tokenizer_from_dict, train_byte_pairs
+from gpt_cli.text.train_tokenizer import make_tokenizer, published_tokenizer, tokenizer_from_dict, train_byte_pairs
 
 MIXED = "The cat sat. 今天天气很好，我们去公园。 🙂👩‍👩‍👧 caffè\r\n\tend\u2028x\0<|endoftext|>  \n\n"
 BPE = learned(["the cat and the hat and the bat. 今天天气很好，今天。\n" * 20], 300)
@@ -250,6 +250,15 @@ def test_a_published_vocabulary_without_network_is_one_error_in_time(
     sentence = f"the vocabulary gpt2 cannot be downloaded ({cause}); the folder TIKTOKEN_CACHE_DIR={tmp_path} lacks it"
     assert raised.value.sentence == sentence
     assert "tokenizer.kind=bpe" in (raised.value.hint or "")
+
+
+def test_a_published_vocabulary_with_a_gap_between_its_ids_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As p50k_base, whose tokens above the gap would have other ids here."""
+    ranks = {bytes([byte]): byte + (byte > 200) for byte in range(256)}
+    vocabulary = {"pat_str": next(iter(PATTERNS)), "mergeable_ranks": ranks}
+    monkeypatch.setitem(published.ENCODING_CONSTRUCTORS, "p50k_base", lambda: vocabulary)
+    with pytest.raises(UsageError, match="p50k_base leaves out ids"):
+        published_tokenizer("p50k_base")
 
 
 BYTES = [bytes([byte]) for byte in range(256)]

@@ -19,7 +19,7 @@ from gpt_cli.checkpoints.header import Progress
 from gpt_cli.checkpoints.metrics_files import smoothed
 from gpt_cli.common.host import Host
 from gpt_cli.config import TrainConfig
-from gpt_cli.errors import UsageError
+from gpt_cli.errors import EnvironmentFailure, UsageError
 from gpt_cli.model import GPT
 from gpt_cli.model.dropout import Dropout
 from gpt_cli.text.token_files import TokensOnDisk
@@ -145,6 +145,16 @@ def test_the_memory_of_what_two_models_take_beside_one_is_in_the_estimate() -> N
     assert both.memory_bytes - alone.memory_bytes == 1000 * (BYTES_PER_TOKEN + 4 * 512)  # ids and probabilities
     longer = (replace(each, num_training_tokens=10**6).memory_bytes for each in (alone, both))
     assert -next(longer) + next(longer) == 10**6 * (BYTES_PER_TOKEN + 4 * 64)
+
+
+def test_targets_that_memory_cannot_hold_are_refused_before_the_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpt_cli.training.setup.teaching_bytes", lambda *_: 2**50)
+    (tmp_path / "a.txt").write_text(CORPUS_TEXT)
+    config = small_config("train.teacher_share=0.5", "train.max_steps=2", NO_SAMPLES)
+    with pytest.raises(EnvironmentFailure, match=r"train\.teacher_share: the targets of teachers take about"):
+        gpt_cli.train(config, data=tmp_path / "a.txt", out=tmp_path / "run")
 
 
 def test_a_new_model_begins_anew_and_its_teacher_stays_on_the_disk(
