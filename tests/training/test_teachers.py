@@ -154,7 +154,7 @@ def test_targets_that_memory_cannot_hold_are_refused_before_the_first_step(
     (tmp_path / "a.txt").write_text(CORPUS_TEXT)
     config = small_config("train.teacher_share=0.5", "train.max_steps=2", NO_SAMPLES)
     with pytest.raises(EnvironmentFailure, match=r"train\.teacher_share: the targets of teachers take about"):
-        gpt_cli.train(config, data=tmp_path / "a.txt", out=tmp_path / "run")
+        list(gpt_cli.train(config, data=tmp_path / "a.txt", out=tmp_path / "run"))
 
 
 def test_a_new_model_begins_anew_and_its_teacher_stays_on_the_disk(

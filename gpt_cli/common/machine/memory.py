@@ -46,7 +46,7 @@ def available_memory() -> int | None:
         for folder in (group, *group.parents):
             with contextlib.suppress(OSError, ValueError):  # no limit: "max"
                 most, used = (int((folder / f"memory.{name}").read_text()) for name in ("max", "current"))
-                unused_cache = re.findall(r"^inactive_file (\d+)", (folder / "memory.stat").read_text(), re.M)
+                unused_cache = re.findall(r"^inactive_file (\d+)", (folder / "memory.stat").read_text(), re.MULTILINE)
                 limits.append(max(0, most - used + sum(map(int, unused_cache))))
     return min(limits, default=None)
 
