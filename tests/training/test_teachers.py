@@ -244,11 +244,11 @@ def test_a_run_of_several_models_grows_no_shorter_than_its_models(tmp_path: Path
         if run.progress.step == 5:
             break
     assert run.progress.teachers == (4,)
-    own, shorter = run.config, run.config.changed(train={"max_steps": 6})
-    _require_no_less(run.directory, run.progress, own, own)
-    _require_no_less(run.directory, run.progress, run.config.changed(train={"max_steps": 16}), own)
+    whole, shorter = run.config, run.config.changed(train={"max_steps": 6})
+    _require_no_less(run.directory, run.progress, whole, whole)
+    _require_no_less(run.directory, run.progress, run.config.changed(train={"max_steps": 16}), whole)
     with pytest.raises(UsageError, match="a model of this run would end after one step, and teach the last"):
-        _require_no_less(run.directory, run.progress, shorter, own)
+        _require_no_less(run.directory, run.progress, shorter, whole)
 
 
 def test_a_signal_right_after_the_second_model_began_leaves_its_teacher(tmp_path: Path) -> None:
