@@ -106,7 +106,10 @@ def kept_steps(run: RunFiles) -> Steps:
             hint = f"‹prompt={words}› computes it from {counted(len(run.steps()), 'checkpoint')}"
         raise CheckpointError(shown(run.path), sentence, hint=hint)
     newest = read_snapshot(paths[-1])
-    begin = model_began(run, newest.step)
+    # the newest checkpoint may be of an earlier model than the newest snapshot
+    models = [(int(line["step"]), line["model"]) for line in metrics_of(run.metrics, DataError) if "model" in line]
+    last = max((model for step, model in models if step <= newest.step), default=1)
+    begin = max([model_began(run, newest.step), *(step for step, model in models if model < last)])
     losses = {name: [one for one in points if one[0] > begin] for name, points in losses_by_step(run).items()}
 
     def read(every: int) -> Iterator[Snapshot]:

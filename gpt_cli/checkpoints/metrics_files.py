@@ -22,7 +22,7 @@ _TO_ESCAPE = re.compile(r"^(?=\\*=== step \d+ ===$)", re.MULTILINE)
 _ESCAPED = re.compile(r"^\\(?=\\*=== step \d+ ===$)", re.MULTILINE)
 _MOST = ("a log of a run", LOG_BYTES)
 MOST_LOSSES = 20.0  # losses that a smoothed loss averages over
-_TAIL = 2**14  # bytes; a line of metrics has a few hundred
+_TAIL = 2**18  # bytes; a line of metrics has a few hundred
 
 
 class LoggedSample(NamedTuple):
@@ -56,7 +56,7 @@ def metrics_of(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | flo
 
 
 def last_metrics(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | float]]:
-    """Yield {name: number} of each intact line in the last 16 KiB of metrics, newest first; raise `kind` on failure."""
+    """Yield {name: number} of each intact line at the end of metrics, newest first; raise `kind` on failure."""
     if not path.exists():
         return
     with open_regular(path, kind) as file:

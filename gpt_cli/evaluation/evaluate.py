@@ -179,7 +179,9 @@ def evaluate(request: EvaluateRequest, target: ToEvaluate, host: Host) -> Evalua
         remove_heads(loaded.model, target.without)
         name = str(path or loaded.header.run.path)
         result = {"run": name, "checkpoint": str(loaded.path), "step": loaded.step}
-        run_text = read_run_text(name, text, host) if not request.data or request.memorised else None
+        of_run = request.memorised or not request.data
+        advice = "leave out ‹memorised›, which reads the text that the model was trained on"
+        run_text = read_run_text(name, text, host, advice if request.memorised else None) if of_run else None
         same = run_text is None or is_run_text(name, text, run_text, loaded, host)
         if request.data:
             how = (text.text_field, text.skip_bad)

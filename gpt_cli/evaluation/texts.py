@@ -50,14 +50,17 @@ def read_named_text(sources: Sequence[str], settings: DataConfig, host: Host) ->
     return corpus
 
 
-def read_run_text(name: str, data: DataConfig, host: Host) -> tuple[Corpus, Corpus]:
-    """Return the training and validation parts of a run's text as it is now; raise DataError if it is unreadable."""
+def read_run_text(name: str, data: DataConfig, host: Host, advice: str | None = None) -> tuple[Corpus, Corpus]:
+    """Return the training and validation parts of a run's text as it is now; raise DataError if it is unreadable.
+
+    `advice` is the hint of the error; None: to name another text.
+    """
     try:
         data = located(data, named_run(name), host.notice)
         return split_of(read_data(data, host), data, host)
     except DataError as error:
         hint = f"{name} was trained on this text; name its new path, or another text, with ‹data=SOURCE›"
-        raise DataError(error.where, error.sentence, hint=hint) from error
+        raise DataError(error.where, error.sentence, hint=advice or hint) from error
 
 
 def is_run_text(name: str, data: DataConfig, text: tuple[Corpus, Corpus], loaded: Loaded, host: Host) -> bool:

@@ -144,7 +144,7 @@ def fetch_corpora(request: Any, entries: Sequence[Dataset], host: Host) -> Fetch
             paths.append(entry.cached)
         else:
             sentence = f"the download succeeded, but {entry.cached.parent} is not writable"
-            raise EnvironmentFailure(entry.name, sentence, hint="gpt data fetch --out DIR")
+            raise EnvironmentFailure(entry.name, sentence, hint=f"gpt data fetch {entry.name} --out DIR")
     return Fetched(paths)
 
 

@@ -79,7 +79,8 @@ def encode_parts(
     with host.counting(TOKENIZING, training.num_bytes + validation.num_bytes, "B") as count:
         ids = encode(training, tokenizer, count, notice, load=load, followed_by=validation.num_bytes)
         validation_ids = encode(validation, tokenizer, count, notice, load=load)
-    check_length(ids, validation_ids, config.model.context_length, training.num_characters)
+    other = config.data.validation_source is not None
+    check_length(ids, validation_ids, config.model.context_length, training.num_characters, other_validation=other)
     return EncodedText(tokenizer, ids, validation_ids, digest_of(ids, validation_ids))
 
 
@@ -138,10 +139,13 @@ def encode(
     return np.concatenate(groups)
 
 
-def check_length(ids: Ids, validation_ids: Ids, context_length: int, num_characters: int = 0) -> None:
+def check_length(
+    ids: Ids, validation_ids: Ids, context_length: int, num_characters: int = 0, *, other_validation: bool = False
+) -> None:
     """Raise DataError if the training ids do not fill one window, or the validation ids contain no target.
 
-    If the text has enough characters (`num_characters`), the hint suggests tokenizer.kind=char.
+    If the text has enough characters (`num_characters`), the hint suggests tokenizer.kind=char. With
+    `other_validation`, the validation ids are those of data.validation_source.
     """
     if len(ids) < context_length + 1:
         amount, least = counted(len(ids), "token"), context_length + 1
@@ -154,7 +158,9 @@ def check_length(ids: Ids, validation_ids: Ids, context_length: int, num_charact
     if len(validation_ids) < 2:
         amount = counted(len(validation_ids), "token")
         sentence = f"its validation part has {amount}, but an evaluation needs at least 2"
-        raise DataError("corpus", sentence, hint="raise ‹data.validation_fraction›, or name more text")
+        hint = "raise ‹data.validation_fraction›, or name more text"
+        hint = "name more text with ‹data.validation_source›" if other_validation else hint
+        raise DataError("corpus", sentence, hint=hint)
 
 
 @contextlib.contextmanager

@@ -48,7 +48,7 @@ class StatsRequest(Request):
 
     def find(self, host: Host) -> Config:
         """Return the config `config` (None: the default), changed by `settings` and `source`; UsageError if invalid."""
-        flags = {"data.source": ("SOURCE", self.source[0] if len(self.source) == 1 else [*self.source] or None)}
+        flags = {"data.source": ("source", self.source[0] if len(self.source) == 1 else [*self.source] or None)}
         if self.config is None:
             return build_config(Document({}, {}), "‹settings›", self.settings, flags)
         return read_config(self.config, self.settings, flags)

@@ -47,7 +47,7 @@ def split_conversations(corpus: SurveyedCorpus, config: DataConfig) -> tuple[Con
     number = corpus.num_documents
     if number < 2:
         sentence = "it has one question with its answer, but gpt needs at least 2: one to train and one to validate"
-        raise DataError("corpus", sentence, hint="add lines with ‹data›, or name ‹data.validation_source›")
+        raise DataError("corpus", sentence, hint="add lines to it, or name ‹data.validation_source›")
     at = number - min(number - 1, max(1, round(number * config.validation_fraction)))
     template = config.template
     return ConversationCorpus(corpus, 0, at, template), ConversationCorpus(corpus, at, number, template)

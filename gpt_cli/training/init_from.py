@@ -123,7 +123,8 @@ def require_fit(initial: Initial, requested: Config, settings: Sequence[str] = (
     if config is not None and from_file:
         of_file = f"‹config={config}› asks for this; without it, gpt train takes all settings of {initial.where}"
         kind = f"tokenizer.kind={requested.tokenizer.kind}"
-        hint = of_file if "tokenizer.kind" not in from_file else f"{of_file}; or ‹{kind}› for new embeddings"
+        of_tokens = "tokenizer.kind" in from_file and all(key.startswith("tokenizer.") for key, _ in misfits)
+        hint = f"{of_file}; or ‹{kind}› for new embeddings" if of_tokens else of_file
     raise advised([CheckpointError(FLAG, sentence) for _, sentence in misfits], hint)
 
 

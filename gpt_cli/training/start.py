@@ -11,7 +11,7 @@ from pathlib import Path
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.checkpoints.run_list import require_hides_none, runs_below
-from gpt_cli.checkpoints.training_text import located, valid_config
+from gpt_cli.checkpoints.training_text import is_imported, located, valid_config
 from gpt_cli.common.host import Host, Notify
 from gpt_cli.common.machine.devices import choose_device, starting
 from gpt_cli.config import Config
@@ -94,6 +94,9 @@ def _other_run(directory: RunDirectory, config: Config) -> UsageError:
     """Return the error for a new run in a directory that already contains a run."""
     for name in [*source_names(config.data.source), *source_names(config.data.validation_source)]:
         require_there(name)  # a mistyped text is the first mistake to mend
+    if is_imported(directory):  # which has nothing to continue
+        sentence = "there is a run already; replace it with ‹overwrite=True›, or name another ‹out›"
+        return UsageError(shown(directory.path), sentence)
     sentence = "there is a run already; continue it with ‹resume=True› or replace it with ‹overwrite=True›"
     run_config, source, hint = valid_config(directory), config.data.source, directory.resume_command
     if run_config is not None and "source" in config.data.model_fields_set and run_config.data.source != source:

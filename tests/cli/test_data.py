@@ -72,7 +72,7 @@ def test_a_download_that_cannot_be_kept_advises_another_folder(
     monkeypatch.setattr(datasets, "read_entry", lambda _: ["text"])
     outcome = run("data", "fetch", "lunyu", exits=5)
     assert outcome.err.splitlines()[0].endswith("is not writable")
-    assert outcome.err.splitlines()[1] == "hint: gpt data fetch --out DIR"
+    assert outcome.err.splitlines()[1] == "hint: gpt data fetch lunyu --out DIR"
     assert run("data", "fetch", "lunyu", "--out", "d").out == "d/lunyu.txt\n"
 
 

@@ -156,6 +156,8 @@ def test_a_run_goes_on_where_its_text_was_moved(
         'error: "my.txt": there is no such file',
         "hint: if it was moved or renamed: gpt train --out runs/mine --resume --data NEW/PATH",
     ]
+    for words, hint in (("--memorised",), "leave out --memorised, which"), ((), "runs/mine was trained on this text"):
+        assert run("eval", "--run", "runs/mine", *words, exits=3).err.splitlines()[-1].startswith(f"hint: {hint}")
     renamed = run(*RESUME, "--max-steps", "24", "--data", "moved.txt", "--json", exits=0)
     monkeypatch.chdir("runs")
     elsewhere = run("train", "--out", "moved", "--resume", "--max-steps", "24", "--data", "../moved.txt", "--json")

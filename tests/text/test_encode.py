@@ -315,5 +315,13 @@ def test_an_error_about_too_little_text_has_both_numbers() -> None:
     with pytest.raises(DataError, match="has 1 token of 4,500 characters, but") as caught:
         check_length(np.arange(1), np.arange(1), 8, 4500)
     assert caught.value.hint == "‹tokenizer.kind=char›, or name more text"
-    with pytest.raises(DataError, match="validation part has 1 token, but an evaluation needs at least 2"):
-        check_length(np.arange(9), np.arange(1), 8)
+    hints = {
+        False: "raise ‹data.validation_fraction›, or name more text",
+        True: "name more text with ‹data.validation_source›",
+    }
+    for other, hint in hints.items():
+        with pytest.raises(
+            DataError, match="validation part has 1 token, but an evaluation needs at least 2"
+        ) as caught:
+            check_length(np.arange(9), np.arange(1), 8, other_validation=other)
+        assert caught.value.hint == hint

@@ -140,6 +140,8 @@ def test_every_difference_that_cannot_be_reconciled_is_listed(
     outcome = without_torch("train", *given, exits=4)
     assert "only --set tokenizer.kind=byte asks for new embeddings" in outcome.stderr
     assert outcome.stderr.splitlines()[-1] == f"{without}; or --set tokenizer.kind=byte for new embeddings"
+    outcome = without_torch("train", *given, *differing, exits=4)
+    assert outcome.stderr.splitlines()[-1] == without, "new embeddings alone would not do"
     Path("short.yaml").write_text(SHORT)
     outcome = without_torch("train", *given, "--set", "model.norm=rmsnorm")
     assert outcome.stderr.splitlines()[-1] == (

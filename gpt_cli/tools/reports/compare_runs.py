@@ -144,16 +144,17 @@ def mean_curve(group: RunGroup, quantity: str, axis: str) -> tuple[np.ndarray, n
     """Return the mean curve of a group: arrays x, y and standard error of y (0 for one run), each [points].
 
     `axis` (x) and `quantity` (y) are keys of RunRecord.metrics. The curve covers the range of x that all runs have; a
-    run that logged nothing is left out.
+    run that logged nothing is left out. Without such a range, the curve is that of the run with the most points.
     """
     curves = [curve for record in group.records if len((curve := record.curve(quantity, axis))[0])]
-    if len(curves) < 2:
-        x, y = curves[0] if curves else (np.empty(0), np.empty(0))
-        return x, y, np.zeros(len(y))
-    every = np.unique(np.concatenate([x for x, _ in curves]))
-    x = every[(every >= max(x[0] for x, _ in curves)) & (every <= min(x[-1] for x, _ in curves))]
-    values = np.stack([np.interp(x, *curve) for curve in curves])
-    return x, values.mean(0), values.std(0, ddof=1) / math.sqrt(len(curves))
+    if len(curves) > 1:
+        every = np.unique(np.concatenate([x for x, _ in curves]))
+        x = every[(every >= max(x[0] for x, _ in curves)) & (every <= min(x[-1] for x, _ in curves))]
+        if len(x):
+            values = np.stack([np.interp(x, *curve) for curve in curves])
+            return x, values.mean(0), values.std(0, ddof=1) / math.sqrt(len(curves))
+    x, y = max(curves, key=lambda curve: len(curve[0]), default=(np.empty(0), np.empty(0)))
+    return x, y, np.zeros(len(y))
 
 
 def repeated(means: Sequence[Mean]) -> bool:

@@ -64,6 +64,12 @@ def test_of_two_imports_at_once_the_second_finds_the_run_of_the_first(directory:
     adopt(third, found[2], NOBODY)
 
 
+def test_a_training_does_not_offer_to_continue_an_imported_run(directory: Path, here: Path, run: RunCommand) -> None:
+    run("import", directory, "--out", "runs/a", exits=0)
+    refused = run("train", "--config", "smoke", "--out", "runs/a", exits=2).err.splitlines()
+    assert refused == ['error: "runs/a": there is a run already; replace it with --overwrite, or name another --out']
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_weights_of_16_bits_stay_as_they_are_until_float32_is_asked_for(
     dtype: torch.dtype, directory: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch

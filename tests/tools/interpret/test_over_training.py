@@ -62,11 +62,14 @@ def test_snapshots_of_an_earlier_model_of_the_run_are_no_frames(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = keep(snapshots_of(4, 1, 2, TOKENS), tmp_path)
-    (tmp_path / "metrics.jsonl").write_text("".join(f'{{"step": {step}, "loss": 3.0}}\n' for step in (5, 15, 25)))
-    monkeypatch.setattr("gpt_cli.attention_maps.snapshots.model_began", lambda _, step: 10 if step > 10 else 0)
-    film = make_film(run)
-    assert film.steps == (20, 30)
-    assert film.content["frames"]["curves"]["loss"] == [(15, 3.0), (25, 3.0)]
+    lines = [{"step": step, "loss": 3.0, "model": 1 + (step > 10)} for step in (5, 10, 15, 25)]
+    for of_checkpoint, with_models in ((10, False), (0, True)):  # the newest may be of the earlier model
+        written = [line if with_models else {"step": line["step"], "loss": 3.0} for line in lines]
+        (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in written))
+        monkeypatch.setattr("gpt_cli.attention_maps.snapshots.model_began", lambda *_, began=of_checkpoint: began)
+        film = make_film(run)
+        assert film.steps == (20, 30)
+        assert film.content["frames"]["curves"]["loss"] == [(15, 3.0), (25, 3.0)]
 
 
 def test_too_large_a_page_has_every_second_frame_and_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,8 @@ from gpt_cli.tools.reports.compare_runs import (
     Row,
     differing_settings,
     evaluated_tokens,
+    groups_of,
+    mean_curve,
     means,
     means_of_records,
     models_in_turn,
@@ -52,6 +54,16 @@ def test_few_points_are_all_kept_and_level_curves_keep_their_ends() -> None:
     for num_points in (0, 1, 4, 5, 1000):
         assert thinned(np.zeros(num_points), 1000).tolist() == list(range(num_points))
     assert {0, 4999} <= set(thinned(np.ones(5000), 4).tolist())
+
+
+def test_a_seed_that_has_only_begun_leaves_the_curve_of_the_other() -> None:
+    long, begun = record("a"), record("b", (5.0,))
+    begun = replace(begun, metrics={**begun.metrics, "seconds": np.array([59.0])})  # before the first point of a
+    group = groups_of([long])[0]._replace(records=[long, begun])
+    x, y, error = mean_curve(group, "loss", "seconds")
+    assert (x.tolist(), y.tolist(), error.tolist()) == ([60, 120, 180], [4, 3, 2], [0, 0, 0])
+    x, y, error = mean_curve(group, "loss", "step")
+    assert (x.tolist(), y.tolist()) == ([1], [4.5])
 
 
 def test_only_evaluations_of_a_part_name_their_tokens() -> None:

@@ -125,7 +125,7 @@ def _training_text(
     """Return the run's training text or, if it cannot be read, --data; the text's sources; whether it is --data."""
     try:
         data = config_with_text(target.header, _ADVICE).data
-        training, _ = read_run_text(str(loaded.header.run.path), data, host)
+        training, _ = read_run_text(str(loaded.header.run.path), data, host, _ADVICE)
     except GptError:
         if not request.data:
             raise
