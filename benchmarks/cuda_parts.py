@@ -26,7 +26,14 @@ from torch import Tensor, nn
 from benchmarks.cuda_commands import differences, prepare
 from benchmarks.shakespeare import PlainGPT, plain_optimizer, plain_text
 from gpt_cli.common.host import NOBODY, ignored
-from gpt_cli.common.machine.devices import autocast, choose_dtype, num_accelerators, product_dtype, synchronize
+from gpt_cli.common.machine.devices import (
+    autocast,
+    choose_dtype,
+    num_accelerators,
+    product_dtype,
+    supports,
+    synchronize,
+)
 from gpt_cli.config import Config
 from gpt_cli.config.load import read_config
 from gpt_cli.model import GPT
@@ -35,7 +42,7 @@ from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import CpuDraws, SamplingParameters, Uniforms
 from gpt_cli.tools.bench import bench
 from gpt_cli.tools.bench.baselines import NUM_SAMPLES, PROMPT, costs, endless_state, sample_once, vocab_size_of
-from gpt_cli.training.cuda_graphs import record_step
+from gpt_cli.training.cuda_graphs import WholeStep, record_step
 from gpt_cli.training.kernel_trials import choose_kernels, compare_with_plain
 from gpt_cli.training.step import read_outcomes, take_step, time_step
 
@@ -177,6 +184,8 @@ def memory(scale: Scale) -> Iterator[Figure]:
             torch.accelerator.reset_peak_memory_stats(scale.device)
         state = endless_state(config)
         choose_kernels(state, ignored)
+        if supports(scale.device, "graphs"):
+            state.whole_step = WholeStep(state)  # whose keys the attention kernel draws from
         take_step(state)
         take_step(state)
         read_outcomes(state)

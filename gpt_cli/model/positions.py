@@ -60,7 +60,8 @@ class RotaryPositions(nn.Module):
 
     def forward(self, num_tokens: int) -> Tensor:
         if num_tokens > self.table.shape[1]:
-            return self.at(torch.arange(num_tokens, device="cpu")).to(self.table)
+            with torch.inference_mode(False):  # a training step may save the table for its backward pass
+                self.table = self.at(torch.arange(num_tokens, device="cpu")).to(self.table)
         return self.table[:, :num_tokens]
 
     def at(self, positions: Tensor) -> Tensor:

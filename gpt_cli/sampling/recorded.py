@@ -183,7 +183,8 @@ class RecordedDraws:
     def _copy_to_host(self) -> None:
         """Start to copy the drawn tokens to the host; an event marks the end of the copy, for which `_read` waits."""
         self._pending = self._drawn.to("cpu", non_blocking=True), torch.Event(self._device)
-        self._pending[1].record()
+        with torch.accelerator.device_index(self._device.index):  # an event is recorded on the current device
+            self._pending[1].record()
 
     def _send(self, slot: int) -> None:
         """Copy to the device the last ids of each row, and the position, step and slot numbers of a token in `slot`."""

@@ -35,6 +35,7 @@ class WholeStep:
         self.state: TrainingState = weakref.proxy(state)
         self.seconds = 0.0  # of a replayed step, if a graph is used
         self._graph: Graph | None = None
+        self._replayed: torch.Event | None = None  # the end of the last replay
         self._recorded = torch.empty(0)  # where the graph leaves loss and norm
         parts = self._parts(state.progress.step, 1.0)
         self._numbers = torch.zeros(sum(part.size for part in parts), dtype=torch.int64, device=state.device)
@@ -52,6 +53,12 @@ class WholeStep:
         if self._graph is None:
             return self._compute(watch)
         self._graph.replay()
+        # the host stays one step ahead, or the clock and signals would wait for many steps
+        before, self._replayed = self._replayed, torch.Event(self.state.device)
+        with torch.accelerator.device_index(self.state.device.index):  # an event is recorded on the current device
+            self._replayed.record()
+        if before is not None:
+            before.synchronize()
         return self._recorded.clone()
 
     def _parts(self, step: int, multiplier: float) -> list[np.ndarray]:

@@ -131,7 +131,7 @@ def _evaluate(run: Run, watch: Watch, host: Host) -> Score:
             run.tokenizer,
             run.validation_ids,
             windows,
-            batch_size=settings.batch_size,
+            batch_size=settings.sequences_at_once,
             dtype=settings.dtype,
             count=both(count, watch),
             ranks=run.ranks,

@@ -66,7 +66,7 @@ def fitting_device(config: Config, num_ranks: int = 1, *, recorded: bool = False
         at_once, unit = settings.sequences_at_once, settings.batch_size // num_ranks
         smaller = next((n for n in range(at_once // 2, 0, -1) if unit % n == 0), None)
         hint = f"‹train.micro_batch_size={smaller}›" if smaller else "choose a smaller model"
-        hint = f"‹train.graph=off›, or {hint}" if recorded else hint
+        hint = f"{hint}, or ‹train.graph=off›" if recorded else hint
         sentence = f"{settings.device} has too little memory for this model and {counted(at_once, 'sequence')} at once"
         raise EnvironmentFailure(settings.device, sentence, hint=f"{hint}; or ‹device=cpu›") from error
 

@@ -58,7 +58,7 @@ def same(one: list[Tensor], other: list[Tensor]) -> bool:
 
 @pytest.mark.parametrize("setting", ["train.optimizer=muon", "train.rank=2"])
 def test_a_repeated_step_has_the_bits_of_the_cpu(accelerator: Accelerator, setting: str) -> None:
-    """Dropout, two micro-batches, and a rate that rises and falls; the host never waits, and copies once a step."""
+    """Dropout, two micro-batches, and a rate that rises and falls; the host waits for the step before alone, and copies once."""
     graphs = give_graphs(accelerator)
     expected = bits(state_on("cpu", setting))
     repeated, computed = state_on("sim", setting), state_on("sim", setting, "train.graph=off")
@@ -233,6 +233,33 @@ def test_a_graph_that_forgets_the_step_before_is_not_used(
     monkeypatch.setattr(state.optimizer, "step", forgetful)
     assert record_step(state, warnings.append) is None
     assert "because the replay gives other numbers" in warnings[0]
+
+
+def test_the_host_stays_one_repeated_step_ahead(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the rate by the clock, the limit of time and signals would be those of the last log line."""
+    give_graphs(accelerator)
+    state, said = state_on("sim"), list[str]()
+    record_step(state, pytest.fail)
+    assert state.whole_step is not None
+    state.whole_step._replayed = None
+
+    class Noted:
+        made = 0
+
+        def __init__(self, _: object):
+            Noted.made += 1
+            self.number = Noted.made
+
+        def record(self) -> None:
+            said.append(f"end of {self.number}")
+
+        def synchronize(self) -> None:
+            said.append(f"wait for {self.number}")
+
+    monkeypatch.setattr(torch, "Event", Noted)
+    for _ in range(3):
+        take_step(state)
+    assert said == ["end of 1", "end of 2", "wait for 1", "end of 3", "wait for 2"]
 
 
 def test_a_slower_graph_is_not_used(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,6 +97,21 @@ def test_micro_batches_give_the_gradient_of_the_whole_batch(tmp_path: Path) -> N
             torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-14)
 
 
+def test_an_evaluation_computes_as_many_sequences_at_once_as_a_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a model whose steps fit into memory would not fit there at its first evaluation."""
+    sizes = list[int]()
+
+    def noted(*words: Any, batch_size: int, **options: Any) -> Any:
+        sizes.append(batch_size)
+        return validation_score(*words, batch_size=batch_size, **options)
+
+    monkeypatch.setattr("gpt_cli.training.evaluate_and_log.validation_score", noted)
+    finish(start(tmp_path, small_config("train.max_steps=1", "train.micro_batch_size=2")))
+    assert sizes == [2]
+
+
 def test_one_repeated_batch_is_learned(tmp_path: Path) -> None:
     settings = ["model.dropout=0", "train.max_steps=60", "train.learning_rate=2e-2", "train.batch_size=2"]
     run = start(tmp_path, small_config(*settings, *AT_THE_END))

@@ -217,7 +217,8 @@ def _is_fast(device: torch.device) -> bool:
         return cpu_multiplies_bfloat16()
     ask = getattr(torch.get_device_module(device), "is_bf16_supported", None)
     # mps reports nothing: M1 and M2 emulate it, and on an M4 it took longer than float32 (karpathy/nanochat #685)
-    return ask(including_emulation=False) if ask else device.type != "mps"
+    with torch.accelerator.device_index(device.index):  # torch answers for the current device
+        return ask(including_emulation=False) if ask else device.type != "mps"
 
 
 def choose_compile(name: str, device: torch.device, *, long: bool) -> str:
