@@ -27,7 +27,7 @@ from gpt_cli.text.conversations import Conversation, Turn
 from gpt_cli.text.sft_examples import gather
 from gpt_cli.text.token_files import TokenWriter
 from gpt_cli.text.tokenizers import ByteTokenizer
-from gpt_cli.training.cuda_graphs import record_step
+from gpt_cli.training.cuda_graphs import WholeStep, record_step
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import Diverged, read_outcomes, send, take_step
 
@@ -240,7 +240,7 @@ def test_the_host_stays_one_repeated_step_ahead(accelerator: Accelerator, monkey
     give_graphs(accelerator)
     state, said = state_on("sim"), list[str]()
     record_step(state, pytest.fail)
-    assert state.whole_step is not None
+    assert isinstance(state.whole_step, WholeStep)
     state.whole_step._replayed = None
 
     class Noted:

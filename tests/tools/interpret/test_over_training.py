@@ -69,7 +69,7 @@ def test_snapshots_of_an_earlier_model_of_the_run_are_no_frames(
         monkeypatch.setattr("gpt_cli.attention_maps.snapshots.model_began", lambda *_, began=of_checkpoint: began)
         film = make_film(run)
         assert film.steps == (20, 30)
-        assert film.content["frames"]["curves"]["loss"] == [(15, 3.0), (25, 3.0)]
+        assert content_of(film.as_page().encode())["frames"]["curves"]["loss"] == [[15, 3.0], [25, 3.0]]
 
 
 def test_too_large_a_page_has_every_second_frame_and_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
