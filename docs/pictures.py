@@ -58,7 +58,7 @@ def choose(page: Page, name: str) -> None:
     else:
         page.click('button[aria-label="layer 1 head 3"]')
         page.click("#off")
-        page.wait_for_function("document.getElementById('effect').textContent.includes('nats')")
+        page.locator("#effect", has_text="nats").wait_for()  # a function as text would be refused by the page's policy
     page.evaluate("document.activeElement.blur()")
 
 
