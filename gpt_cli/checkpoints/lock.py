@@ -118,7 +118,7 @@ def _try_to_lock(path: Path, warn: Callable[[str], object], what: str) -> int | 
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{HOLDER}{os.getpid()} on {socket.gethostname()} since {now}\n".encode())
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # the lock holds without its text, and runs rm works
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # gpt runs rm must work on a full disk
             return descriptor
         with contextlib.suppress(OSError):
             os.unlink(path)

@@ -60,7 +60,7 @@ class RunFiles:
         return f"gpt train --out {shlex.quote(str(self.path))} --resume"
 
     def intact(self) -> tuple[str, str | None]:
-        """Return, for an error, what the newest checkpoint is, and a hint on how to resume (None if this is no run)."""
+        """Return a clause on the newest checkpoint, for errors, and a hint on how to resume the run (None: no run)."""
         steps = list(self.steps())
         clause = f"the newest checkpoint is of step {steps[-1]:,}" if steps else "nothing was saved yet"
         return clause, f"continue with {self.resume_command}" if self.exists() else None

@@ -188,7 +188,7 @@ def _of_a_checkpoint(header: Header, advice: str) -> Config:
 
 
 def _leads_somewhere(name: str) -> bool:
-    """Return whether a path exists and is no run, or a glob (only its part before a component **) has a match."""
+    """Return whether a source names an existing path other than a run, or a glob that matches (up to a part **)."""
     if holds_run(Path(name)):
         return False
     above = re.split(r"(?<![^/])\*\*(?![^/])", name, maxsplit=1)[0]

@@ -16,7 +16,7 @@ from gpt_cli.distributed.environment import LAUNCHER, RankEnvironment, rank_envi
 from gpt_cli.distributed.failure_detector import Launcher
 from gpt_cli.distributed.launch import launch, require_fitting
 from gpt_cli.errors import UsageError
-from gpt_cli.text.sources import STDIN, source_names
+from gpt_cli.text.sources import reads_stdin
 from gpt_cli.tools.exchange.request import read_model_directory
 from gpt_cli.training.request import AutoRun, Plan, TrainRequest
 
@@ -77,7 +77,7 @@ def _require_processes(plan: Plan, rank_env: RankEnvironment | None, processes: 
         return
     where = "--processes" if rank_env is None or rank_env.launcher == "gpt" else f"the processes of {rank_env.launcher}"
     require_fitting(size, plan.config, where)
-    if STDIN in source_names(plan.config.data.source, plan.config.data.validation_source):
+    if reads_stdin(plan.config.data):
         sentence = "only one process can read stdin, so save the text to a file and name that file"
         raise UsageError("--data", sentence)
     if ":" in plan.config.train.device:

@@ -19,7 +19,7 @@ from gpt_cli.common.machine.devices import num_accelerators
 from gpt_cli.common.units import duration, size
 from gpt_cli.distributed.launch import fitting_sizes
 from gpt_cli.errors import counted
-from gpt_cli.text.sources import STDIN, source_names
+from gpt_cli.text.sources import reads_stdin
 from gpt_cli.training.advice.loss_curve import Curve, Line, read_lines
 from gpt_cli.training.advice.rates import Advice
 from gpt_cli.training.advice.sizes import before_training
@@ -63,8 +63,7 @@ def announce(prepared: Prepared, console: Console, *, of_sweep: bool = False) ->
     if not console.quiet:
         advise((one for one in before_training(prepared) if not (of_sweep and one.kind == "rate")), console)
     # a sweep, a run that gpt chooses settings for, and a run on cuda:1 or of stdin take no --processes
-    data = prepared.config.data
-    piped = STDIN in source_names(data.source, data.validation_source)
+    piped = reads_stdin(prepared.config.data)
     alone = prepared.num_processes == 1 and not (of_sweep or prepared.reasons or ":" in settings.device or piped)
     if alone and settings.device != "cpu":
         count, sizes = num_accelerators(), fitting_sizes(settings.batch_size)

@@ -214,7 +214,7 @@ class FailureDetector:
 
     def give_up(self, rank: int) -> None:
         """Exit this process at once because `rank` sends no heartbeats; only one of all ranks prints the error."""
-        # a disk that is lost too may let nobody look at the run
+        # the disk of the run may be lost too, and then reading it may hang
         threading.Timer(3 * CLAIM_WITHIN, os._exit, (EnvironmentFailure.exit_code,)).start()
         try:
             clause, hint = self.intact()

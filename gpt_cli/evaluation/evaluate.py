@@ -47,7 +47,7 @@ from gpt_cli.sampling.fast.int8 import round_weights, rounding_bytes
 from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.head_ablation import head_names, remove_heads
 from gpt_cli.sampling.next_token import SamplingParameters
-from gpt_cli.sampling.request import EvaluateRequest, ToEvaluate
+from gpt_cli.sampling.request import LEAVE_OUT_MEMORISED, EvaluateRequest, ToEvaluate
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encode import encode
 from gpt_cli.text.load import SourceCorpus, with_conversations
@@ -180,8 +180,8 @@ def evaluate(request: EvaluateRequest, target: ToEvaluate, host: Host) -> Evalua
         name = str(path or loaded.header.run.path)
         result = {"run": name, "checkpoint": str(loaded.path), "step": loaded.step}
         of_run = request.memorised or not request.data
-        advice = "leave out ‹memorised›, which reads the text that the model was trained on"
-        run_text = read_run_text(name, text, host, advice if request.memorised else None) if of_run else None
+        advice = LEAVE_OUT_MEMORISED if request.memorised else None
+        run_text = read_run_text(name, text, host, advice) if of_run else None
         same = run_text is None or is_run_text(name, text, run_text, loaded, host)
         if request.data:
             how = (text.text_field, text.skip_bad)

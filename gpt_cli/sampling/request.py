@@ -43,6 +43,8 @@ from gpt_cli.sampling.head_ablation import parse_heads
 from gpt_cli.sampling.prompts import read_prompt, read_prompts
 from gpt_cli.text.conversations import Conversation, Turn, conversations_of_file
 
+LEAVE_OUT_MEMORISED = "leave out ‹memorised›, which reads the text that the model was trained on"
+
 
 class ToLoad(NamedTuple):
     """A model to load: the header of its checkpoint, and the heads to switch off."""
@@ -247,7 +249,7 @@ class EvaluateRequest(Request):
                 off = parse_heads(",".join(self.without), header.config.model, str(header.path))
         advice = NAME_ONE
         if self.memorised:
-            advice = "leave out ‹memorised›, which reads the text that the model was trained on"
+            advice = LEAVE_OUT_MEMORISED
             advice += "" if self.data else f", and name a text with {NAME_ONE}"
         trusts = bool(self.data) and not self.memorised
         configs = [trusted_config(header) if trusts else config_with_text(header, advice) for header in headers]

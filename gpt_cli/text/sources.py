@@ -21,6 +21,7 @@ from gpt_cli.common.file_signatures import holds_run
 from gpt_cli.common.limits import DIRECTORY_LEVELS
 from gpt_cli.common.machine.failures import reason
 from gpt_cli.common.mistyped import nearest
+from gpt_cli.config.schema import DataConfig
 from gpt_cli.errors import DataError, EnvironmentFailure, shown, visible
 from gpt_cli.text import datasets
 
@@ -35,6 +36,11 @@ _is_address = re.compile(r"(https?|ftp)://.+", re.IGNORECASE).fullmatch
 def source_names(*settings: str | Sequence[str] | None) -> list[str]:
     """Return the sources (paths, globs, names) in settings like data.source: each a name, a list of names, or None."""
     return [name for named in settings for name in ([named] if isinstance(named, str) else named or ())]
+
+
+def reads_stdin(config: DataConfig) -> bool:
+    """Return whether stdin is among the sources of the training text or the validation text."""
+    return STDIN in source_names(config.source, config.validation_source)
 
 
 class SourceFile(NamedTuple):

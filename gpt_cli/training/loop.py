@@ -92,7 +92,7 @@ def train(run: Run, host: Host = NOBODY) -> Generator[TrainingEvent, None, None]
                         _begin_next_model(run, watch, host)
                     take_step(state, watch)
                 yield from observe(run, pace, watch, host)
-                if run.progress.evaluated_step != run.progress.step:  # else its time decided whether it is the last
+                if run.progress.evaluated_step != run.progress.step:  # an evaluation decides by its own time
                     state.progress = replace(run.progress, elapsed=state.elapsed())
             except StopRequested as stopped:
                 signal = stopped.signal

@@ -22,7 +22,7 @@ from gpt_cli.config.field_types import FREE
 from gpt_cli.config.load import config_differences
 from gpt_cli.config.schema import keys_with
 from gpt_cli.errors import CheckpointError, DataError, GptError, UsageError, advised, shown, visible
-from gpt_cli.text.sources import NAME_A_SOURCE, STDIN, source_names
+from gpt_cli.text.sources import NAME_A_SOURCE, reads_stdin, source_names
 from gpt_cli.training.events import Finished
 from gpt_cli.training.intervals import ended_by, is_finished, model_ends
 
@@ -177,7 +177,7 @@ def other_text(continued: Checkpoint, config: Config, files: RunFiles, why: str 
     what = "has changed since this run began" if same else "is not the text that this run began with"
     begin = _begin_anew(files, config)
     hint = f"put the old text back, name another copy of it with ‹data›, or begin a new run with these weights: {begin}"
-    if STDIN in source_names(now.source, now.validation_source):
+    if reads_stdin(now):
         hint = f"pipe the same text again: cat my.txt | {files.resume_command}"
     return CheckpointError("‹resume›", f"{shown(sources)} {what}{why}", hint=hint)
 

@@ -23,7 +23,7 @@ from gpt_cli.config.field_types import Few, Switch, as_yaml
 from gpt_cli.config.request import NONE, Digits, Flag, MaybePath, PathText, Request
 from gpt_cli.distributed.environment import rank_environment
 from gpt_cli.errors import CheckpointError, UsageError, advised, shown, visible
-from gpt_cli.text.sources import STDIN, source_names
+from gpt_cli.text.sources import reads_stdin
 from gpt_cli.tools.sweeps.sweep_file import Sweep, dotted_keys, read_sweep
 
 _MOST = ("the record of a sweep", SWEEP_RECORD_BYTES)
@@ -75,7 +75,7 @@ class SweepRequest(Request):
         if (launched := rank_environment(os.environ)) is not None:
             raise UsageError("gpt sweep", f"it starts its own processes, so start it without {launched.launcher}")
         plan = read_sweep(self.file, self.max_time)
-        if any(STDIN in source_names(config.data.source, config.data.validation_source) for config in plan.configs):
+        if any(reads_stdin(config.data) for config in plan.configs):
             sentence = "many runs cannot read stdin, so save the text to a file and name that file"
             raise UsageError(f"{self.file}: data.source", sentence)
         if not all(config.train.trains_all for config in plan.configs):

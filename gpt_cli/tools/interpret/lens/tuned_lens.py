@@ -94,7 +94,7 @@ def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host:
         try:
             if cached := read_maps(path, identity, loaded):
                 return cached
-            run = run if host.loaded is None else None  # whose weights have changed in memory alone
+            run = run if host.loaded is None else None  # a loaded model may have other weights than the run
             host.notice(f"{visible(path)} belongs to other weights, so new maps are trained")
         except CheckpointError as error:
             host.warn(f"{error.where}: {error.sentence}; new maps are trained")
