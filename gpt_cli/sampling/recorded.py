@@ -11,15 +11,7 @@ import torch
 from torch import Tensor
 
 from gpt_cli.common.host import Notify
-from gpt_cli.common.machine.devices import (
-    Graph,
-    beside,
-    new_graph,
-    record_event,
-    recording_failure,
-    synchronize,
-    to_device,
-)
+from gpt_cli.common.machine.devices import Graph, beside, new_graph, recording_failure, synchronize, to_device
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.sampling.kv_cache import Cache, DecodeStep
 from gpt_cli.sampling.next_token import CpuDraws, Draw, draw_next, to_draws
@@ -190,7 +182,9 @@ class RecordedDraws:
 
     def _copy_to_host(self) -> None:
         """Start to copy the drawn tokens to the host; an event marks the end of the copy, for which `_read` waits."""
-        self._pending = self._drawn.to("cpu", non_blocking=True), record_event(self._device)
+        self._pending = self._drawn.to("cpu", non_blocking=True), torch.Event(self._device)
+        with torch.accelerator.device_index(self._device.index):  # an event is recorded on the current device
+            self._pending[1].record()
 
     def _send(self, slot: int) -> None:
         """Copy to the device the last ids of each row, and the position, step and slot numbers of a token in `slot`."""

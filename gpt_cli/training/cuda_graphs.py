@@ -13,16 +13,7 @@ import torch
 from torch import Tensor
 
 from gpt_cli.common.host import Notify
-from gpt_cli.common.machine.devices import (
-    Graph,
-    beside,
-    new_graph,
-    record_event,
-    recording_failure,
-    supports,
-    synchronize,
-    to_device,
-)
+from gpt_cli.common.machine.devices import Graph, beside, new_graph, recording_failure, supports, synchronize, to_device
 from gpt_cli.model.dropout import drop_keys, key_halves
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import StepInputs, clipped_gradient
@@ -63,7 +54,9 @@ class WholeStep:
             return self._compute(watch)
         self._graph.replay()
         # the host stays one step ahead, or the clock and signals would wait for many steps
-        before, self._replayed = self._replayed, record_event(self.state.device)
+        before, self._replayed = self._replayed, torch.Event(self.state.device)
+        with torch.accelerator.device_index(self.state.device.index):  # an event is recorded on the current device
+            self._replayed.record()
         if before is not None:
             before.synchronize()
         return self._recorded.clone()

@@ -67,14 +67,6 @@ def starting(device: torch.device) -> Iterator[None]:
         yield
 
 
-def record_event(device: torch.device) -> torch.Event:
-    """Return an event that ends once `device` has done all work that it has now; torch takes the current device."""
-    event = torch.Event(device)
-    with torch.accelerator.device_index(device.index):
-        event.record()
-    return event
-
-
 def synchronize(device: torch.device) -> None:
     """Wait until a device has finished its work; return at once for a CPU."""
     if device.type != "cpu":
