@@ -137,7 +137,7 @@ def _evaluate(run: Run, watch: Watch, host: Host) -> Score:
             ranks=run.ranks,
         )
     if not math.isfinite(score.loss):
-        raise Diverged(run.progress.step, score.loss)
+        raise Diverged(run.progress.step, f"the validation loss is {score.loss:g}")
     return score
 
 
@@ -160,7 +160,7 @@ def _sample(run: Run, watch: Callable[[], object], host: Host) -> Sampled:
                 watch=lambda: count_and_watch(1),
             )
     except CheckpointError as error:  # its hint is for commands that load a checkpoint
-        raise Diverged(run.progress.step, None) from error
+        raise Diverged(run.progress.step, "the logits of a sample are not finite") from error
     return Sampled(run.progress.step, tokenizer.decode(prompt), tokenizer.decode(tokens, begins=False))
 
 
@@ -182,7 +182,7 @@ def _take_snapshot(run: Run) -> Snapshot:
     try:
         require_finite(weights, "attention weights")
     except CheckpointError as error:  # its hint is for commands that load a checkpoint
-        raise Diverged(progress.step, None, what="the attention weights of inspect.prompt") from error
+        raise Diverged(progress.step, "the attention weights of inspect.prompt are not finite") from error
     return Snapshot(
         step=progress.step,
         loss=progress.loss,

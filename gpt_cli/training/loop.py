@@ -159,25 +159,13 @@ def _failures_explained(run: Run) -> Iterator[None]:
         if run.ranks.is_first:  # others may diverge elsewhere, so they do not wait for this one
             with contextlib.suppress(EnvironmentFailure):  # the divergence is the error to report
                 run.directory.end("diverged", diverged.step)
-        raise diverged_error(diverged, hint, _what_is_intact(run)) from diverged
+        sentence = f"{diverged.sentence}; {_what_is_intact(run)}"
+        raise DivergedError(f"step {diverged.step:,}", sentence, hint=hint) from diverged
     except EnvironmentFailure as error:
         error.sentence += f"; {_what_is_intact(run)}"
         first = error.hint if run.directory.checkpoints.is_dir() else "put the directory back"
         error.hint = "; then ".join(filter(None, [first, f"continue with {run.directory.resume_command}"]))
         raise
-
-
-def diverged_error(diverged: Diverged, hint: str, intact: str = "") -> DivergedError:
-    """Return the error for a loss, gradient or logits that are not finite; `intact` names the remaining checkpoint."""
-    if diverged.loss is None:
-        sentence = f"{diverged.what} are not finite"
-    elif diverged.gradient_norm is None:
-        sentence = f"the validation loss is {diverged.loss:g}"
-    else:
-        norm = f"the gradient norm is {diverged.gradient_norm:g} at learning rate {diverged.learning_rate:g}"
-        sentence = f"the loss is {diverged.loss:g} and {norm}"
-    sentence += f"; {intact}" if intact else ""
-    return DivergedError(f"step {diverged.step:,}", sentence, hint=hint)
 
 
 def lower_rates(config: Config) -> str:
