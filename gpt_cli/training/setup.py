@@ -27,7 +27,7 @@ from gpt_cli.config.load import write_config
 from gpt_cli.distributed.collectives import ALONE, Ranks
 from gpt_cli.errors import UsageError
 from gpt_cli.text.encode import EncodedText
-from gpt_cli.text.load import SourceCorpus, read_data
+from gpt_cli.text.load import SourceCorpus
 from gpt_cli.text.sft_examples import Examples
 from gpt_cli.training.auto_config.auto_config import choose_config
 from gpt_cli.training.auto_config.rules import Choice
@@ -117,7 +117,7 @@ def dry_run(plan: Plan, host: Host, *, several: bool = False) -> Chosen:
     reuse_memory()
     with restored_threads(), sharing():
         if several and plan.chooses:
-            choice = choose_config(plan.config, read_data(plan.config.data, host), host)
+            choice, _ = choose_config(plan.config, host)
             return Chosen(choice.config, choice.reasons)
         if several:
             return Chosen(plan.config)

@@ -13,7 +13,6 @@ from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.checkpoints.run_list import require_hides_none, runs_below
 from gpt_cli.checkpoints.training_text import is_imported, located, valid_config
 from gpt_cli.common.host import Host, Notify
-from gpt_cli.common.machine.devices import choose_device, starting
 from gpt_cli.config import Config
 from gpt_cli.distributed.collectives import Ranks
 from gpt_cli.errors import CheckpointError, DataError, UsageError, shown, visible
@@ -81,9 +80,7 @@ def _new(plan: Plan, host: Host) -> Start:
     """Return the start of a run at step 0; read the text and choose the config if the plan asks for it."""
     if not plan.chooses:
         return Start(plan.config, (plan.initial and plan.initial.config, plan.shipped), initial=plan.initial)
-    with starting(choose_device(plan.config.train.device)):  # refuses one that does not exist before a long text
-        corpus = read_data(plan.config.data, host)
-    choice = choose_config(plan.config, corpus, host)
+    choice, corpus = choose_config(plan.config, host)
     return Start(choice.config, choice=choice, corpus=corpus)
 
 
