@@ -82,7 +82,7 @@ def train(run: Run, host: Host = NOBODY) -> Generator[TrainingEvent, None, None]
     """
     state, pace, watch = run.state, Pace(run.progress.step, run.progress.seconds), Watch(host.stop, run.ranks)
     signal, closing_evaluation = None, None
-    with _followed(run, host) as remark, _failures_explained(run), run.complete_files():
+    with _followed(run, host) as remark, _failures_explained(run):
         state.start_clock()
         while signal is None and not is_finished(run.progress, run.config):
             try:
@@ -152,7 +152,12 @@ def _failures_explained(run: Run) -> Iterator[None]:
     recorded = run.state.whole_step is not None and run.config.train.graph != "off"
     try:
         with fitting_device(run.config, run.ranks.size, recorded=recorded):
-            yield
+            try:
+                yield
+            except BaseException:
+                with contextlib.suppress(Exception):
+                    run.finish_writing()  # the file that a thread is writing
+                raise
     except Diverged as diverged:
         hint = f"start again with ‹overwrite=True› and {lower_rates(run.config)}"
         hint += ", or with ‹dtype=float32›" if run.config.train.dtype == "bfloat16" else ""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Thread
 
@@ -158,16 +157,6 @@ class Run:
             self.finish_writing()
         events, self._events = self._events, []
         return events
-
-    @contextlib.contextmanager
-    def complete_files(self) -> Iterator[None]:
-        """If an error ends the context, wait for the file that a thread is writing before raising the error."""
-        try:
-            yield
-        except BaseException:
-            with contextlib.suppress(Exception):
-                self.finish_writing()
-            raise
 
     def best_model(self) -> tuple[GPT, int]:
         """Return the model with the lowest validation loss and its step; the current model if no best one was saved."""

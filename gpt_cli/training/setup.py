@@ -57,7 +57,9 @@ def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] 
     if isinstance(start, Finished):
         return start
     is_new = start.checkpoint is None
-    config = resolve(start.config, host.notice if is_new else ignored, *start.sources)
+    # configs that it is made from; a run that begins again has reported the settings of its own when it first began
+    sources = (plan.initial and plan.initial.config, plan.shipped, start.run_config if plan.by_run_config else None)
+    config = resolve(start.config, host.notice if is_new else ignored, *sources)
     use_threads(config.train.threads)
     if start.checkpoint is not None and (changes := environment_changes(start.checkpoint, config)):
         host.warn(f"not bit-exact from here on: {', '.join(changes)}")

@@ -36,7 +36,6 @@ class Start:
     """The start of a training: a config, and a checkpoint of the run, another model, or neither (random weights)."""
 
     config: Config
-    sources: tuple[Config | None, ...] = ()  # configs that it is made from, whose settings this command has not set
     checkpoint: Checkpoint | None = None  # of the run that continues
     initial: Initial | None = None
     run_config: Config | None = None  # the config.yaml of a run that is to continue
@@ -61,10 +60,7 @@ def start_of(plan: Plan, directory: RunDirectory, host: Host) -> Start | Finishe
     checkpoint = directory.newest(host.warn)
     if checkpoint is None:
         host.notice(f"no checkpoint in {directory.path} yet; starting at step 0")
-        start = _new(plan, host)
-        # a run that begins again has reported the settings of its config when it first began
-        sources = (*start.sources, run_config if plan.by_run_config else None)
-        return replace(start, sources=sources, run_config=run_config)
+        return replace(_new(plan, host), run_config=run_config)
     config = config_to_resume(checkpoint.config, plan.config, run_config, directory)
     if ended := ended_before(directory, checkpoint.progress, config, run_config):
         return ended
@@ -79,7 +75,7 @@ def start_of(plan: Plan, directory: RunDirectory, host: Host) -> Start | Finishe
 def _new(plan: Plan, host: Host) -> Start:
     """Return the start of a run at step 0; read the text and choose the config if the plan asks for it."""
     if not plan.chooses:
-        return Start(plan.config, (plan.initial and plan.initial.config, plan.shipped), initial=plan.initial)
+        return Start(plan.config, initial=plan.initial)
     choice, corpus = choose_config(plan.config, host)
     return Start(choice.config, choice=choice, corpus=corpus)
 
