@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -35,23 +35,7 @@ SAMPLE_NEW_TOKENS = 64
 _NUM_REPEATS = 2
 
 
-@dataclass
-class Pace:
-    """The step and seconds at the last line of metrics.jsonl, or at program start; speed is measured from there on."""
-
-    step: int
-    seconds: float
-
-    def tokens_per_second(self, run: Run) -> float:
-        """Return the mean tokens per second since `self.step`, or over the whole run if no step was taken since."""
-        steps, seconds = run.progress.step - self.step, run.progress.seconds - self.seconds
-        # a run that continues at a step whose evaluation was cut short has trained nothing yet
-        if not steps:
-            steps, seconds = run.progress.step, run.progress.seconds
-        return steps * run.config.tokens_per_step / seconds
-
-
-def observe(run: Run, pace: Pace, watch: Watch, host: Host) -> Iterator[TrainingEvent]:
+def observe(run: Run, watch: Watch, host: Host) -> Iterator[TrainingEvent]:
     """Evaluate, log, sample and record attention if due after the current step; write all results, then yield events.
 
     Calls `watch` after each evaluated batch and sampled token; if `watch` raises, no file has changed. `host.counting`
@@ -88,7 +72,7 @@ def observe(run: Run, pace: Pace, watch: Watch, host: Host) -> Iterator[Training
         run.ranks.on_rank_zero(look)
 
     run.state.progress = progress
-    stepped = _stepped(run, pace, now.log)
+    stepped = _stepped(run, now.log)
     is_best = score is not None and progress.evaluations_without_best == 0
 
     def write() -> None:
@@ -104,18 +88,27 @@ def observe(run: Run, pace: Pace, watch: Watch, host: Host) -> Iterator[Training
         with host.working("saving the best weights"):
             run.save_best()
     if now.log:
-        pace.step, pace.seconds = step, progress.seconds
+        run.logged = progress
     if score:
         yield Evaluated(step, score, is_best, stepped.model)
     yield stepped
     yield from sampled
 
 
-def _stepped(run: Run, pace: Pace, logged: bool) -> Stepped:
+def _tokens_per_second(run: Run) -> float:
+    """Return the mean tokens per second since `run.logged`, or over the whole run if no step was taken since."""
+    steps, seconds = run.progress.step - run.logged.step, run.progress.seconds - run.logged.seconds
+    # a run that continues at a step whose evaluation was cut short has trained nothing yet
+    if not steps:
+        steps, seconds = run.progress.step, run.progress.seconds
+    return steps * run.config.tokens_per_step / seconds
+
+
+def _stepped(run: Run, logged: bool) -> Stepped:
     progress, model = run.progress, len(run.progress.teachers) + 1
     if run.state.unread:
         return Stepped(progress.step, None, None, None, None, logged, progress.elapsed, model=model)
-    rate = pace.tokens_per_second(run)
+    rate = _tokens_per_second(run)
     loss, learning_rate, gradient_norm = progress.loss, progress.learning_rate, progress.gradient_norm
     mean = loss if progress.smoothed_loss is None else progress.smoothed_loss
     return Stepped(progress.step, loss, learning_rate, gradient_norm, rate, logged, progress.elapsed, mean, model)

@@ -19,7 +19,7 @@ from gpt_cli.errors import DivergedError, EnvironmentFailure
 from gpt_cli.evaluation.nll import Observations, Score
 from gpt_cli.training.advice.rates import one_digit, rate_of
 from gpt_cli.training.cuda_graphs import record_step
-from gpt_cli.training.evaluate_and_log import Pace, observe
+from gpt_cli.training.evaluate_and_log import observe
 from gpt_cli.training.events import Finished, TrainingEvent, drawing
 from gpt_cli.training.interrupts import StopRequested, Watch
 from gpt_cli.training.intervals import ended_by, is_finished, model_ends, step_actions
@@ -80,7 +80,7 @@ def train(run: Run, host: Host = NOBODY) -> Generator[TrainingEvent, None, None]
     calls `host.save_requested` to ask whether to save. `host.counting` opens a progress bar. Raises DivergedError
     before a non-finite loss or gradient reaches a checkpoint, EnvironmentFailure if a file cannot be written.
     """
-    state, pace, watch = run.state, Pace(run.progress.step, run.progress.seconds), Watch(host.stop, run.ranks)
+    state, watch = run.state, Watch(host.stop, run.ranks)
     signal, closing_evaluation = None, None
     with _followed(run, host) as remark, _failures_explained(run):
         state.start_clock()
@@ -91,7 +91,7 @@ def train(run: Run, host: Host = NOBODY) -> Generator[TrainingEvent, None, None]
                     if model_ends(run.progress, run.config.train):
                         _begin_next_model(run, watch, host)
                     take_step(state, watch)
-                yield from observe(run, pace, watch, host)
+                yield from observe(run, watch, host)
                 if run.progress.evaluated_step != run.progress.step:  # an evaluation decides by its own time
                     state.progress = replace(run.progress, elapsed=state.elapsed())
             except StopRequested as stopped:

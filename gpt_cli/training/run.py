@@ -55,8 +55,12 @@ class Run:
     tokenizer: Tokenizer
     validation_ids: Ids | Examples
     saved: Progress | None = None
+    logged: Progress = field(init=False, repr=False)  # at its last line of metrics, or at program start: for the speed
     _events: list[Saved] = field(default_factory=list, repr=False)  # which the loop has not yielded yet
     _writing: _Write | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        self.logged = self.progress
 
     @property
     def config(self) -> Config:
