@@ -86,7 +86,8 @@ def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] 
     with fitting_device(config, ranks.size):
         step_seconds = time_steps(state, host, may_compile=is_new, must_compile=must_compile)
     # only now, so that a run without a further step keeps its checkpoint and record of kernels, even if one failed
-    run = Run(state, directory, text.tokenizer, text.validation_ids, saved=None if is_new else state.progress)
+    saved = None if is_new else state.progress
+    run = Run(state, directory, text.tokenizer, text.validation_ids, saved, start.foreign_best)
     ranks.on_rank_zero(lambda: require_space(run))
     return run, _prepared(run, corpus, start.choice, step_seconds)
 

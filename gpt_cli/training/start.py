@@ -41,6 +41,7 @@ class Start:
     run_config: Config | None = None  # the config.yaml of a run that is to continue
     choice: Choice | None = None  # of a config that gpt chose
     corpus: SourceCorpus | None = None  # which was read for the choice
+    foreign_best: bool = False  # whether the best.safetensors of a run that continues is of another run
 
 
 def start_of(plan: Plan, directory: RunDirectory, host: Host) -> Start | Finished:
@@ -68,8 +69,8 @@ def start_of(plan: Plan, directory: RunDirectory, host: Host) -> Start | Finishe
     if progress.step == config.train.max_steps and progress.observed and progress.evaluated_step != progress.step:
         # this has become the last step, which is always logged, evaluated and saved
         checkpoint = replace(checkpoint, progress=replace(progress, observed_step=progress.step - 1))
-    checkpoint = _knowing_its_best(directory, checkpoint, host.warn)
-    return Start(config, checkpoint=checkpoint, run_config=run_config)
+    checkpoint, foreign_best = _knowing_its_best(directory, checkpoint, host.warn)
+    return Start(config, checkpoint=checkpoint, run_config=run_config, foreign_best=foreign_best)
 
 
 def _new(plan: Plan, host: Host) -> Start:
@@ -98,25 +99,26 @@ def _other_run(directory: RunDirectory, config: Config) -> UsageError:
     return UsageError(shown(directory.path), sentence, hint=hint)
 
 
-def _knowing_its_best(directory: RunDirectory, continued: Checkpoint, warn: Notify) -> Checkpoint:
+def _knowing_its_best(directory: RunDirectory, continued: Checkpoint, warn: Notify) -> tuple[Checkpoint, bool]:
     """Return `continued`, without its best_loss if best.safetensors does not have the best weights of the run.
 
-    Without best_loss, the next evaluation counts as the best. `warn` receives the reason if the file is unusable.
+    Without best_loss, the next evaluation counts as the best. `warn` receives the reason if the file is unusable. Also
+    returns whether the file is of another run.
     """
     best, forgetful = directory.best, replace(continued, progress=replace(continued.progress, best_loss=None))
     if not best.exists():
-        return forgetful
+        return forgetful, False
     try:
         best_checkpoint = read_checkpoint(best)
     except CheckpointError as error:
         warn(f"{error.where}: {error.sentence}; gpt train continues without it")
-        return forgetful
+        return forgetful, False
     if not is_best_of_run(best_checkpoint, continued.config, continued.progress):
         renamed = f"gpt train keeps it as {directory.foreign_best.name} and continues without it"
         warn(f"{shown(best)}: this is not the best checkpoint of this run; {renamed}")
-        return forgetful
+        return forgetful, True
     # a best checkpoint of a later step is removed, and the resumed steps write it again
-    return continued if best_checkpoint.progress.step <= continued.progress.step else forgetful
+    return (continued if best_checkpoint.progress.step <= continued.progress.step else forgetful), False
 
 
 def load_text(
