@@ -20,7 +20,7 @@ from gpt_cli.config.schema import PUBLISHED
 from gpt_cli.distributed.collectives import ALONE, Ranks
 from gpt_cli.errors import counted
 from gpt_cli.model import GPT
-from gpt_cli.model.costs import estimate
+from gpt_cli.model.costs import CostEstimate, estimate
 from gpt_cli.sampling.decoder import Decoder, cache_bytes
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import SamplingParameters, draw_token, probabilities
@@ -89,6 +89,11 @@ def needed_bytes(config: Config, num_tokens: int) -> tuple[int, int]:
     return training, weights + caches + 72 * NUM_SAMPLES * V  # for sampling, as in `row_bytes` of decoder.py
 
 
+def costs(config: Config, dtype: str) -> CostEstimate:
+    """Estimate the operations, memory and parameters of training and sampling with a config."""
+    return estimate(config.model, vocab_size_of(config), micro_batch_size=config.train.sequences_at_once, dtype=dtype)
+
+
 def training_variants(config: Config, device: torch.device) -> list[Variant]:
     """Make the training steps to time on random tokens: two plain ones ("plain", "heads") and that of `gpt train`.
 
@@ -100,9 +105,7 @@ def training_variants(config: Config, device: torch.device) -> list[Variant]:
         ("heads", "float32"): _plain_step(config, device, fused=False, dropout=config.model.dropout),
         ("gpt train", dtype): training_step(config, device, dtype),
     }
-    at_once = config.train.sequences_at_once
-    costs = estimate(config.model, vocab_size_of(config), micro_batch_size=at_once, dtype=dtype)
-    flops = costs.training_flops_per_token
+    flops = costs(config, dtype).training_flops_per_token
     return [Variant(name, dtype, step, config.tokens_per_step, flops, dtype) for (name, dtype), step in steps.items()]
 
 
