@@ -73,7 +73,7 @@ def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] 
         tokenizer = None if start.initial.new_tokenizer else initial_weights.tokenizer
     # each of several processes has its own device, which another thread would not select
     with starting(torch.device(config.train.device) if ranks.size == 1 else CPU):
-        corpus, text = load_text(start, config, tokenizer, directory, host, ranks, of_sweep=plan.of_sweep)
+        corpus, text = load_text(plan, start, config, tokenizer, host, ranks)
         state = _state(start, config, text, initial_weights, host, ranks)
     if config.train.teacher_share is not None:
         need = ranks.local_size * teaching_bytes(text.tokenizer.vocab_size, state.progress.num_training_tokens)

@@ -122,20 +122,14 @@ def _knowing_its_best(directory: RunDirectory, continued: Checkpoint, warn: Noti
 
 
 def load_text(
-    start: Start,
-    config: Config,
-    tokenizer: Tokenizer | None,
-    directory: RunDirectory,
-    host: Host,
-    ranks: Ranks,
-    *,
-    of_sweep: bool,
+    plan: Plan, start: Start, config: Config, tokenizer: Tokenizer | None, host: Host, ranks: Ranks
 ) -> tuple[SourceCorpus, EncodedText]:
     """Read and encode the text; the tokenizer is the resumed run's, else `tokenizer`, else a new one as configured.
 
-    On each machine, the first rank reads first. With `of_sweep`, only the first run of the sweep reports notices about
-    the text. Raises CheckpointError if the ids of a resumed run differ from the ids that the run was trained on.
+    On each machine, the first rank reads first. Of a sweep, only the first run reports notices about the text. Raises
+    CheckpointError if the ids of a resumed run differ from the ids that the run was trained on.
     """
+    directory = RunDirectory(plan.directory)
     checkpoint, run_data, data = start.checkpoint, start.run_config and start.run_config.data, config.data
     tokenizer = tokenizer if checkpoint is None else checkpoint.tokenizer
     if run_data and (run_data.source, run_data.validation_source) == (data.source, data.validation_source):
@@ -143,7 +137,7 @@ def load_text(
         config = config.model_copy(update={"data": located(data, directory.path, host.notice)})
     with ranks.local_rank_zero_first():
         corpus = start.corpus or _read(start, config, directory, host)
-        if not (of_sweep and len(runs_below(directory.path.parent)) > 1):  # the first run of a sweep has said it
+        if not (plan.of_sweep and len(runs_below(directory.path.parent)) > 1):  # the first run of a sweep has said it
             _remark_on(corpus, config, host.notice, continued=checkpoint is not None)
         try:
             text = encode_parts(*split_of(corpus, config.data, host), config, tokenizer, host)
