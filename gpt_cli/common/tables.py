@@ -99,6 +99,11 @@ def without_middle(text: str, width: int, most: int = 0) -> str:
     return set_cell_size(text, width - 1 - cell_len(end)) + "…" + end
 
 
+def right_aligned(text: str, width: int) -> str:
+    """Return a text at the right of `width` columns; cut it if it is longer."""
+    return " " * (width - cell_len(text)) + set_cell_size(text, min(width, cell_len(text)))
+
+
 def filled(pieces: Iterable[str], width: int, indent: str = "") -> Iterator[str]:
     """Wrap `pieces` (words, spaces) into lines of at most `width` columns; `indent` starts all lines but the first."""
     line = gap = ""
