@@ -119,7 +119,7 @@ def read_checkpoint(
     where, metadata = read.header.where, read.header.metadata
     config, tokenizer = read.header.config, read.header.tokenizer
     try:
-        tensors = {name: _taken(read, name, as_stored=as_stored) for name in read.header.shapes}
+        tensors = {name: _taken(read, name, as_stored=as_stored) for name in read.header.tensors}
     except ValueError as error:
         raise CheckpointError(where, f"this is not a valid checkpoint, {shown(error)}") from error
     if expected and (config.model, metadata["tokenizer"]) != (expected.config.model, expected.metadata["tokenizer"]):

@@ -70,8 +70,8 @@ class Header:
 
     @cached_property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """The shape of each tensor, in the order of the header."""
-        return {name: stored.shape for name, stored in self.tensors.items()}
+        """The shape of each weight, in the order of the header, without the optimizer's moments."""
+        return {name: one.shape for name, one in self.tensors.items() if not name.startswith(OPTIMIZER_PREFIX)}
 
     @cached_property
     def config(self) -> Config:
@@ -80,7 +80,7 @@ class Header:
             config = validate(without_retired(strict_json(self.metadata["config"]), whole=True), self.where)
         except (ValueError, RecursionError, GptError) as error:
             raise self._not_valid(error) from error
-        number, num_blocks, num_heads = len(self.shapes), config.model.num_blocks, config.model.num_heads
+        number, num_blocks, num_heads = len(self.tensors), config.model.num_blocks, config.model.num_heads
         # a stranger's config may name a million heads, for which nothing should be allocated
         if num_blocks * num_heads > number:
             raise CheckpointError(self.where, "its weights do not fit its config")

@@ -76,6 +76,7 @@ def test_everything_survives(saved: Path) -> None:
     model = read.build_model()
     assert not model.training
     assert all(torch.equal(tensor, written.weights[name]) for name, tensor in model.state_dict().items())
+    assert read_header(saved).shapes == {name: tensor.shape for name, tensor in written.weights.items()}
 
 
 def test_the_safetensors_library_reads_the_file_by_itself(saved: Path) -> None:
