@@ -106,8 +106,13 @@ class Header:
     @cached_property
     def progress(self) -> Progress:
         """The progress of the training; raises CheckpointError if it is not valid."""
+        text = self.metadata["progress"]
         try:
-            return _read_progress(self.metadata["progress"])
+            if len(text) > _PROGRESS_CHARACTERS:  # a stranger's text may have more errors than fit in memory
+                strict_json(text)
+            progress = _reader().validate_json(text, strict=True)  # its errors name the key
+            strict_json(text)  # which also refuses repeated keys
+            return progress
         except ValidationError as error:
             key = ".".join(map(str, error.errors()[0]["loc"]))
             wrong = f"its progress is not valid: the wrong key is {shown(key)}" if key else "its progress is not valid"
@@ -240,20 +245,6 @@ class Progress:
     def observed(self) -> bool:
         """Whether the evaluation, log line and sample of the last step are done."""
         return self.observed_step == self.step
-
-
-def _read_progress(text: str) -> Progress:
-    """Return the progress in `text`, JSON from the metadata of a checkpoint.
-
-    Raises ValidationError for a wrong key, ValueError and RecursionError for other faults.
-    """
-    try:
-        strict_json(text)
-    except ValueError:
-        if len(text) <= _PROGRESS_CHARACTERS:
-            _reader().validate_json(text, strict=True)  # it names the key of a number beyond floats
-        raise
-    return _reader().validate_json(text, strict=True)
 
 
 @cache

@@ -202,7 +202,7 @@ class GPT(nn.Module):
         assert num_tokens <= self.config.context_length, "the caller cuts to context_length"
         x = self.token_embedding(ids)
         if self.ngram_embedding is not None:
-            x = self.ngram_embedding(x, ids, positions=positions)
+            x = self.ngram_embedding(x, ids, positions)
         if self.position_embedding is not None:
             indices = torch.arange(num_tokens, device=ids.device) if positions is None else positions
             x = x + self.position_embedding(indices)

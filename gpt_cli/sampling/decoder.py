@@ -149,17 +149,15 @@ class Decoder:
 
         n is the setting ngram_embedding, or 0 without n-grams. Shorter sequences are padded in front.
         """
-        num_before = 0 if self.ngrams is None else self.config.ngram_embedding or 0
-        padding = [len(self.token_embedding) - 1] * (num_before + T)
+        padding = [len(self.token_embedding) - 1] * ((self.config.ngram_embedding or 0) + T)
         rows = range(len(self.tokens)) if rows is None else rows
         return torch.tensor([(padding + self.tokens[row][-len(padding) :])[-len(padding) :] for row in rows])
 
     def embed(self, ids: Tensor, positions: Tensor) -> Tensor:
         """Embed the last T of the `ids` [R, n + T], which `recent_ids` returns, at `positions` [R, T] -> [R, T, D]."""
-        num_before = ids.shape[1] - positions.shape[1]
-        x = self.token_embedding[ids[:, num_before:]].to(self.plain_dtype)
+        x = self.token_embedding[ids[:, -positions.shape[1] :]].to(self.plain_dtype)
         if self.ngrams is not None:
-            x = self.ngrams(x, ids, num_before)
+            x = self.ngrams(x, ids)
         return x if self.positions is None else x + self.positions[positions]
 
     def _run(self, T: int, rows: list[int]) -> Tensor:
