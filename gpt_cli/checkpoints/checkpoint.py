@@ -77,7 +77,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint file, or raise EnvironmentFailure; a crash leaves the complete old or complete new file."""
     weights = _plain(checkpoint.weights)
     stored = {name: (type_of(tensor.dtype), tensor.shape) for name, tensor in weights.items()}
-    write_durably(path, prepared(checkpoint, stored, lambda: _contents(weights)))
+    write_durably(path, prepared(checkpoint, stored, lambda: map(bytes_of, weights.values())))
 
 
 def prepared(
@@ -97,13 +97,13 @@ def prepared(
         "config": canonical_json(checkpoint.config.model_dump(mode="json")),
         "tokenizer": canonical_json(checkpoint.tokenizer.to_dict()),
         "progress": canonical_json(asdict(checkpoint.progress)),
-        "digest_rest": digest(_contents(optimizer_state)),
+        "digest_rest": digest(map(bytes_of, optimizer_state.values())),
         "digest_weights": BLANK,
     }
     assert tuple(metadata) == METADATA
     every = {**stored, **{name: ("F32", tensor.shape) for name, tensor in optimizer_state.items()}}
     metadata["digest_weights"] = digest(chain([header_bytes(every, metadata)], weights()))
-    return chain([header_bytes(every, metadata)], weights(), _contents(optimizer_state))
+    return chain([header_bytes(every, metadata)], weights(), map(bytes_of, optimizer_state.values()))
 
 
 def read_checkpoint(
@@ -167,7 +167,3 @@ def type_of(dtype: torch.dtype) -> str:
 def bytes_of(tensor: Tensor) -> memoryview:
     """Return a view of the bytes of a contiguous tensor on the CPU."""
     return tensor.view(-1).view(torch.uint8).numpy().data
-
-
-def _contents(tensors: Mapping[str, Tensor]) -> Iterator[memoryview]:
-    return map(bytes_of, tensors.values())
