@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpt_cli.checkpoints.checkpoint import Checkpoint, verify_checkpoint
+from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.common.host import Host
 from gpt_cli.common.machine.devices import choose_device, choose_dtype
@@ -103,7 +103,7 @@ def info(request: InfoRequest, target: tuple[Path, Path | Config], host: Host) -
         files = [file for file in (*directory.steps().values(), directory.best) if file.exists()]
     with host.counting("verifying", len(files), "checkpoints") as count:
         count(0)
-        stored = verify_checkpoint(chosen)
+        stored = read_checkpoint(chosen, everything=True, keep=False)
         states = {}
         for file in files:
             states[file.name] = _state(file, stored if file == chosen else None)
@@ -131,7 +131,7 @@ def info(request: InfoRequest, target: tuple[Path, Path | Config], host: Host) -
 def _state(file: Path, stored: Checkpoint | None) -> str:
     """Describe whether a checkpoint is intact and resumable; read `file` if `stored`, the file's content, is None."""
     try:
-        stored = stored or verify_checkpoint(file)
+        stored = stored or read_checkpoint(file, everything=True, keep=False)
     except CheckpointError as error:
         return f"damaged ({error})"
     return f"intact, {size(file.stat().st_size)}" + (", resumable" if stored.optimizer_state else "")
