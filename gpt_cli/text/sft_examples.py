@@ -71,7 +71,7 @@ class Examples:
     ids: np.ndarray
     learned: np.ndarray
     bounds: np.ndarray
-    answers: np.ndarray  # [E]: the index in ids of each example's first answer
+    question: list[int]  # the ids of the first example before its first answer
     template: Template
     num_left_out: int = 0  # which do not fit context_length
     longest: int = 0  # tokens of the longest, those left out included
@@ -93,10 +93,6 @@ class Examples:
     def targets(self) -> np.ndarray:
         """The ids of all N tokens as targets, int64 [N]: IGNORED for tokens that the loss does not count."""
         return np.where(self.learned, self.ids.astype(np.int64), IGNORED)
-
-    def question(self, number: int) -> list[int]:
-        """Return the token ids of the example `number` before its first answer."""
-        return self.ids[self.bounds[number] : self.answers[number]].tolist()
 
     def windows(self, num_tokens: int) -> list[tuple[int, int]]:
         """Return evenly spaced examples as (start, end) windows, about `num_tokens` tokens in all.
@@ -162,8 +158,8 @@ def gather(
 
     `count` receives the number of bytes of each conversation's text.
     """
-    ids, learned, bounds, num_left_out, longest = list[np.ndarray](), list[np.ndarray](), [0], 0, 0
-    answers = list[int]()
+    ids, learned, bounds, question = list[np.ndarray](), list[np.ndarray](), [0], list[int]()
+    num_left_out = longest = 0
     for conversation in conversations:
         encoded = template.encode(conversation.turns, tokenizer)
         count(sum(len(turn.content.encode()) for turn in conversation.turns))
@@ -174,7 +170,7 @@ def gather(
         ids.append(np.array(encoded.ids, np.uint32))
         learned.append(np.ones(len(encoded.ids), bool) if learn_all else np.array(encoded.learned))
         learned[-1][0] = False  # nothing predicts the first token
-        answers.append(bounds[-1] + encoded.learned.index(True, 1))
+        question = question or encoded.ids[: encoded.learned.index(True, 1)]
         bounds.append(bounds[-1] + len(encoded.ids))
     joined = np.concatenate([np.empty(0, np.uint32), *ids]), np.concatenate([np.empty(0, bool), *learned])
-    return Examples(*joined, np.array(bounds), np.array(answers, int), template, num_left_out, longest)
+    return Examples(*joined, np.array(bounds), question, template, num_left_out, longest)
