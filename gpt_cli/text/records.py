@@ -104,7 +104,7 @@ def conversations_of(records: Iterable[Record], text_field: str, remarks: Remark
             lacks_a_part = isinstance(record.fields, Mapping) and record.fields.keys() & FIELDS
             hint = None if lacks_a_part else "put texts into a file of their own, and train on that alone"
             raise DataError(record.where, sentence, hint=hint)
-        dialogue = conversation(record.fields, record.where, remarks=remarks)
+        dialogue = conversation(record.fields, record.where, remarks)
         return dialogue.to_json() if dialogue.turns[-1].content.strip() else ""
 
     yield from _blocks_of(sample, records, text_of, remarks)

@@ -18,6 +18,7 @@ from gpt_cli.errors import DataError, UsageError
 from gpt_cli.text.chat_templates import template_for
 from gpt_cli.text.conversations import Conversation, Turn, conversation, conversations_of_file, read_conversation
 from gpt_cli.text.encode import encode_parts
+from gpt_cli.text.remarks import Remarks
 from gpt_cli.text.sft_examples import Examples, gather, pack
 from gpt_cli.text.tokenizers import ByteTokenizer
 from gpt_cli.tools.exchange.tokenizer_json import read_tokenizer
@@ -174,7 +175,7 @@ def test_a_file_of_messages_is_one_conversation_or_one_on_each_line() -> None:
 
 
 def test_a_conversation_is_written_and_read() -> None:
-    found = conversation({**PAIR, "choices": ["5", "6"]}, "f:1")
+    found = conversation({**PAIR, "choices": ["5", "6"]}, "f:1", Remarks())
     assert found == Conversation((Turn("user", "2+3"), Turn("assistant", "5")), ("5", "6"))
     assert read_conversation(found.to_json()) == found
 
