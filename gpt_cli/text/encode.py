@@ -178,7 +178,7 @@ def sole_writer(directory: Path, notice: Notify) -> Iterator[None]:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     except OSError as error:
         raise write_failure(directory, error) from error
-    try:
+    with open(descriptor, "rb"):  # which closes it, and so frees the lock
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -188,8 +188,6 @@ def sole_writer(directory: Path, notice: Notify) -> Iterator[None]:
             if error.errno not in NO_LOCKS:
                 raise write_failure(path, error) from error
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _stored(directory: Path) -> TokensOnDisk | None:
