@@ -241,7 +241,7 @@ def _whole_part(path: Path, dtype: np.dtype) -> TokenShard | None:
         return None
 
 
-def windows(ids: Ids, starts: np.ndarray, length: int) -> np.ndarray:
+def token_windows(ids: Ids, starts: np.ndarray, length: int) -> np.ndarray:
     """Return the `length` ids from each start on, read from memory or disk: starts [N] -> ids [N, length]."""
     if isinstance(ids, TokensOnDisk):
         return ids.windows(starts, length)
