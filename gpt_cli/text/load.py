@@ -212,7 +212,11 @@ def read_data(
     digest differs. `watch` receives each block that is read, as UTF-8, even of bad files. Raises DataError for a source
     that is missing, damaged, without text or not UTF-8, EnvironmentFailure for a source that the user may not read.
     """
-    how = _reading_of(config)
+    how = Reading(config.text_field, config.separator, skip_bad=config.skip_bad)
+    with contextlib.suppress(GptError):  # reading the text raises the error
+        kinds = (_is_of_conversations(file, how) for file in SourceWalk(source_names(config.source), config.skip_bad))
+        # the beginning of the text decides
+        how = replace(how, conversations=next((kind for kind in kinds if kind is not None), False))
     if config.loss == "answers" and not how.conversations:
         sentence = "answers needs lines of .jsonl with questions and answers, but the first source has none"
         raise DataError("data.loss", sentence, hint="‹data.loss=null›")
@@ -221,15 +225,6 @@ def read_data(
     corpus = SourceCorpus(source_names(config.source), how)
     corpus.take(corpus.survey_all(host, watch, fresh))
     return corpus
-
-
-def _reading_of(config: DataConfig) -> Reading:
-    """Return the options for reading a text; their `conversations` is True if the text begins with a conversation."""
-    how = Reading(config.text_field, config.separator, skip_bad=config.skip_bad)
-    with contextlib.suppress(GptError):  # reading the text raises the error
-        kinds = (_is_of_conversations(file, how) for file in SourceWalk(source_names(config.source), config.skip_bad))
-        return replace(how, conversations=next((kind for kind in kinds if kind is not None), False))
-    return how
 
 
 def _is_of_conversations(file: SourceFile, how: Reading) -> bool | None:
