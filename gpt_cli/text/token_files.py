@@ -156,8 +156,6 @@ def open_tokens(directory: Path) -> TokensOnDisk | None:
             hint = "allow more open files with ulimit -n"
             raise EnvironmentFailure(f"reading {shown(directory)}", reason(error), hint=hint) from error
         return None
-    except (ValueError, KeyError, TypeError):
-        return None
 
 
 def read_index(directory: Path) -> dict[str, Any] | None:
