@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import NamedTuple
 
 import numpy as np
 
@@ -51,14 +50,6 @@ def split_conversations(corpus: SurveyedCorpus, config: DataConfig) -> tuple[Con
     at = number - min(number - 1, max(1, round(number * config.validation_fraction)))
     template = config.template
     return ConversationCorpus(corpus, 0, at, template), ConversationCorpus(corpus, at, number, template)
-
-
-class Packed(NamedTuple):
-    """Packed examples in windows, [B, T] each: inputs, targets (IGNORED: no loss), positions (from 0 per example)."""
-
-    inputs: np.ndarray
-    targets: np.ndarray
-    positions: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,10 +95,13 @@ class Examples:
         chosen = np.arange(number) * E // number
         return [(int(self.bounds[i]), int(self.bounds[i] + self.lengths[i])) for i in chosen]
 
-    def packed(self, rows: Sequence[np.ndarray], length: int) -> Packed:
-        """Pack examples into padded windows of `length` tokens; each row lists the examples of one window by index."""
+    def packed(self, rows: Sequence[np.ndarray], length: int) -> list[np.ndarray]:
+        """Pack examples into padded windows of `length` tokens; each row lists the examples of one window by index.
+
+        Returns inputs, targets (IGNORED: no loss) and positions (from 0 in each example) of the windows, [B, T] each.
+        """
         shape = len(rows), length
-        packed = Packed(np.zeros(shape, np.int64), np.full(shape, IGNORED), np.zeros(shape, np.int64))
+        packed = [np.zeros(shape, np.int64), np.full(shape, IGNORED), np.zeros(shape, np.int64)]
         for row, inputs, targets, positions in zip(rows, *packed, strict=True):
             at = 0
             for number in row:

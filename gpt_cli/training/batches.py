@@ -126,7 +126,7 @@ class PackedBatches:
         _, windows = chosen_windows(self.seed, step, self.batch_size, self.windows_per_epoch)
         num_targets = sum(int(self.ids.num_learned[self.rows[window]].sum()) for window in windows)
         packed = self.ids.packed([self.rows[window] for window in windows[chosen]], self.context_length)
-        return np.concatenate([*packed, np.full((len(packed.inputs), 1), num_targets)], axis=1)
+        return np.concatenate([*packed, np.full((len(packed[0]), 1), num_targets)], axis=1)
 
     def windows(self, numbers: Tensor) -> Sequences:
         """Split `numbers` [B, 3 T + 1], of the method `numbers`, into inputs, targets, positions and `num_targets`."""
