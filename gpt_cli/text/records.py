@@ -70,12 +70,11 @@ def lines_of(text: Iterable[str], name: str, max_length: int) -> Iterator[str]:
         yield last
 
 
-def documents_of(records: Iterable[Record], text_field: str, remarks: Remarks) -> Iterator[TextBlock]:
+def documents_of(records: Iterator[Record], text_field: str, remarks: Remarks) -> Iterator[TextBlock]:
     """Yield the text field of each record as a document; `remarks` leaves out a record without it, or raises DataError.
 
     Also raises DataError, which lists the fields with text, if `text_field_of` cannot tell which field is the text.
     """
-    records = iter(records)
     sample = _sample_of(records)
     objects = [record for record in sample if not isinstance(record.fields, str)]
     field = text_field_of(objects, text_field, remarks)
