@@ -17,7 +17,6 @@ from gpt_cli.common.machine.failures import reason
 from gpt_cli.errors import EnvironmentFailure, GptError, shown, visible
 
 UTF8_MARK = codecs.BOM_UTF8
-_PACKED = (".zip", ".gz", ".zst", ".tar", ".tgz")
 _NO_TEXT = bytes({*range(1, 32)} - {*b"\b\t\n\r\f\x1b"})
 
 
@@ -163,7 +162,7 @@ def name_in_shell(path: Path) -> str:
 def names_of_copy(path: Path, label: str = "utf8") -> tuple[str, str]:
     """Return quoted names of a file and its copy: a.txt, a-`label`.txt; OLD, NEW if missing, packed or untypable."""
     old = name_in_shell(path)
-    if old == "OLD" or path.suffix.lower() in _PACKED:  # commands would read the packed bytes
+    if old == "OLD" or path.suffix.lower() in (".gz", ".zst"):  # commands would read the packed bytes
         return "OLD", "NEW"
     return old, quote(str(path.with_name(f"{path.stem}-{label}{path.suffix}")))
 

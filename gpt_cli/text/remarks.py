@@ -10,6 +10,7 @@ from gpt_cli.common.untrusted_files import names_of_copy
 from gpt_cli.errors import DataError, visible
 
 _MOST_NAMED = 3  # of what is left out
+_PACKED = (".zip", ".gz", ".zst", ".tar", ".tgz")  # no command repairs line ends in these
 _LEFT_OUT = {
     "file": "file{s} without text:",
     "document": "document{s}, because the extra documents is missing (pip install -e '.[documents]'):",
@@ -71,7 +72,8 @@ class Remarks:
         """Return the lines to print: each noted sentence, then one for each reason to leave parts of the text out."""
         lines = list[str]()
         for sentence, (name, path) in self._notes.items():
-            names = names_of_copy(path, "lf") if path else ("OLD", "NEW")
+            is_plain = path and path.suffix.lower() not in _PACKED
+            names = names_of_copy(path, "lf") if path and is_plain else ("OLD", "NEW")
             lines.append(f"in {name}, {sentence}".replace("OLD > NEW", " > ".join(names)))
         for what, number in self.counts.items():
             things, names = _LEFT_OUT[what].format(s="" if number == 1 else "s"), self._names[what]
