@@ -20,7 +20,7 @@ from gpt_cli.text.corpus import CACHE_FROM, Corpus
 from gpt_cli.text.encode import TOKENIZING, EncodedText, encode_parts
 from gpt_cli.text.load import SourceCorpus, read_data, split_of, with_conversations
 from gpt_cli.text.request import PrepareRequest, VerifyRequest
-from gpt_cli.text.sources import STDIN, source_names
+from gpt_cli.text.sources import reads_stdin, source_names
 from gpt_cli.text.token_files import TokensOnDisk, open_tokens, read_index
 
 _SMALL = "a text this short is tokenized at every start"
@@ -75,7 +75,7 @@ def prepare_text(request: PrepareRequest, config: Config, host: Host) -> Prepara
     host.notices(corpus.notices())
     training, validation = split_of(corpus, config.data, host)
     text = encode_parts(training, validation, config, host=replace(host, counting=counting), load=False)
-    if STDIN in source_names(config.data.source, config.data.validation_source):
+    if reads_stdin(config.data):
         host.notice("gpt keeps the tokens of stdin, not its text: give gpt train the same text again")
     facts = _facts(corpus, training, validation, text, config.data.template)
     seconds = time.monotonic() - began

@@ -83,7 +83,7 @@ def _new(plan: Plan, host: Host) -> Start:
 
 def _other_run(directory: RunDirectory, config: Config) -> UsageError:
     """Return the error for a new run in a directory that already contains a run."""
-    for name in [*source_names(config.data.source), *source_names(config.data.validation_source)]:
+    for name in source_names(config.data.source, config.data.validation_source):
         require_there(name)  # a mistyped text is the first mistake to mend
     if is_imported(directory):  # which has nothing to continue
         sentence = "there is a run already; replace it with ‹overwrite=True›, or name another ‹out›"
