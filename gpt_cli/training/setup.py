@@ -36,7 +36,7 @@ from gpt_cli.training.init_from import InitialWeights, begin_with, load_initial_
 from gpt_cli.training.lr_schedule import warmup_steps
 from gpt_cli.training.memory_checks import fitting_device, require_memory, require_space
 from gpt_cli.training.prompts import prompt_of_validation, sample_prompt, watched_ids
-from gpt_cli.training.request import AutoRun, NewRun, Plan
+from gpt_cli.training.request import Plan
 from gpt_cli.training.resume import environment_changes
 from gpt_cli.training.run import Run
 from gpt_cli.training.start import Start, load_text, start_of
@@ -116,12 +116,12 @@ def dry_run(plan: Plan, host: Host, *, several: bool = False) -> Chosen:
     """
     reuse_memory()
     with restored_threads(), sharing():
-        if several and isinstance(plan, AutoRun):
+        if several and plan.chooses:
             choice = choose_config(plan.config, read_data(plan.config.data, host), host)
             return Chosen(choice.config, choice.reasons)
         if several:
             return Chosen(plan.config)
-        outcome = setup(replace(plan, overwrite=True) if isinstance(plan, NewRun) else plan, host)
+        outcome = setup(replace(plan, overwrite=True), host)
     if isinstance(outcome, Finished):
         host.notice(outcome.before or "")
         return Chosen(plan.config)

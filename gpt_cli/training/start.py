@@ -26,7 +26,7 @@ from gpt_cli.training.auto_config.auto_config import choose_config
 from gpt_cli.training.auto_config.rules import Choice
 from gpt_cli.training.events import Finished
 from gpt_cli.training.init_from import Initial
-from gpt_cli.training.request import AutoRun, FineTuning, NewRun, Plan, Resume, require_run
+from gpt_cli.training.request import Plan, require_run
 from gpt_cli.training.resume import config_to_resume, ended_before, is_best_of_run, is_missing, other_text, text_problem
 
 _FEWEST_NAMES, _LONGEST_NAME = 20, 40  # lines of a list, and characters of a line
@@ -50,20 +50,19 @@ def start_of(plan: Plan, directory: RunDirectory, host: Host) -> Start | Finishe
 
     Raises UsageError if the directory has another run, CheckpointError if the run cannot continue.
     """
-    if isinstance(plan, NewRun) and directory.exists() and not plan.overwrite:
+    if not plan.resume and not plan.overwrite and directory.exists():
         raise _other_run(directory, plan.config)
-    if isinstance(plan, Resume) and plan.by_run_config:  # the run may have been removed since its config was read
+    if plan.by_run_config:  # the run may have been removed since its config was read
         require_run(directory)
     directory.require_no_foreign_files()
     require_hides_none(directory)
-    if isinstance(plan, NewRun):
+    if not plan.resume:
         return _new(plan, host)
-    assert isinstance(plan, Resume)
     run_config = valid_config(directory)
     checkpoint = directory.newest(host.warn)
     if checkpoint is None:
         host.notice(f"no checkpoint in {directory.path} yet; starting at step 0")
-        start = _new(plan.start, host)
+        start = _new(plan, host)
         # a run that begins again has reported the settings of its config when it first began
         sources = (*start.sources, run_config if plan.by_run_config else None)
         return replace(start, sources=sources, run_config=run_config)
@@ -78,12 +77,10 @@ def start_of(plan: Plan, directory: RunDirectory, host: Host) -> Start | Finishe
     return Start(config, checkpoint=checkpoint, run_config=run_config)
 
 
-def _new(plan: NewRun, host: Host) -> Start:
-    """Return the start of a run at step 0; for an AutoRun, read the text and choose the config."""
-    if isinstance(plan, FineTuning):
-        return Start(plan.config, (plan.initial.config, plan.shipped), initial=plan.initial)
-    if not isinstance(plan, AutoRun):
-        return Start(plan.config, (plan.shipped,))
+def _new(plan: Plan, host: Host) -> Start:
+    """Return the start of a run at step 0; if gpt chooses its config, read the text first."""
+    if not plan.chooses:
+        return Start(plan.config, (plan.shipped, plan.initial and plan.initial.config), initial=plan.initial)
     with starting(choose_device(plan.config.train.device)):  # refuses one that does not exist before a long text
         corpus = read_data(plan.config.data, host)
     choice = choose_config(plan.config, corpus, host)
