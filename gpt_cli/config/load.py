@@ -30,6 +30,8 @@ from gpt_cli.errors import GptError, UsageError, collecting, shown, together, vi
 _LENGTHS = ("max_steps", "max_time")
 # section.key -> (field of a request, value)
 Flags = Mapping[str, tuple[str, Any]]
+# section.key -> (the line or flag that sets it, value)
+Changes = Mapping[str, tuple[str, Any]]
 
 
 def find_config(name: str, also: Sequence[str] = ()) -> Path:
@@ -133,12 +135,7 @@ def build_config(
     `where` names the document in errors. With `to_choose`, set keys of model and train need not fit unset keys, which
     `auto_config` chooses later.
     """
-    content = {section: {} if value is None else value for section, value in document.content.items()}
-    train = content.get("train")
-    # a file or a command may set both limits; a command that sets only a time replaces the steps of a file
-    both = isinstance(train, dict) and all(train.get(key) is not None for key in _LENGTHS)
-    sources: dict[KeyPath, str] = {key_path: f"{where}:{line}" for key_path, line in document.lines.items()}
-    wrong: list[GptError] = []
+    changes, wrong = dict[str, tuple[str, Any]](), list[GptError]()
     for setting in settings:
         key, equals, value = setting.partition("=")
         with collecting(wrong):
@@ -154,17 +151,16 @@ def build_config(
             if not is_plain(value):
                 with contextlib.suppress(UsageError):  # gpt reads [INST] {prompt}, which is not YAML, as text
                     read = parse(f"value: {value}", "‹settings›").content["value"]
-            _write(content, tuple(key.split(".")), read, "‹settings›", sources)
+            if key.count(".") != 1:
+                raise config_errors.no_setting(tuple(key.split(".")), "‹settings›", read)
+            changes[key] = "‹settings›", read
     for key, (field, value) in (flags or {}).items():
         if value is not None:
-            if sources.get(tuple(key.split("."))) == "‹settings›":
+            if key in changes:
                 sentence = f"‹{key}› and ‹{field}› cannot be combined; leave one of them out"
                 wrong.append(UsageError(f"‹{field}›", sentence))
-            _write(content, tuple(key.split(".")), value, f"‹{field}›", sources)
-    both = both or sources.get(("train", "max_steps"), "").startswith("‹")
-    train = content.get("train")
-    if not both and isinstance(train, dict) and train.get("max_time") is not None:
-        train["max_steps"] = None
+            changes[key] = f"‹{field}›", value
+    content, sources = overridden(document, where, changes)
     try:
         config = validate(content, where, sources, to_choose=to_choose)
     except GptError as error:
@@ -172,6 +168,26 @@ def build_config(
     if wrong:
         raise together(wrong)
     return config
+
+
+def overridden(document: Document, where: str, changes: Changes) -> tuple[dict[str, Any], dict[KeyPath, str]]:
+    """Return the content of the document `where` with `changes`, and the line or flag that sets each key."""
+    sections = document.content.items()
+    content = {name: {} if keys is None else dict(keys) if isinstance(keys, dict) else keys for name, keys in sections}
+    sources: dict[KeyPath, str] = {key_path: f"{where}:{line}" for key_path, line in document.lines.items()}
+    train = content.get("train")
+    # document or changes may set both limits; changes that set only a time replace the steps of a document
+    both = isinstance(train, dict) and all(train.get(key) is not None for key in _LENGTHS)
+    for key, (source, value) in changes.items():
+        section, _, name = key.partition(".")
+        if isinstance(content.setdefault(section, {}), dict):  # else validation reports that it is not a section
+            content[section][name] = value
+        sources[section, name] = source
+        sources.setdefault((section,), source)
+    train = content.get("train")
+    if not (both or "train.max_steps" in changes) and isinstance(train, dict) and train.get("max_time") is not None:
+        train["max_steps"] = None
+    return content, sources
 
 
 def validate(
@@ -228,16 +244,6 @@ def _meant(setting: str) -> str | None:
 def is_plain(text: str) -> bool:
     """Return whether `--set` takes a value's text as it is; null and lists such as [a, b] are parsed as YAML."""
     return not text.startswith("[") and text not in NULLS
-
-
-def _write(content: dict[str, Any], key_path: KeyPath, value: Any, source: str, sources: dict[KeyPath, str]) -> None:
-    if len(key_path) != 2:
-        raise config_errors.no_setting(key_path, source, value)
-    section, key = key_path
-    if isinstance(content.setdefault(section, {}), dict):  # else validation reports that it is not a section
-        content[section][key] = value
-    sources[key_path] = source
-    sources.setdefault((section,), source)
 
 
 class Likeness(NamedTuple):
