@@ -228,11 +228,10 @@ def write_config(config: Config) -> str:
 
 def config_differences(old: Config, new: Config) -> Iterator[tuple[str, str, str]]:
     """Yield (section.key, old value, new value), in the form of a config file, for each key in which configs differ."""
-    before, after = old.model_dump(), new.model_dump()
-    for section, keys in before.items():
-        for key, value in keys.items():
-            if value != after[section][key]:
-                yield f"{section}.{key}", as_yaml(value), as_yaml(after[section][key])
+    before, after = dotted_keys(old.model_dump()), dotted_keys(new.model_dump())
+    for key, value in before.items():
+        if value != after[key]:
+            yield key, as_yaml(value), as_yaml(after[key])
 
 
 def _meant(setting: str) -> str | None:
