@@ -27,7 +27,6 @@ from gpt_cli.config.settings_reference import shipped_configs
 from gpt_cli.config.strict_yaml import NULLS, Document, KeyPath, parse, read_config_text
 from gpt_cli.errors import GptError, UsageError, collecting, shown, together, visible
 
-_LENGTHS = ("max_steps", "max_time")
 # section.key -> (field of a request, value)
 Flags = Mapping[str, tuple[str, Any]]
 # section.key -> (the line or flag that sets it, value)
@@ -175,18 +174,15 @@ def overridden(document: Document, where: str, changes: Changes) -> tuple[dict[s
     sections = document.content.items()
     content = {name: {} if keys is None else dict(keys) if isinstance(keys, dict) else keys for name, keys in sections}
     sources: dict[KeyPath, str] = {key_path: f"{where}:{line}" for key_path, line in document.lines.items()}
-    train = content.get("train")
-    # document or changes may set both limits; changes that set only a time replace the steps of a document
-    both = isinstance(train, dict) and all(train.get(key) is not None for key in _LENGTHS)
+    train, (_, time) = content.get("train"), changes.get("train.max_time", ("", None))
+    if time is not None and isinstance(train, dict) and train.get("max_time") is None:
+        train.pop("max_steps", None)  # a time replaces the steps of a document that names no time
     for key, (source, value) in changes.items():
         section, _, name = key.partition(".")
         if isinstance(content.setdefault(section, {}), dict):  # else validation reports that it is not a section
             content[section][name] = value
         sources[section, name] = source
         sources.setdefault((section,), source)
-    train = content.get("train")
-    if not (both or "train.max_steps" in changes) and isinstance(train, dict) and train.get("max_time") is not None:
-        train["max_steps"] = None
     return content, sources
 
 
