@@ -44,8 +44,7 @@ def read_named_text(sources: Sequence[str], settings: DataConfig, host: Host) ->
             suggestions = "".join(clause for clause in clauses if "‹data." not in clause)
             problem.hint = re.sub("^; (or )?", "", suggestions) or None
         raise
-    for line in corpus.notices():
-        host.notice(line)
+    host.notices(corpus.notices())
     return corpus
 
 

@@ -72,8 +72,7 @@ def prepare_text(request: PrepareRequest, config: Config, host: Host) -> Prepara
             yield count_encoded
 
     corpus = read_data(config.data, host)
-    for line in corpus.notices():
-        host.notice(line)
+    host.notices(corpus.notices())
     training, validation = split_of(corpus, config.data, host)
     text = encode_parts(training, validation, config, host=replace(host, counting=counting), load=False)
     if STDIN in source_names(config.data.source, config.data.validation_source):
@@ -146,8 +145,7 @@ def verify(request: VerifyRequest, config: Config, host: Host) -> Verification:
     damaged, any_large, small = list[DataError](), False, ""
     for each in texts:
         corpus = read_data(each, host, fresh=True)
-        for line in corpus.notices():
-            host.notice(line)
+        host.notices(corpus.notices())
         name = ", ".join(source_names(each.source))
         state = "intact" if corpus.has_survey else "readable"
         rows.append({"what": "text", "where": name, "state": state, "bytes": corpus.num_bytes})

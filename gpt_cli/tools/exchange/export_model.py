@@ -94,8 +94,7 @@ def export(request: ExportRequest, checkpoint: tuple[Header, str | None], host: 
             num_parameters = page.content["origin"]["parameters"]
             if request.format == "html":
                 write_durably(out, [build_page(MODEL, *page)])
-    for note in notes:
-        host.notice(note)
+    host.notices(notes)
     if page and request.format == "handout":
         dump, film = _attention(stored, page.content["prompt"], out, name, host), None
         if run.exists() and run.snapshots():

@@ -61,8 +61,7 @@ def choose_config(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
     most = settings.max_steps
     if choice is None or (most is not None and settings.max_time is not None and choice.num_steps > most):
         choice = fitting(text, Budget(steps=most), config, free)
-    for line in choice.reasons:
-        host.notice(line)
+    host.notices(choice.reasons)
     fixed = config.model_dump(exclude_unset=True)
     if budget and choice.seconds is not None and (longer := minutes_that_pay(text, budget, fixed)):
         minutes, gain = longer
