@@ -174,7 +174,8 @@ def overridden(document: Document, where: str, changes: Changes) -> tuple[dict[s
     sections = document.content.items()
     content = {name: {} if keys is None else dict(keys) if isinstance(keys, dict) else keys for name, keys in sections}
     sources: dict[KeyPath, str] = {key_path: f"{where}:{line}" for key_path, line in document.lines.items()}
-    train, (_, time) = content.get("train"), changes.get("train.max_time", ("", None))
+    train = content.get("train")
+    _, time = changes.get("train.max_time", ("", None))
     if time is not None and isinstance(train, dict) and train.get("max_time") is None:
         train.pop("max_steps", None)  # a time replaces the steps of a document that names no time
     for key, (source, value) in changes.items():
