@@ -58,9 +58,8 @@ class ToSample(NamedTuple):
 
 
 class ToEvaluate(NamedTuple):
-    """The runs to evaluate, the headers of their checkpoints, their data settings, and the heads to switch off."""
+    """The headers of the checkpoints to evaluate, their data settings, and the heads to switch off."""
 
-    runs: list[Path | None]  # None: the newest
     texts: list[DataConfig]  # how each run reads text; without `data` or with `memorised`, also its training text
     without: tuple[tuple[int, int], ...]  # heads that are switched off: layer, head
     longest_window: int  # the longest context of all runs
@@ -231,8 +230,7 @@ class EvaluateRequest(Request):
 
     def find(self, host: Host) -> ToEvaluate:
         """Return the runs to evaluate; raise CheckpointError for bad headers, UsageError or DataError for bad input."""
-        runs: list[Path | None] = [*self.run] or [None]
-        headers = [find_header(path, self.checkpoint, host) for path in runs]
+        headers = [find_header(path, self.checkpoint, host) for path in self.run or [None]]
         off: tuple[tuple[int, int], ...] = ()
         for header in headers:
             length = header.config.model.evaluation_window
@@ -247,7 +245,6 @@ class EvaluateRequest(Request):
         trusts = bool(self.data) and not self.memorised
         configs = [trusted_config(header) if trusts else config_with_text(header, advice) for header in headers]
         return ToEvaluate(
-            runs=runs,
             texts=[config.data for config in configs],
             without=off,
             longest_window=max(header.config.model.evaluation_window for header in headers),
