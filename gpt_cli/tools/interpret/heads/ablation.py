@@ -17,8 +17,6 @@ from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.token_files import Ids
 
-WAYS = ("zero", "mean", "layer")
-
 
 @dataclass(frozen=True)
 class Ablation:
@@ -51,7 +49,6 @@ def ablate(
     end. Memory does not grow with the number of heads. `count` receives the number of tokens done since its last call;
     each of `num_models` models reads every token once. Raises CheckpointError if losses are not finite.
     """
-    assert how in WAYS
     assert not model.training
     device = model.token_embedding.weight.device
     lengths, num_variants = np.array([end - start for start, end in windows]), 1 if how == "layer" else len(heads)
