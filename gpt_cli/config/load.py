@@ -77,7 +77,7 @@ def read_config(name: str, settings: Sequence[str] = (), flags: Flags | None = N
     try:
         return build_config(read_document(path, whole=whole), str(path), settings, flags)
     except GptError as error:
-        if path.suffix.lower() not in (".yaml", ".yml"):
+        if path.suffix.lower() not in (".yaml", ".yml") and not error.where.startswith("‹"):
             text = shlex.quote(visible(path))
             error.hint = f"a config is a .yaml file; to train on a text: gpt train --data {text}"
         raise

@@ -54,6 +54,9 @@ def test_check_of_a_bad_config_is_json_as_well(here: Path, run: RunCommand) -> N
     ]
     Path("folder/mine.yaml").touch()
     assert run("config", "check", "folder").err.splitlines()[1] == "hint: folder/mine.yaml"
+    Path("mine.txt").write_text("model:\n  d_model: 64\n")
+    wrong = run("config", "check", "mine.txt", "--set", "model.d_modle=3")
+    assert wrong.err.splitlines()[1] == "hint: did you mean model.d_model?", "not that a config is a .yaml file"
     missing = json.loads(run("config", "check", "smal", "--json").out)
     assert missing["errors"][0]["sentence"] == "there is no such config file"
 

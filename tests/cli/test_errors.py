@@ -39,6 +39,9 @@ error: --max-time: "5x" is not a duration, such as 90s or 1h30m, up to 10,000 ho
 $ gpt train --config smoke --device CUDA
 error: --device: "CUDA" is not one of auto, cpu, cuda, cuda:N, mps, xpu
 
+$ gpt bench --check-device CUDA
+error: --check-device: "CUDA" is not one of auto, cpu, cuda, cuda:N, mps, xpu
+
 $ gpt train --config smoke --resume --overwrite
 error: --overwrite and --resume cannot be combined; leave one of them out
 
