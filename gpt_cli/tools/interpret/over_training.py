@@ -25,7 +25,7 @@ from gpt_cli.tools.interpret.attention_files import quantise, scores_content, we
 from gpt_cli.tools.interpret.figure import Figure
 from gpt_cli.tools.interpret.finding import Finding, stack
 from gpt_cli.tools.interpret.heads.request import HeadsRequest
-from gpt_cli.tools.interpret.heads.view import HeadsView, head_figures, labels_of
+from gpt_cli.tools.interpret.heads.view import HeadsFinding, head_figures, labels_of
 from gpt_cli.tools.interpret.lens.view import CELL_BYTES, lens_content
 from gpt_cli.tools.interpret.request import AttentionRequest, ToInspect, parse_selection
 from gpt_cli.tools.pages.html_page import ATTENTION, build_page
@@ -201,12 +201,13 @@ def history_of(snapshots: Steps, layers: tuple[int, ...], heads: tuple[int, ...]
     nats per token, is that of its batch, or, for checkpoints, of the prompt. Unknown validation losses are NaN.
     """
     losses, newest, steps = snapshots.losses, snapshots.newest, list[Finding]()
-    validation, view = dict(losses["validation_loss"] if losses else ()), HeadsView(sort, losses=losses)
+    validation = dict(losses["validation_loss"] if losses else ())
     for snapshot in snapshots.read(1):
         columns = {name: scores[list(layers)][:, list(heads)] for name, scores in snapshot.scores.columns.items()}
         scores = HeadScores(layers, heads, columns)
         nats = {"loss": snapshot.loss, "validation_loss": validation.get(snapshot.step, np.nan)}
         figures = [Figure(name, {}, np.array(number), unit="nats/token") for name, number in nats.items()]
-        texts = labels_of(scores, len(snapshot.tokens))
-        steps.append(Finding(view, {"step": snapshot.step}, (*figures, *head_figures(scores)), {"heads": texts}))
+        figures += head_figures(scores)
+        lists = {"heads": labels_of(scores, len(snapshot.tokens))}
+        steps.append(HeadsFinding({"step": snapshot.step}, (*figures,), lists, sort=sort, losses=losses))
     return stack(steps, {"run": snapshots.run, "prompt": newest.prompt, "tokens": [*newest.tokens]})

@@ -35,7 +35,7 @@ from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encode import encode
 from gpt_cli.tools.interpret.compare.request import CompareRequest, ToCompare
-from gpt_cli.tools.interpret.compare.view import COMPARE, comparison_figures
+from gpt_cli.tools.interpret.compare.view import CompareFinding, comparison_figures
 from gpt_cli.tools.interpret.finding import Finding
 from gpt_cli.tools.interpret.lens.tuned_lens import divergence
 from gpt_cli.tools.interpret.text_windows import ids_of, open_text, spaced_windows
@@ -70,7 +70,7 @@ def compare(request: CompareRequest, target: ToCompare, host: Host) -> Finding:
     for run, share in zip(runs, shares, strict=False):  # without --data, there are no shares
         run["training_share"] = share
     comparison |= {"runs": runs, "weights": weights}
-    return Finding(COMPARE, {"text": about}, comparison_figures(comparison), comparison).saved(host, request.out)
+    return CompareFinding({"text": about}, comparison_figures(comparison), comparison).saved(host, request.out)
 
 
 def _say_what_is_left_out(both: Both, target: ToCompare, weights: list[Row], host: Host) -> None:

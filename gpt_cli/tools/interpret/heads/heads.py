@@ -31,7 +31,7 @@ from gpt_cli.tools.interpret.heads.ablation import ablate, num_models
 from gpt_cli.tools.interpret.heads.circuits import KINDS, Direction, baseline, composition, directions
 from gpt_cli.tools.interpret.heads.max_activating import Passages
 from gpt_cli.tools.interpret.heads.request import HeadsRequest
-from gpt_cli.tools.interpret.heads.view import HeadsView, head_figures, labels_of
+from gpt_cli.tools.interpret.heads.view import HeadsFinding, head_figures, labels_of
 from gpt_cli.tools.interpret.request import ToInspect, step_files
 from gpt_cli.tools.interpret.text_windows import Text, each_checkpoint, encode_prompt_of, read_text
 
@@ -94,8 +94,8 @@ def heads(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
         if pairs := lists["circuits"]["composition"]:
             places = ("kind", "from_layer", "from_head", "to_layer", "to_head")
             figures.append(Figure.of_rows(pairs, "composition", *places, key="score", scale="share"))
-    view = HeadsView(request.sort, of_prompt=target.prompt is not None)
-    finding = Finding(view, about, (*figures,), {**lists, "heads": texts})
+    lists["heads"] = texts
+    finding = HeadsFinding(about, (*figures,), lists, sort=request.sort, of_prompt=target.prompt is not None)
     return finding.saved(host, request.out, (len(texts), "head"))
 
 
@@ -117,7 +117,7 @@ def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Fin
         text = encode_prompt_of(target, loaded, truncate=None, least=2)
     require_room_for_heads(max(end - start for start, end in text.windows), heads, may_choose=True, hint=_SHORTER)
     last: Passages | None = None
-    steps, view = list[Finding](), HeadsView()
+    steps = list[Finding]()
     with host.counting("reading checkpoints", len(paths) * text.num_tokens, "tokens") as count:
         # the last checkpoint first, because the others are measured at its peaks
         for at in each_checkpoint((paths[-1], *paths[:-1]), loaded, device, host):
@@ -136,9 +136,9 @@ def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Fin
             means = np.array([sum(each) / len(each) if each else np.nan for each in values]).reshape(sizes.values.shape)
             ratios = means / np.where(sizes.values > 0, sizes.values, np.nan)
             figures = sizes, Figure("ratio", sizes.coords, ratios)
-            steps.append(Finding(view, {"step": at.step}, figures, {"heads": of_step}))
+            steps.append(HeadsFinding({"step": at.step}, figures, {"heads": of_step}))
     keys = ("layer", "head", "mean_size", "passages")
-    of_last = [{key: row[key] for key in keys} for row in view.rows(steps[0], "layer", "head")]
+    of_last = [{key: row[key] for key in keys} for row in steps[0].rows_along("layer", "head")]
     about = {"run": str(target.header.run.path), "text": text.about, "tokens": text.num_tokens}
     finding = stack([*steps[1:], steps[0]], about, {"heads": of_last})
     return finding.saved(host, request.out, (len(steps), "checkpoint"), (len(of_last), "head"))

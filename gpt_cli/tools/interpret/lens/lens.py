@@ -25,7 +25,7 @@ from gpt_cli.tools.interpret.figure import Figure, Scale
 from gpt_cli.tools.interpret.finding import Finding, stack
 from gpt_cli.tools.interpret.lens.request import GAINS, MEASURES, UNITS, LensRequest
 from gpt_cli.tools.interpret.lens.tuned_lens import Maps, divergence, tuned_maps
-from gpt_cli.tools.interpret.lens.view import LENS
+from gpt_cli.tools.interpret.lens.view import LensFinding
 from gpt_cli.tools.interpret.request import ToInspect, step_files
 from gpt_cli.tools.interpret.text_windows import Text, each_checkpoint, encode_prompt_of, read_text
 
@@ -72,7 +72,7 @@ def lens(request: LensRequest, target: ToInspect, host: Host) -> Finding:
         with host.counting("reading checkpoints", len(paths) * text.num_tokens, "tokens") as count:
             for each in each_checkpoint(paths, loaded, device, host):  # one is in memory at a time
                 seen = read_layers(each, text, target.layers, count)
-                steps.append(Finding(LENS, {"step": each.step}, lens_figures(target.layers, seen, of_prompt=of_prompt)))
+                steps.append(LensFinding({"step": each.step}, lens_figures(target.layers, seen, of_prompt=of_prompt)))
         finding = stack(steps, {"run": str(target.header.run.path), **about})
         return finding.saved(host, request.out, (len(steps), "checkpoint"), (len(target.layers), "layer"))
     lenses = [None, tuned.maps] if tuned else [None]
@@ -84,7 +84,7 @@ def lens(request: LensRequest, target: ToInspect, host: Host) -> Finding:
     lists = {}
     if of_prompt:
         lists["positions"] = by_position(loaded.tokenizer, text.ids[:].tolist(), target.layers, seen[0], *mapped)
-    finding = Finding(LENS, about, lens_figures(target.layers, seen, *mapped, of_prompt=of_prompt), lists)
+    finding = LensFinding(about, lens_figures(target.layers, seen, *mapped, of_prompt=of_prompt), lists)
     return finding.saved(host, request.out, (len(target.layers), "layer"))
 
 

@@ -13,15 +13,14 @@ from support.pages import BY_HAND, TICK, dump_of, random_weights, scores_of
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS
 from gpt_cli.tools.interpret.attention_files import attention_page
-from gpt_cli.tools.interpret.finding import Finding
-from gpt_cli.tools.interpret.heads.view import HeadsView, head_figures, labels_of
+from gpt_cli.tools.interpret.heads.view import HeadsFinding, head_figures, labels_of
 from gpt_cli.tools.interpret.heads.writers import heads_page
 
 SCORES = scores_of(2, 3)  # the last head has the highest induction, 0.75; the first has no duplicates
 
 
 def head_rows() -> list[dict[str, Any]]:
-    finding = Finding(HeadsView(), {}, (*head_figures(SCORES),), {"heads": labels_of(SCORES, 640)})
+    finding = HeadsFinding({}, (*head_figures(SCORES),), {"heads": labels_of(SCORES, 640)})
     return finding.as_dict()["heads"]
 
 
