@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpt_cli.attention_maps.head_metrics import LOSS_CHANGE, Row
+from gpt_cli.attention_maps.head_metrics import Row
 from gpt_cli.attention_maps.head_scores import (
     BYTES_PER_WEIGHT,
     num_repeats,
@@ -146,17 +146,14 @@ def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Fin
 
 def _without(
     request: HeadsRequest, loaded: Loaded, text: Text, device: torch.device, host: Host, chosen: dict[str, Any]
-) -> list[Figure]:
+) -> tuple[Figure, Figure]:
     """Return the change of the loss without each head or layer in `chosen` (`layers`, `heads`), and the loss itself."""
-    how, layers = request.ablate, chosen["layers"]
+    how = request.ablate
     assert how
     dtype = choose_dtype(request.dtype or "auto", device, loaded.config.model.d_model, host.notice)
     num_tokens = num_models(how, **chosen) * sum(end - start for start, end in text.targets)
     with host.counting("removing heads", num_tokens, "tokens") as count:
-        without = ablate(loaded.model, text.ids, text.targets, how=how, dtype=dtype, count=count, **chosen)
-    places = {"layer": layers} if how == "layer" else {"layer": layers, "head": chosen["heads"]}
-    change = Figure(LOSS_CHANGE, places, without.changes, without.errors, unit="nats", scale="change")
-    return [change, Figure("loss", {}, np.array(without.loss), unit="nats/token")]
+        return ablate(loaded.model, text.ids, text.targets, how=how, dtype=dtype, count=count, **chosen)
 
 
 def _promoted(loaded: Loaded, ids: Sequence[int], query: int, layers: Sequence[int], heads: Sequence[int]) -> list[Row]:
