@@ -209,14 +209,14 @@ def export_model(request: ExportRequest, inputs: Any, host: Host) -> Exported:
 @command(AttentionRequest)
 def attention(request: AttentionRequest, inputs: Any, host: Host) -> AttentionResult:
     if request.over_training:
-        return done("tools.interpret.over_training:film", request, inputs, host)
+        return done("tools.interpret.over_training:film", request, inputs, host, shares=request.prompted)
     return done("tools.interpret.attention:attention", request, inputs, host, shares=True)
 
 
 @command(HeadsRequest)
 def heads(request: HeadsRequest, inputs: Any, host: Host) -> Finding:
     if request.over_training and not request.passages:
-        return done("tools.interpret.over_training:head_history", request, inputs, host)
+        return done("tools.interpret.over_training:head_history", request, inputs, host, shares=request.prompted)
     work = "passage_history" if request.over_training else "heads"
     return done(f"tools.interpret.heads.heads:{work}", request, inputs, host, shares=True)
 

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +16,6 @@ from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.common.drawing.token_labels import Origin
 from gpt_cli.common.files import write_durably
 from gpt_cli.common.host import Host, Notify
-from gpt_cli.common.machine.cpu_contention import sharing
 from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.errors import counted, visible
 from gpt_cli.tools.interpret.attention_files import quantise, scores_content, weights_content
@@ -69,7 +66,8 @@ class Film(Result):
 def film(request: AttentionRequest, target: ToInspect, host: Host) -> Film:
     """Make a film, a page of attention by training step, and write it to `request.out`, if set. Raises GptError."""
     writing = f"writing {visible(request.out)}" if request.out else "computing"
-    with steps_of(target, request.device, host) as steps, host.working(writing):
+    steps = steps_of(target, request.device, host)
+    with host.working(writing):
         made = replace(make_film(steps, request.layers, request.heads), out=request.out and str(request.out))
         if request.out:
             write_durably(request.out, [made.as_page().encode()])
@@ -79,20 +77,17 @@ def film(request: AttentionRequest, target: ToInspect, host: Host) -> Film:
     return made
 
 
-@contextlib.contextmanager
-def steps_of(target: ToInspect, device: str | None, host: Host) -> Iterator[Steps]:
-    """Context manager that yields a run's attention snapshots, `Steps`; raises CheckpointError or DataError.
+def steps_of(target: ToInspect, device: str | None, host: Host) -> Steps:
+    """Return a run's attention snapshots, as `Steps`; raises CheckpointError or DataError.
 
     Reads the snapshots that training wrote, or, if `target.prompt` is set, computes one with each checkpoint's model.
     """
     if target.prompt is None:
-        yield kept_steps(target.header.run)
-        return
-    with sharing():
-        with host.importing():
-            from gpt_cli.common.machine.devices import choose_device
-            from gpt_cli.tools.interpret.attention import computed_steps
-        yield computed_steps(target, choose_device(device or "auto"), host)
+        return kept_steps(target.header.run)
+    with host.importing():
+        from gpt_cli.common.machine.devices import choose_device
+        from gpt_cli.tools.interpret.attention import computed_steps
+    return computed_steps(target, choose_device(device or "auto"), host)
 
 
 def make_film(
@@ -184,11 +179,11 @@ def head_history(request: HeadsRequest, target: ToInspect, host: Host) -> Findin
 
     Raises CheckpointError for damaged files, DataError for unfit prompts, UsageError for layers or heads out of range.
     """
-    with steps_of(target, request.device, host) as steps:
-        num_layers, num_heads = steps.newest.weights.shape[:2]
-        layers = parse_selection(request.layers, num_layers, "layers")
-        heads = parse_selection(request.heads, num_heads, "heads")
-        finding = history_of(steps, layers, heads, request.sort)
+    steps = steps_of(target, request.device, host)
+    num_layers, num_heads = steps.newest.weights.shape[:2]
+    layers = parse_selection(request.layers, num_layers, "layers")
+    heads = parse_selection(request.heads, num_heads, "heads")
+    finding = history_of(steps, layers, heads, request.sort)
     _tell_others(steps.number - len(finding.stacked), host.notice)
     noun = "checkpoint" if steps.losses is None else "snapshot"
     return finding.saved(host, request.out, (len(finding.stacked), noun), (len(layers), "layer"), (len(heads), "head"))
