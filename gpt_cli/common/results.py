@@ -43,7 +43,8 @@ class Result:
     def __repr__(self) -> str:
         """Return the class name and the key figures in one line."""
         figures = {name: value for name, value in self.key_figures().items() if value not in (None, "", (), [], {})}
-        return f"{self._repr_name or type(self).__name__}({', '.join(f'{name}={_brief(value)}' for name, value in figures.items())})"
+        described = ", ".join(f"{name}={_brief(value)}" for name, value in figures.items())
+        return f"{self._repr_name or type(self).__name__}({described})"
 
     if not TYPE_CHECKING:  # a checker knows the fields
 

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpt_cli.checkpoints.load import Loaded
-from gpt_cli.checkpoints.run_paths import named_run
 from gpt_cli.checkpoints.training_text import located
 from gpt_cli.common.host import Host, ignored
 from gpt_cli.config import DataConfig
@@ -56,7 +55,7 @@ def read_run_text(name: str, data: DataConfig, host: Host, advice: str | None = 
     `advice` is the hint of the error; None: to name another text.
     """
     try:
-        data = located(data, named_run(name), host.notice)
+        data = located(data, Path(name), host.notice)
         return split_of(read_data(data, host), data, host)
     except DataError as error:
         hint = f"{name} was trained on this text; name its new path, or another text, with ‹data=SOURCE›"
@@ -119,7 +118,7 @@ def _share_of_files(name: str, corpus: SourceCorpus, loaded: Loaded) -> float:
     names = [Path(source).name or "*" for source in source_names(loaded.config.data.source)]
     if not any(name in parts or fnmatch.filter(parts, name) for name in names):  # [a].txt may be a name
         return 0.0
-    data, saved_at = located(loaded.config.data, named_run(name), ignored), loaded.path.stat().st_mtime
+    data, saved_at = located(loaded.config.data, Path(name), ignored), loaded.path.stat().st_mtime
     sizes = {_identity(file): (_size(file), file) for file in SourceWalk(source_names(data.source), data.skip_bad)}
     left = sum(size for size, _ in sizes.values())
     left *= 1.0 if data.validation_source else 1 - data.validation_fraction  # of the training part, which comes first

@@ -140,7 +140,7 @@ def weights_content(
 
 def scores_content(frames: Sequence[HeadScores]) -> dict[str, object]:
     """Pack head scores for an HTML page: [frames, layers, heads, scores], with a frame for each training step."""
-    numbers = np.stack([np.stack([scores.columns[name] for name in COLUMNS], axis=-1) for scores in frames])
+    numbers = np.stack([np.stack([scores[name] for name in COLUMNS], axis=-1) for scores in frames])
     return scored_content(numbers)
 
 

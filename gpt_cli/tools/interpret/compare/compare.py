@@ -25,13 +25,13 @@ from gpt_cli.evaluation.nll import (
     Stretches,
     byte_lengths_on,
     in_stretches,
+    log_probabilities,
     score,
     standard_error,
     surprisals,
 )
 from gpt_cli.evaluation.texts import BYTES_PER_TOKEN, beginning
 from gpt_cli.model import GPT
-from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encode import encode
 from gpt_cli.tools.interpret.compare.request import CompareRequest, ToCompare
@@ -188,11 +188,8 @@ def compare_window(models: Sequence[GPT], window: Tensor, wheres: Sequence[str])
     at_once, parts = max(1, LOGITS_AT_ONCE // first.vocab_size), list[tuple[Tensor, Tensor]]()
     for start in range(0, len(ids), at_once):
         rows = slice(start, start + at_once)
-        log_probs = list[Tensor]()
-        for model, stream, where in zip(models, streams, wheres, strict=True):
-            logits = model.logits(stream[0, rows])
-            require_finite(logits, "logits", where)
-            log_probs.append(logits.log_softmax(dim=-1))
+        of_models = zip(models, streams, wheres, strict=True)
+        log_probs = [log_probabilities(model, stream[0, rows], where) for model, stream, where in of_models]
         nats = torch.stack([-each.gather(-1, following[rows, None])[:, 0] for each in log_probs])
         parts.append((nats, divergence(log_probs[1], log_probs[0]).clamp(min=0)))
     return Window(

@@ -76,10 +76,10 @@ def heads(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
         end = tokenizer.end_of_text
         scores = score_heads(loaded.model, text.ids, text.windows, end_of_text=end, watch=watch, count=count, **chosen)
     if longest > 1:  # otherwise a query has only one key
-        require_finite(torch.from_numpy(scores.columns["entropy"]), "attention weights", shown(loaded.path))
+        require_finite(torch.from_numpy(scores["entropy"]), "attention weights", shown(loaded.path))
     about = {"checkpoint": str(loaded.path), "step": loaded.step, "text": text.about, "tokens": text.num_tokens}
     about |= {} if text.training_share is None else {"training_share": text.training_share}
-    figures, texts, lists = head_figures(scores), labels_of(scores, text.num_tokens), dict[str, Any]()
+    figures, texts, lists = head_figures(scores, **chosen), labels_of(scores, text.num_tokens), dict[str, Any]()
     if request.ablate:
         figures += _without(request, loaded, text, device, host, chosen)
     if query is not None:

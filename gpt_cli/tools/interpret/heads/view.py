@@ -50,19 +50,20 @@ _LEAST = 0.1  # the share that a head must reach for that
 _STROKES = ("-", "--", ":")  # more heads than colours have other strokes
 
 
-def head_figures(scores: HeadScores) -> list[Figure]:
+def head_figures(scores: HeadScores, layers: Sequence[int], heads: Sequence[int]) -> list[Figure]:
     """Return each score of the heads as a Figure, an array with the axes layer and head."""
-    places = {"layer": scores.layers, "head": scores.heads}
+    places = {"layer": layers, "head": heads}
     return [
         Figure(name, places, values, unit=_UNITS.get(name, ""), scale="amount" if name in _UNITS else "share")
-        for name, values in scores.columns.items()
+        for name, values in scores.items()
     ]
 
 
 def labels_of(scores: HeadScores, num_tokens: int) -> list[Row]:
     """Return {"label": role} for each head: a role such as induction; None for low scores or few tokens."""
-    places = np.ndindex(len(scores.layers), len(scores.heads))
-    return [{"label": role_of(scores.of(*index), num_tokens)} for index in places]
+    places = np.ndindex(scores["entropy"].shape)
+    of_heads = ({name: values[place] for name, values in scores.items()} for place in places)
+    return [{"label": role_of(of_head, num_tokens)} for of_head in of_heads]
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,9 +16,8 @@ from gpt_cli.checkpoints.load import Loaded, load_for
 from gpt_cli.common.host import Host
 from gpt_cli.common.machine.devices import choose_device, restored_threads, use_threads
 from gpt_cli.errors import shown
-from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, standard_error
+from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, log_probabilities, standard_error
 from gpt_cli.model import GPT
-from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.sources import source_names
 from gpt_cli.text.tokenizers import Tokenizer
 from gpt_cli.tools.interpret.figure import Figure, Scale
@@ -122,11 +121,12 @@ def look(
     for start in range(0, T, at_once):
         chunk, num_known = slice(start, start + at_once), max(0, min(at_once, N - start))
         targets = following[start : start + num_known, None]
-        last = _predictions(model, streams[-1][chunk], where)
+        last = log_probabilities(model, streams[-1][chunk], where)
         rows = []
         for layer in layers:
             is_last, stream = layer == len(streams) - 1, streams[layer][chunk]
-            log_probs = last if is_last else _predictions(model, stream, where, maps, layer)
+            stream = stream if maps is None else maps(layer, stream)
+            log_probs = last if is_last else log_probabilities(model, stream, where)
             best, token = log_probs.max(dim=-1)
             apart = divergence(log_probs, last).clamp(min=0)
             target_log_probs = log_probs[:num_known].gather(-1, targets)
@@ -135,13 +135,6 @@ def look(
         parts.append(rows)
     kinds = ([torch.cat([rows[n][kind] for rows in parts]) for n in range(len(layers))] for kind in range(6))
     return Seen(*(torch.stack(kind).cpu().numpy() for kind in kinds))
-
-
-def _predictions(model: GPT, stream: Tensor, where: str, maps: Maps | None = None, layer: int = 0) -> Tensor:
-    """Compute next-token log-probabilities from the stream after `layer`, changed by any `maps`: [T, D] -> [T, V]."""
-    logits = model.logits(stream if maps is None else maps(layer, stream))
-    require_finite(logits, "logits", where)
-    return logits.log_softmax(dim=-1)
 
 
 def lens_figures(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from gpt_cli.attention_maps.head_metrics import COLUMNS, LOSS_CHANGE, SHARES, HeadScores
+from gpt_cli.attention_maps.head_metrics import COLUMNS, LOSS_CHANGE, SHARES
 from gpt_cli.attention_maps.snapshots import Snapshot, Steps
 from gpt_cli.common.drawing.panels import Curves
 from gpt_cli.common.language import chinese
@@ -24,10 +24,10 @@ LOSSES = {"loss": [(1, 3.0), (5, 2.0)], "validation_loss": [(5, 2.25)]}
 
 def finding(*more: Figure, sort: str | None = None, texts: Any = None, tokens: int = 640, **columns: Any) -> Finding:
     """Scores of layer 3 with heads 0 and 11; 0.25 in columns that are not named."""
-    scores = HeadScores((3,), (0, 11), {name: np.array([columns.get(name, [0.25, 0.25])]) for name in COLUMNS})
+    scores = {name: np.array([columns.get(name, [0.25, 0.25])]) for name in COLUMNS}
     rows = [label | text for label, text in zip(labels_of(scores, tokens), texts or [{}, {}], strict=True)]
     about = {"checkpoint": "runs/a/checkpoints/best.safetensors", "step": 1, "text": "The", "tokens": tokens}
-    return HeadsFinding(about, (*head_figures(scores), *more), {"heads": rows}, sort=sort)
+    return HeadsFinding(about, (*head_figures(scores, (3,), (0, 11)), *more), {"heads": rows}, sort=sort)
 
 
 def change(*values: float, errors: Any = None, layer: bool = False) -> tuple[Figure, Figure]:
@@ -122,8 +122,7 @@ def a_snapshot(step: int, shift: float = 0) -> Snapshot:
     scores = np.arange(6.0).reshape(2, 3) / 10
     columns = {name: (scores + shift * place) % 0.6 for place, name in enumerate(COLUMNS)}
     columns["duplicate_token"] = np.full((2, 3), NAN)
-    of_heads = HeadScores((0, 1), (0, 1, 2), columns)
-    return Snapshot(step, 4.0 - step / 2, "a b", (1, 2), ("a", "b"), np.zeros((2, 3, 2, 2)), of_heads)
+    return Snapshot(step, 4.0 - step / 2, "a b", (1, 2), ("a", "b"), np.zeros((2, 3, 2, 2)), columns)
 
 
 def history(

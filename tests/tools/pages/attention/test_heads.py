@@ -30,7 +30,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def expected_order(column: str) -> list[str]:
     """All heads by a column as Python sorts them, NaN last."""
-    rows = [(float(SCORES.columns[column][layer, head]), layer, head) for layer in range(3) for head in range(4)]
+    rows = [(float(SCORES[column][layer, head]), layer, head) for layer in range(3) for head in range(4)]
     rows.sort(key=lambda row: (np.isnan(row[0]), -row[0], row[1], row[2]))
     return [f"L{layer} H{head} {'–' if np.isnan(value) else f'{value:.3f}'}" for value, layer, head in rows]
 
