@@ -95,12 +95,9 @@ def read_layers(
     After each window, `count` receives the window's number of tokens.
     """
     seen, device = [], loaded.model.output_weight.device
-    for (start, end), (first, last) in zip(text.windows, text.targets, strict=True):
-        ids, following = (
-            torch.from_numpy(np.asarray(text.ids[a:b]).astype(np.int64)).to(device)
-            for a, b in ((start, end), (first + 1, last + 1))
-        )
-        seen.append(look(loaded.model, ids, following, layers, shown(loaded.path), maps))
+    for (start, end), (_, last) in zip(text.windows, text.targets, strict=True):
+        ids = torch.from_numpy(np.asarray(text.ids[start : last + 1]).astype(np.int64)).to(device)
+        seen.append(look(loaded.model, ids[: end - start], ids[1:], layers, shown(loaded.path), maps))
         count(end - start)
     return seen
 
