@@ -151,9 +151,11 @@ def _without(
     how = request.ablate
     assert how
     dtype = choose_dtype(request.dtype or "auto", device, loaded.config.model.d_model, host.notice)
-    num_tokens = num_models(how, **chosen) * sum(end - start for start, end in text.targets)
+    # the token after a prompt is unknown
+    windows = [(start, min(end, len(text.ids) - 1)) for start, end in text.windows]
+    num_tokens = num_models(how, **chosen) * sum(end - start for start, end in windows)
     with host.counting("removing heads", num_tokens, "tokens") as count:
-        return ablate(loaded.model, text.ids, text.targets, how=how, dtype=dtype, count=count, **chosen)
+        return ablate(loaded.model, text.ids, windows, how=how, dtype=dtype, count=count, **chosen)
 
 
 def _promoted(loaded: Loaded, ids: Sequence[int], query: int, layers: Sequence[int], heads: Sequence[int]) -> list[Row]:

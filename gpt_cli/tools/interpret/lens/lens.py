@@ -95,8 +95,8 @@ def read_layers(
     After each window, `count` receives the window's number of tokens.
     """
     seen, device = [], loaded.model.output_weight.device
-    for (start, end), (_, last) in zip(text.windows, text.targets, strict=True):
-        ids = torch.from_numpy(np.asarray(text.ids[start : last + 1]).astype(np.int64)).to(device)
+    for start, end in text.windows:
+        ids = torch.from_numpy(np.asarray(text.ids[start : end + 1]).astype(np.int64)).to(device)  # and the next, if any
         seen.append(look(loaded.model, ids[: end - start], ids[1:], layers, shown(loaded.path), maps))
         count(end - start)
     return seen
