@@ -96,7 +96,7 @@ def read_layers(
     """
     seen, device = [], loaded.model.output_weight.device
     for start, end in text.windows:
-        ids = torch.from_numpy(np.asarray(text.ids[start : end + 1]).astype(np.int64)).to(device)  # and the next, if any
+        ids = torch.from_numpy(np.asarray(text.ids[start : end + 1]).astype(np.int64)).to(device)  # and the next
         seen.append(look(loaded.model, ids[: end - start], ids[1:], layers, shown(loaded.path), maps))
         count(end - start)
     return seen
