@@ -38,7 +38,8 @@ def ablate(
     `how` "zero" removes what a head adds to the residual stream, "mean" replaces a head's output by its mean over the
     windows, and "layer" skips a whole block. A window (start, end) reads ids start to end - 1 and predicts start + 1 to
     end. Memory does not grow with the number of heads. `count` receives the number of tokens done since its last call;
-    each of `num_models` models reads every token once. Raises CheckpointError if losses are not finite.
+    each of `num_models` models reads every token once. Errors of the change are NaN for a single window. Raises
+    CheckpointError if losses are not finite.
     """
     assert how in WAYS
     assert not model.training
@@ -61,8 +62,8 @@ def ablate(
     rises, num_tokens = nats[:-1] - nats[-1], lengths.sum()
     errors = np.array([standard_error(rise, lengths) for rise in rises], float)  # None is NaN
     places = {"layer": layers} if how == "layer" else {"layer": layers, "head": heads}
-    changes, errors = (numbers.reshape([*map(len, places.values())]) for numbers in (rises.sum(1) / num_tokens, errors))
-    change = Figure(LOSS_CHANGE, places, changes, errors, unit="nats", scale="change")
+    shape, changes = [len(labels) for labels in places.values()], rises.sum(1) / num_tokens
+    change = Figure(LOSS_CHANGE, places, changes.reshape(shape), errors.reshape(shape), unit="nats", scale="change")
     return change, Figure("loss", {}, np.array(nats[-1].sum() / num_tokens), unit="nats/token")
 
 

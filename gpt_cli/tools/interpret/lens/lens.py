@@ -121,9 +121,8 @@ def look(
         last = log_probabilities(model, streams[-1][chunk], where)
         rows = []
         for layer in layers:
-            is_last, stream = layer == len(streams) - 1, streams[layer][chunk]
-            stream = stream if maps is None else maps(layer, stream)
-            log_probs = last if is_last else log_probabilities(model, stream, where)
+            stream = streams[layer][chunk] if maps is None else maps(layer, streams[layer][chunk])
+            log_probs = last if layer == len(streams) - 1 else log_probabilities(model, stream, where)
             best, token = log_probs.max(dim=-1)
             apart = divergence(log_probs, last).clamp(min=0)
             target_log_probs = log_probs[:num_known].gather(-1, targets)
