@@ -35,7 +35,6 @@ class Result:
     """Base class of a command's result; subclasses are dataclasses that format their fields in `parts` or `as_text`."""
 
     _repr_keys: ClassVar[tuple[str, ...]] = ()
-    _repr_name: ClassVar[str] = ""  # in place of the name of the class
 
     def __init_subclass__(cls) -> None:
         cls.__repr__ = Result.__repr__  # dataclasses keep one that a class has
@@ -43,8 +42,7 @@ class Result:
     def __repr__(self) -> str:
         """Return the class name and the key figures in one line."""
         figures = {name: value for name, value in self.key_figures().items() if value not in (None, "", (), [], {})}
-        described = ", ".join(f"{name}={_brief(value)}" for name, value in figures.items())
-        return f"{self._repr_name or type(self).__name__}({described})"
+        return f"{type(self).__name__}({', '.join(f'{name}={_brief(value)}' for name, value in figures.items())})"
 
     if not TYPE_CHECKING:  # a checker knows the fields
 

@@ -144,6 +144,6 @@ def test_only_the_chosen_heads_are_scored() -> None:
     model = sharp_model(7)
     whole = score_heads(model, IDS, [(0, 16)], end_of_text=6)
     found = score_heads(model, IDS, [(0, 16)], end_of_text=6, layers=(1,), heads=(1,))
-    assert (found.layers, found.heads) == ((1,), (1,))
     for name in COLUMNS:
+        assert found[name].shape == (1, 1)
         np.testing.assert_allclose(found[name], whole[name][1:, 1:], rtol=1e-12)

@@ -48,7 +48,6 @@ class Finding(Figures, ABC):
     stacked: tuple[Finding, ...] = ()
     out: str | None = None
 
-    _repr_name: ClassVar = "Finding"
     tabled: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # JSON key of a table -> axes of its rows; CSV: the last
     beside: ClassVar = (1, 1)  # panels in a row of a picture, and in a row of a picture by step
 

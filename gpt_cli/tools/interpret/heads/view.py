@@ -62,7 +62,7 @@ def head_figures(scores: HeadScores, layers: Sequence[int], heads: Sequence[int]
 def labels_of(scores: HeadScores, num_tokens: int) -> list[Row]:
     """Return {"label": role} for each head: a role such as induction; None for low scores or few tokens."""
     places = np.ndindex(scores["entropy"].shape)
-    of_heads = ({name: values[place] for name, values in scores.items()} for place in places)
+    of_heads = ({name: float(values[place]) for name, values in scores.items()} for place in places)
     return [{"label": role_of(of_head, num_tokens)} for of_head in of_heads]
 
 

@@ -88,7 +88,7 @@ class PatchFinding(Finding):
         names += ["estimate"] if "recovered" in self and "estimate" in self else []
         best = [row for part in PARTS[1:] for row in strongest(rows, part, names[0])]
         places = [_cells(self, row, names, row["part"], head_label(row)) for row in best]
-        maps = [_map(self, width)] if "residual" in parts else []
+        maps: list[Rows] = [_map(self, width)] if "residual" in parts else []
         return maps + ([[("part", "place", "position", *names), *places]] if places else [])
 
     def legend(self) -> Iterator[str]:

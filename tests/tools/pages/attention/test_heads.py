@@ -104,7 +104,7 @@ def test_the_chosen_head_has_its_scores_and_a_mean_has_none(page: Page) -> None:
     for layer, head in ((0, 0), (2, 3)):
         page.click(f'button[aria-label="layer {layer} head {head}"]')
         shown = page.locator("#scores dd").all_inner_texts()
-        values = SCORES.of(layer, head).values()
+        values = [scores[layer, head] for scores in SCORES.values()]
         assert shown == ["–" if np.isnan(value) else f"{value:.3f}" for value in values]
     page.click('button[aria-label="layer 1 mean of 4 heads"]')
     assert not page.is_visible("#scores")
