@@ -34,7 +34,7 @@ def test_the_loss_with_the_mean_of_a_head_is_that_of_gpt_heads(page: Page) -> No
     said = page.inner_text("#effect")
     assert said.startswith("Mean: L1 H2.")
     losses = [float(number) for number in re.findall(r"\d\.\d{4} ", said)]
-    assert losses == pytest.approx([loss.values, loss.values + change.values[1, 2]], abs=2e-4)
+    assert losses == pytest.approx([float(loss.values), float(loss.values + change.values[1, 2])], abs=2e-4)
     assert page.locator("#maps button.off").count() == 1
     press(page, "#off")
     assert page.inner_text("#effect").startswith("Nothing is changed.")
