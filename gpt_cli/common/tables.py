@@ -61,12 +61,6 @@ def cut(line: str, width: int) -> str:
     return line if cell_len(line) <= width else set_cell_size(line, max(0, width - 1)).rstrip() + "…"
 
 
-def right_aligned(text: str, width: int) -> str:
-    """Right-align a text in `width` columns; cut it if it is longer."""
-    length = cell_len(text)
-    return " " * (width - length) + text if length <= width else set_cell_size(text, width)
-
-
 def narrow_table(rows: Sequence[tuple[str, ...]], width: int, spare: Sequence[str], dear: Sequence[str] = ()) -> str:
     """Return rows as `table` does if they fit in `width`; else put the last cell of a row on a line below the row.
 
