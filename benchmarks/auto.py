@@ -38,10 +38,10 @@ import torch
 
 from gpt_cli.common.machine.devices import restored_threads
 from gpt_cli.common.machine.memory import reuse_memory
-from gpt_cli.config import Config
+from gpt_cli.config import Config, DataConfig
 from gpt_cli.config.load import read_config, validate, write_config
 from gpt_cli.errors import GptError
-from gpt_cli.text.load import SourceCorpus, read_corpus
+from gpt_cli.text.load import SourceCorpus, read_data
 from gpt_cli.tools.bench.baselines import vocab_size_of
 from gpt_cli.training.auto_config.rules import Budget, choose_settings
 from gpt_cli.training.auto_config.text_statistics import TextFigures, text_figures
@@ -195,7 +195,7 @@ class Runs:
     results: dict[str, Any]
 
     def __post_init__(self) -> None:
-        self.corpus = read_corpus(self.source)
+        self.corpus = read_data(DataConfig(source=self.source))
         self.text = text_figures(self.corpus.blocks(), self.corpus.num_bytes, self.corpus.num_characters)
 
     def ppmd(self) -> None:

@@ -33,12 +33,12 @@ from gpt_cli.common.files import cache_directory
 from gpt_cli.common.machine.cpu_contention import cores
 from gpt_cli.common.rng import permutation, stream_key
 from gpt_cli.common.tables import table
-from gpt_cli.config import TokenizerConfig
+from gpt_cli.config import DataConfig, TokenizerConfig
 from gpt_cli.config.load import read_config
 from gpt_cli.errors import GptError
 from gpt_cli.text.cache import RACY_SECONDS
 from gpt_cli.text.encode import encode, encode_parts
-from gpt_cli.text.load import read_corpus, read_data
+from gpt_cli.text.load import read_data
 from gpt_cli.text.token_files import Ids, TokensOnDisk
 from gpt_cli.text.tokenizers import Tokenizer
 from gpt_cli.text.train_tokenizer import learn_tokenizer
@@ -76,7 +76,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     arguments = parser.parse_args()
     try:
-        lines = "".join(block.text for block in read_corpus(arguments.data).blocks()).splitlines(keepends=True)
+        blocks = read_data(DataConfig(source=arguments.data)).blocks()
+        lines = "".join(block.text for block in blocks).splitlines(keepends=True)
     except GptError as error:
         sys.exit(str(error))
     with tempfile.TemporaryDirectory(dir=".", prefix=".bench-") as name:
@@ -108,14 +109,14 @@ def survey(text: Path, rounds: int) -> Iterator[Row]:
     """One pass that hashes and counts."""
     forms = {
         BEFORE: lambda: whole_texts.digest(whole_texts.read(text)),
-        "gpt": lambda: read_corpus(str(text), fresh=True),
+        "gpt": lambda: read_data(DataConfig(source=str(text)), fresh=True),
     }
     yield from speeds("one pass", text, in_turns("one pass", forms, rounds))
 
 
 def encode_each_kind(text: Path, rounds: int) -> Iterator[Row]:
     """Tokenizing, from the file to ids that are durable on disk; that beside it has them in memory."""
-    corpus = read_corpus(str(text))
+    corpus = read_data(DataConfig(source=str(text)))
     training, validation = corpus.split(0.1)
     for kind in ("bpe", "byte", "char"):
         started = time.perf_counter()
@@ -140,7 +141,7 @@ def encode_anew(text: Path, tokenizer: Tokenizer, num_cores: int) -> Ids:
     """The ids of a text that are not in the cache yet."""
     shutil.rmtree(cache_directory("tokens"), ignore_errors=True)
     with only_cores(num_cores):
-        return encode(read_corpus(str(text)), tokenizer)
+        return encode(read_data(DataConfig(source=str(text))), tokenizer)
 
 
 def start(text: Path, files: Path, arguments: argparse.Namespace) -> Iterator[Row]:

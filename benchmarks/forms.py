@@ -19,7 +19,7 @@ from gpt_cli.common.host import Counting
 from gpt_cli.common.machine.devices import autocast, synchronize
 from gpt_cli.common.units import size
 from gpt_cli.config import Config, ModelConfig
-from gpt_cli.errors import GptError, UsageError, counted
+from gpt_cli.errors import DivergedError, GptError, UsageError, counted
 from gpt_cli.model import GPT, CrossAttention
 from gpt_cli.model.attention import SelfAttention, causal_mask
 from gpt_cli.model.block import make_attention
@@ -32,7 +32,7 @@ from gpt_cli.text.load import read_data
 from gpt_cli.text.token_files import validation_windows
 from gpt_cli.tools.bench.baselines import sample_once, training_step, vocab_size_of
 from gpt_cli.tools.bench.bench import time_in_turns
-from gpt_cli.training.loop import diverged_error, lower_rates
+from gpt_cli.training.loop import lower_rates
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import Diverged, read_outcomes, take_step
 from gpt_cli.training.validation import cross_entropy, validation_score
@@ -216,7 +216,7 @@ def learn(config: Config, corpus: Corpus, count: Callable[[int], object]) -> tup
             count(1)
         read_outcomes(state)
     except Diverged as diverged:
-        raise diverged_error(diverged, lower_rates(config)) from diverged
+        raise DivergedError(f"step {diverged.step:,}", diverged.sentence, hint=lower_rates(config)) from diverged
     found = validation_score(
         state.model,
         text.tokenizer,

@@ -28,11 +28,11 @@ from benchmarks.auto import cost_ratio, times_reference, trained, vocabulary
 from gpt_cli.common.machine.devices import restored_threads
 from gpt_cli.common.machine.memory import reuse_memory
 from gpt_cli.common.tables import table
-from gpt_cli.config import Config
+from gpt_cli.config import Config, DataConfig
 from gpt_cli.config.load import build_config, read_config
 from gpt_cli.config.strict_yaml import Document
 from gpt_cli.errors import GptError, UsageError
-from gpt_cli.text.load import read_corpus
+from gpt_cli.text.load import read_data
 from gpt_cli.training.auto_config.rules import Budget, choose_settings
 from gpt_cli.training.auto_config.text_statistics import TextFigures, text_figures
 
@@ -107,7 +107,7 @@ def main() -> None:
     mine: list[str] = []
     try:
         for source in arguments.data:
-            corpus = read_corpus(source)
+            corpus = read_data(DataConfig(source=source))
             text = text_figures(corpus.blocks(), corpus.num_bytes, corpus.num_characters)
             base, steps = base_of(text, arguments)
             for name, config in tries(base, arguments.asked).items():

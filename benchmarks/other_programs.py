@@ -20,9 +20,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from gpt_cli.config import Config
+from gpt_cli.config import Config, DataConfig
 from gpt_cli.text.encode import encode_parts
-from gpt_cli.text.load import read_corpus, read_data, split_of
+from gpt_cli.text.load import read_data, split_of
 
 NUMBER = 20
 OFFICE = {
@@ -68,7 +68,7 @@ def office(texts: list[list[str]], folder: Path) -> dict[str, int]:
 
 def document(path: Path) -> str:
     """The text of a file, which is one document."""
-    blocks = [*read_corpus(str(path)).blocks()]
+    blocks = [*read_data(DataConfig(source=str(path))).blocks()]
     assert sum(block.starts for block in blocks) == 1
     return "".join(block.text for block in blocks).strip()
 

@@ -47,7 +47,7 @@ def read_batches(directory: Path, folder: Path, config_name: str, rounds: int) -
     files = [*directory.glob("part-*"), one_file]
 
     def of(batches: Batches | PackedBatches) -> Callable[[int], Tensor]:
-        return lambda step: batches.windows(to_device(torch.from_numpy(batches.numbers(step)), device)).inputs
+        return lambda step: batches.windows(to_device(torch.from_numpy(batches.numbers(step)), device))[0]
 
     def mapped(step: int) -> Tensor:
         ids = np.memmap(one_file, tokens.dtype, "r")

@@ -16,15 +16,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gpt_cli.config import DataConfig
 from gpt_cli.errors import GptError
-from gpt_cli.text.load import read_corpus
+from gpt_cli.text.load import read_data
 
 STEPS, EVALUATIONS = 2000, 1.12
 CONTEXT_LENGTH, BATCH_SIZE = 64, 12
@@ -92,9 +92,9 @@ def plain_optimizer(model: nn.Module) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.99))
 
 
-def plain_text(sources: str | Sequence[str]) -> str:
-    """The text of sources, with a line break between documents."""
-    return "".join("\n" * block.starts + block.text for block in read_corpus(sources).blocks())[1:]
+def plain_text(source: str) -> str:
+    """The text of a source, with a line break between documents."""
+    return "".join("\n" * block.starts + block.text for block in read_data(DataConfig(source=source)).blocks())[1:]
 
 
 class PlainTrainer:

@@ -6,7 +6,7 @@ import inspect
 import sys
 import textwrap
 import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
 from importlib import import_module
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from gpt_cli.tools.reports.report import RunReport
     from gpt_cli.tools.reports.run_table import Removed, Runs
     from gpt_cli.tools.sweeps.sweep import Swept
-    from gpt_cli.training import events as of_training
     from gpt_cli.training.events import Training
 
 P = ParamSpec("P")
@@ -255,9 +254,4 @@ def train(request: TrainRequest, plan: Plan, host: Host) -> Training:
     with host.importing():
         from gpt_cli.training.events import Training
         from gpt_cli.training.loop import train_whole
-
-    def reports() -> Generator[of_training.TrainingEvent, None, None]:
-        with keywords_named():
-            yield from train_whole(plan, host, progress=request.progress)
-
-    return Training(reports())
+    return Training(train_whole(plan, host, progress=request.progress))

@@ -70,8 +70,7 @@ def check(request: CheckRequest, inputs: Any, host: Host) -> CheckedConfig:
         config = read_config(request.file, request.settings)
     except UsageError as error:
         return CheckedConfig(request.file, (error, *error.others))
-    for unused in config.unused(shipped_config(request.file)):
-        host.notice(unused)
+    host.notices(config.unused(shipped_config(request.file)))
     return CheckedConfig(str(find_config(request.file)))
 
 

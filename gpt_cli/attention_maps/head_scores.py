@@ -16,8 +16,7 @@ from gpt_cli.evaluation.nll import in_batches
 from gpt_cli.model import GPT
 from gpt_cli.model.attention import Stages
 from gpt_cli.model.costs import estimate
-from gpt_cli.text.token_files import Ids
-from gpt_cli.text.token_files import windows as token_windows
+from gpt_cli.text.token_files import Ids, token_windows
 
 NUM_REPEATS = 8  # sequences of random tokens on which induction is measured, at most
 MOST_OPERATIONS = 6 * 10**11  # on all these sequences, unless a single one takes more: about ten seconds on two cores

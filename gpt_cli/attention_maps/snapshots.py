@@ -109,7 +109,11 @@ def kept_steps(run: RunFiles) -> Steps:
     models = [(int(line["step"]), line["model"]) for line in metrics_of(run.metrics, DataError) if "model" in line]
     last = max((model for step, model in models if step <= newest.step), default=1)
     begin = max([model_began(run, newest.step), *(step for step, model in models if model < last)])
-    losses = {name: [one for one in points if one[0] > begin] for name, points in losses_by_step(run).items()}
+    losses: dict[str, list[tuple[int, float]]] = {"loss": [], "validation_loss": []}
+    for line in metrics_of(run.metrics, DataError):
+        for name in losses.keys() & line.keys():
+            if line["step"] > begin:
+                losses[name].append((int(line["step"]), float(line[name])))
 
     def read(every: int) -> Iterator[Snapshot]:
         for snapshot in map(read_snapshot, paths[::-1][::every][::-1]):
@@ -118,12 +122,3 @@ def kept_steps(run: RunFiles) -> Steps:
                 yield snapshot
 
     return Steps(str(run.path), newest, len(paths), read, losses)
-
-
-def losses_by_step(run: RunFiles) -> dict[str, list[tuple[int, float]]]:
-    """Return (step, loss) pairs from a run's metrics, in nats per token, under "loss" and "validation_loss"."""
-    losses: dict[str, list[tuple[int, float]]] = {"loss": [], "validation_loss": []}
-    for figures in metrics_of(run.metrics, DataError):
-        for name in losses.keys() & figures.keys():
-            losses[name].append((int(figures["step"]), float(figures[name])))
-    return losses

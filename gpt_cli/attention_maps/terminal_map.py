@@ -10,6 +10,7 @@ from rich.text import Text
 
 from gpt_cli.attention_maps.patterns import AttentionDump
 from gpt_cli.common.drawing.token_labels import colour_of, label_of
+from gpt_cli.common.tables import right_aligned
 
 _SHADES = " ░▒▓█"  # readable without colour
 _MAX_LABEL = 14  # cells; a label of Chinese characters may be wider
@@ -65,7 +66,7 @@ def _draw_lines(
     """Draw a line for each token from `first` on; label the columns too, downwards, if they are `cell` = 2 wide."""
     text = Text(no_wrap=True)
     for query in range(first, len(labels)):
-        text.append(_at_the_left(labels[query], label_width))
+        text.append(right_aligned(labels[query], label_width) + " ")
         for key in range(first, query + 1):
             if colour:
                 text.append(" " * cell, style=f"on {_colour(weights[query, key])}")
@@ -86,7 +87,7 @@ def _draw_halves(pairs: Sequence[str], weights: np.ndarray, label_width: int, fi
     text = Text(no_wrap=True)
     num_tokens = len(weights)
     for upper in range(first, num_tokens, 2):
-        text.append(_at_the_left(pairs[upper // 2], label_width))
+        text.append(right_aligned(pairs[upper // 2], label_width) + " ")
         lower = upper + 1 if upper + 1 < num_tokens else None
         for key in range(first, upper + 1):
             style = _colour(weights[upper, key])
@@ -97,11 +98,6 @@ def _draw_halves(pairs: Sequence[str], weights: np.ndarray, label_width: int, fi
             text.append("▄", style=_colour(weights[lower, lower]))
         text.append("\n")
     return text
-
-
-def _at_the_left(label: str, width: int) -> str:
-    """Right-align a label in `width` cells, cut it if it is longer, and add a space."""
-    return " " * max(0, width - cell_len(label)) + set_cell_size(label, min(width, cell_len(label))) + " "
 
 
 def _colour(weight: float) -> str:

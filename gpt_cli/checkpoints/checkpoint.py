@@ -41,7 +41,12 @@ class Checkpoint:
     weights: Mapping[str, Tensor]  # each with one of the dtypes in TYPES
     optimizer_state: Mapping[str, Tensor]
 
-    where: str = "checkpoint"  # the file it was read from, as errors name it
+    header: Header | None = None  # of the file it was read from
+
+    @property
+    def where(self) -> str:
+        """The file it was read from, as errors name it."""
+        return "checkpoint" if self.header is None else self.header.where
 
     def build_model(self) -> GPT:
         """Build the checkpoint's model, on the CPU in eval mode; raise CheckpointError if weights and config disagree.
@@ -72,7 +77,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint file, or raise EnvironmentFailure; a crash leaves the complete old or complete new file."""
     weights = _plain(checkpoint.weights)
     stored = {name: (type_of(tensor.dtype), tensor.shape) for name, tensor in weights.items()}
-    write_durably(path, prepared(checkpoint, stored, lambda: _contents(weights)))
+    write_durably(path, prepared(checkpoint, stored, lambda: map(bytes_of, weights.values())))
 
 
 def prepared(
@@ -92,39 +97,29 @@ def prepared(
         "config": canonical_json(checkpoint.config.model_dump(mode="json")),
         "tokenizer": canonical_json(checkpoint.tokenizer.to_dict()),
         "progress": canonical_json(asdict(checkpoint.progress)),
-        "digest_rest": digest(_contents(optimizer_state)),
+        "digest_rest": digest(map(bytes_of, optimizer_state.values())),
         "digest_weights": BLANK,
     }
     assert tuple(metadata) == METADATA
     every = {**stored, **{name: ("F32", tensor.shape) for name, tensor in optimizer_state.items()}}
     metadata["digest_weights"] = digest(chain([header_bytes(every, metadata)], weights()))
-    return chain([header_bytes(every, metadata)], weights(), _contents(optimizer_state))
+    return chain([header_bytes(every, metadata)], weights(), map(bytes_of, optimizer_state.values()))
 
 
-def read_checkpoint(path: Path, *, everything: bool = False) -> Checkpoint:
+def read_checkpoint(
+    path: Path, expected: Header | None = None, *, everything: bool = False, keep: bool = True, as_stored: bool = False
+) -> Checkpoint:
     """Read a checkpoint, and verify its header and weights; with `everything`, also the optimizer state.
 
-    Weights become float32; without `everything`, the optimizer state has no data (device meta). Raises CheckpointError
-    for a file that is missing, damaged, not written by gpt or of a newer format, or that contains NaN or infinity.
+    Weights become float32, unless `as_stored`. Tensors have no data (device meta) if they are not verified, or without
+    `keep`. Raises CheckpointError for a file that is missing, damaged, not written by gpt or of a newer format, or that
+    contains NaN or infinity, and for another model or tokenizer than in `expected`, which the caller read earlier.
     """
-    return parse_checkpoint(read_verified(path, everything=everything))
-
-
-def verify_checkpoint(path: Path) -> Checkpoint:
-    """Verify every byte of a checkpoint file; return its content with tensors on device meta, which have no data."""
-    return parse_checkpoint(read_verified(path, everything=True, keep=False), as_stored=True)
-
-
-def parse_checkpoint(read: Verified, expected: Header | None = None, *, as_stored: bool = False) -> Checkpoint:
-    """Convert a verified file to a Checkpoint; remove the tensors from `read` one by one, to save memory.
-
-    Weights become float32, unless `as_stored`. Raises CheckpointError for content that is not valid, for weights that
-    are not finite, and for a model or tokenizer other than in `expected`, a header that the caller read earlier.
-    """
+    read = read_verified(path, everything=everything, keep=keep)
     where, metadata = read.header.where, read.header.metadata
     config, tokenizer = read.header.config, read.header.tokenizer
     try:
-        tensors = {name: _taken(read, name, as_stored=as_stored) for name in read.header.shapes}
+        tensors = {name: _taken(read, name, as_stored=as_stored) for name in read.header.tensors}
     except ValueError as error:
         raise CheckpointError(where, f"this is not a valid checkpoint, {shown(error)}") from error
     if expected and (config.model, metadata["tokenizer"]) != (expected.config.model, expected.metadata["tokenizer"]):
@@ -141,7 +136,7 @@ def parse_checkpoint(read: Verified, expected: Header | None = None, *, as_store
             name = shown(next(iter(counts)).removeprefix(OPTIMIZER_PREFIX))
             sentence = f"there is NaN or infinity in its {what}: {number} in {of_tensors}, for example in {name}"
             raise CheckpointError(where, sentence, hint=OTHER)
-    return Checkpoint(config, tokenizer, progress, weights, optimizer_state, where)
+    return Checkpoint(config, tokenizer, progress, weights, optimizer_state, read.header)
 
 
 def _is_moment(name: str) -> bool:
@@ -172,7 +167,3 @@ def type_of(dtype: torch.dtype) -> str:
 def bytes_of(tensor: Tensor) -> memoryview:
     """Return a view of the bytes of a contiguous tensor on the CPU."""
     return tensor.view(-1).view(torch.uint8).numpy().data
-
-
-def _contents(tensors: Mapping[str, Tensor]) -> Iterator[memoryview]:
-    return map(bytes_of, tensors.values())

@@ -70,8 +70,8 @@ class Header:
 
     @cached_property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """The shape of each tensor, in the order of the header."""
-        return {name: stored.shape for name, stored in self.tensors.items()}
+        """The shape of each weight, in the order of the header, without the optimizer's moments."""
+        return {name: one.shape for name, one in self.tensors.items() if not name.startswith(OPTIMIZER_PREFIX)}
 
     @cached_property
     def config(self) -> Config:
@@ -80,7 +80,7 @@ class Header:
             config = validate(without_retired(strict_json(self.metadata["config"]), whole=True), self.where)
         except (ValueError, RecursionError, GptError) as error:
             raise self._not_valid(error) from error
-        number, num_blocks, num_heads = len(self.shapes), config.model.num_blocks, config.model.num_heads
+        number, num_blocks, num_heads = len(self.tensors), config.model.num_blocks, config.model.num_heads
         # a stranger's config may name a million heads, for which nothing should be allocated
         if num_blocks * num_heads > number:
             raise CheckpointError(self.where, "its weights do not fit its config")
@@ -106,8 +106,13 @@ class Header:
     @cached_property
     def progress(self) -> Progress:
         """The progress of the training; raises CheckpointError if it is not valid."""
+        text = self.metadata["progress"]
         try:
-            return _read_progress(self.metadata["progress"])
+            if len(text) > _PROGRESS_CHARACTERS:  # a stranger's text may have more errors than fit in memory
+                strict_json(text)
+            progress = _reader().validate_json(text, strict=True)  # its errors name the key
+            strict_json(text)  # which also refuses repeated keys
+            return progress
         except ValidationError as error:
             key = ".".join(map(str, error.errors()[0]["loc"]))
             wrong = f"its progress is not valid: the wrong key is {shown(key)}" if key else "its progress is not valid"
@@ -240,20 +245,6 @@ class Progress:
     def observed(self) -> bool:
         """Whether the evaluation, log line and sample of the last step are done."""
         return self.observed_step == self.step
-
-
-def _read_progress(text: str) -> Progress:
-    """Return the progress in `text`, JSON from the metadata of a checkpoint.
-
-    Raises ValidationError for a wrong key, ValueError and RecursionError for other faults.
-    """
-    try:
-        strict_json(text)
-    except ValueError:
-        if len(text) <= _PROGRESS_CHARACTERS:
-            _reader().validate_json(text, strict=True)  # it names the key of a number beyond floats
-        raise
-    return _reader().validate_json(text, strict=True)
 
 
 @cache

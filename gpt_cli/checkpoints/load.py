@@ -7,10 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gpt_cli.checkpoints.checkpoint import parse_checkpoint
+from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.select import first_usable
-from gpt_cli.checkpoints.verify import read_verified
 from gpt_cli.common.host import Host
 from gpt_cli.common.machine.memory import reuse_memory
 from gpt_cli.config import Config
@@ -46,10 +45,9 @@ def load(
     """
 
     def use(file: Path) -> Loaded:
-        verified = read_verified(file)
-        stored = parse_checkpoint(verified, expected, as_stored=as_stored)
-        step = stored.progress.step
-        return Loaded(stored.build_model(), stored.tokenizer, stored.config, step, file, verified.header)
+        stored = read_checkpoint(file, expected, as_stored=as_stored)
+        assert stored.header is not None, "every file has one"
+        return Loaded(stored.build_model(), stored.tokenizer, stored.config, stored.progress.step, file, stored.header)
 
     return first_usable(path, checkpoint, use, warn, expected)
 

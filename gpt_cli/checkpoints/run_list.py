@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpt_cli.checkpoints.header import OPTIMIZER_PREFIX, Header, read_header
+from gpt_cli.checkpoints.header import Header, read_header
 from gpt_cli.checkpoints.lock import is_held
 from gpt_cli.checkpoints.metrics_files import last_metrics
 from gpt_cli.checkpoints.run_paths import SWEEP, RunFiles
@@ -162,8 +162,6 @@ def _overview(run: RunFiles) -> Overview:
     if done is None:
         last = next(last_metrics(run.metrics, CheckpointError), {"step": 0})
         done = max(int(last["step"]), 0 if header is None else header.step)
-    shapes = {} if header is None else header.shapes
-    weights = [math.prod(shape) for name, shape in shapes.items() if not name.startswith(OPTIMIZER_PREFIX)]
     tokenizer = "" if header is None else header.metadata["tokenizer"]
     return Overview(
         run.path,
@@ -171,7 +169,7 @@ def _overview(run: RunFiles) -> Overview:
         steps=done,
         best_loss=best_loss,
         validation_loss=closing,
-        num_parameters=None if header is None else sum(weights),
+        num_parameters=None if header is None else sum(map(math.prod, header.shapes.values())),
         config=config,
         outcome=outcome,
         bits_per_byte=bits,

@@ -24,7 +24,7 @@ from gpt_cli.config import Config, DataConfig
 from gpt_cli.config.load import read_run_config, without_untrusted_settings
 from gpt_cli.errors import CheckpointError, DataError, GptError, UsageError, shown
 from gpt_cli.text.datasets import ENTRIES
-from gpt_cli.text.sources import STDIN, source_names
+from gpt_cli.text.sources import STDIN, reads_stdin, source_names
 
 NAME_ONE = "‹data=FILE›"
 # a word, or as much of a text that has no spaces between words
@@ -62,7 +62,7 @@ def config_with_text(header: Header, advice: str = NAME_ONE, *, stdin: bool = Fa
     except UsageError as error:
         error.hint = f"{error.hint} else {advice}" if error.hint and error.hint.endswith("?") else advice
         raise
-    if STDIN in _sources(config.data) and not stdin:
+    if reads_stdin(config.data) and not stdin:
         raise DataError(where, "this run was trained on text from stdin, which gpt did not save", hint=advice)
     return config
 
@@ -90,9 +90,8 @@ def located(data: DataConfig, run: Path, notice: Notify) -> DataConfig:
     The folder is the nearest one from which all relative paths exist, such as the directory where the user called
     `gpt train`; `notice` receives a line with its name. Without such a folder, the paths stay as they are.
     """
-    relative = [
-        name for name in _sources(data) if name not in (STDIN, *ENTRIES) and not os.path.isabs(os.path.expanduser(name))
-    ]
+    files = (name for name in source_names(data.source, data.validation_source) if name not in (STDIN, *ENTRIES))
+    relative = [name for name in files if not os.path.isabs(os.path.expanduser(name))]
     if all(map(_leads_somewhere, relative)):
         return data
     for folder in Path(os.path.abspath(run)).parents:
@@ -176,14 +175,14 @@ def _of_transformers(run: RunFiles) -> bool:
 
 def _of_a_checkpoint(header: Header, advice: str) -> Config:
     """Return the trusted settings of a checkpoint outside a run; raise UsageError if gpt may not read the text."""
-    sources = _sources(header.config.data)
+    texts = {"source": header.config.data.source, "validation_source": header.config.data.validation_source}
+    sources = source_names(*texts.values())
     if header.progress.imported or not all(source in ENTRIES for source in sources):
         raise no_text(header.where, advice)
     for source in sources:
         if not ENTRIES[source].is_here():
             sentence = f"it was trained on {source} of the catalogue, which gpt has not fetched yet"
             raise UsageError(header.where, sentence, hint=f"gpt data fetch {source}, or {advice}")
-    texts = {"source": header.config.data.source, "validation_source": header.config.data.validation_source}
     return without_untrusted_settings(header.config).changed(data=texts)
 
 
@@ -193,7 +192,3 @@ def _leads_somewhere(name: str) -> bool:
         return False
     above = re.split(r"(?<![^/])\*\*(?![^/])", name, maxsplit=1)[0]
     return os.path.lexists(name) or any(glob.iglob(above or os.curdir))
-
-
-def _sources(data: DataConfig) -> list[str]:
-    return source_names(data.source, data.validation_source)

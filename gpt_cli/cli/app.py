@@ -28,15 +28,9 @@ from gpt_cli.cli.usage_errors import (
 from gpt_cli.common import __version__
 from gpt_cli.common.language import say
 from gpt_cli.common.limits import ADDRESS_SPACE
-from gpt_cli.common.machine.failures import (
-    is_lack_of_device_memory,
-    is_lack_of_files,
-    is_lack_of_memory,
-    missing_operation,
-    reason,
-)
+from gpt_cli.common.machine.failures import as_gpt_error
 from gpt_cli.common.machine.memory import require_address_space
-from gpt_cli.errors import EXIT_CODE_STDOUT_CLOSED, EnvironmentFailure, GptError, UsageError, shown, visible
+from gpt_cli.errors import EXIT_CODE_STDOUT_CLOSED, GptError, UsageError, shown, visible
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -201,24 +195,7 @@ def named(words: Sequence[str]) -> str:
 
 def _as_gpt_error(error: Exception, words: Sequence[str]) -> GptError:
     """Convert any exception to the GptError that `main` prints; `words` is the command line."""
-    if isinstance(error, GptError):
-        return error
     if isinstance(error, ClickUsageError):
         return usage_error(error, named(words), words)
-    if is_lack_of_memory(error):
-        name = named(words)
-        hint = TABLE[name.removeprefix("gpt ")].memory if name != "gpt" else None
-        if is_lack_of_device_memory(error):
-            return EnvironmentFailure("device", f"it has too little memory for {name}", hint=f"{hint}; or --device cpu")
-        return EnvironmentFailure("memory", f"{name} ran out of memory", hint=hint)
-    if operation := missing_operation(error):
-        hint = "--device cpu" + (", or PYTORCH_ENABLE_MPS_FALLBACK=1 in front of gpt" if "MPS" in str(error) else "")
-        sentence = f"{named(words)} needs {operation}, which torch lacks on this device"
-        return EnvironmentFailure("device", sentence, hint=hint)
-    if is_lack_of_files(error):
-        sentence = f"{named(words)} needs more open files than the system allows a process"
-        return EnvironmentFailure("open files", sentence, hint="ulimit -n 1024")
-    if isinstance(error, OSError):
-        return EnvironmentFailure(shown(error.filename) if error.filename else "output", reason(error))
-    sentence = f"this is a bug of gpt, {type(error).__name__}: {error}"
-    return GptError("internal", sentence, hint="add --debug for the traceback")
+    command = named(words)
+    return as_gpt_error(error, command, TABLE[command.removeprefix("gpt ")].memory if command != "gpt" else None)

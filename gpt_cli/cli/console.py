@@ -19,7 +19,7 @@ from rich.cells import cell_len
 from tqdm import tqdm
 
 from gpt_cli.cli.progress import Bar, Lines
-from gpt_cli.common.host import Host
+from gpt_cli.common.host import Host, uncounted
 from gpt_cli.common.language import labelled, say
 from gpt_cli.common.machine.memory import importing_torch
 from gpt_cli.common.machine.signals import PATIENCE, write_until
@@ -179,9 +179,6 @@ class Console:
         A terminal shows a bar after two seconds; otherwise, a line is printed every ten seconds at most. `total` is the
         number of units, or None. The first call starts the clock; a thread updates the display between two calls.
         """
-        if self.quiet:
-            yield lambda _: None
-            return
         label, is_terminal = inert(labelled(what)), sys.stderr.isatty()
         progress = Bar(label, total, say(unit)) if is_terminal else Lines(what, total, unit, self.notice)
         with contextlib.closing(progress):
@@ -192,7 +189,8 @@ class Console:
 
         The task writes a long file within `writing()`; with `removing_unfinished`, SIGTERM removes a partial file.
         """
-        return Host(self.notice, self.warn, self.counting, importing_torch, writing, sys.stdin)
+        counting = uncounted if self.quiet else self.counting
+        return Host(self.notice, self.warn, counting, importing_torch, writing, sys.stdin)
 
     def _line(self, text: str) -> None:
         # keeps a progress bar in one piece

@@ -76,13 +76,12 @@ class Signals:
 def listening(signals: Signals) -> Iterator[None]:
     """Pass INT, TERM, HUP, XCPU and USR1 to `signals` in the context; ignored ones (HUP under nohup) stay ignored."""
     numbers = (*STOPS, signal.SIGUSR1)
-    listened = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
 
     def hear() -> None:
         while number := os.read(read_end, 1):
-            if number[0] in listened:
+            if number[0] in numbers:  # ignored ones do not arrive here
                 signals.hear(number[0])
 
     thread = threading.Thread(target=hear, daemon=True)

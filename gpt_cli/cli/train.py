@@ -18,7 +18,7 @@ from gpt_cli.distributed.launch import launch, require_fitting
 from gpt_cli.errors import UsageError
 from gpt_cli.text.sources import reads_stdin
 from gpt_cli.tools.exchange.request import read_model_directory
-from gpt_cli.training.request import AutoRun, Plan, TrainRequest
+from gpt_cli.training.request import Plan, TrainRequest
 
 
 @dropped(signal.SIGUSR1)  # until there is something to save
@@ -73,7 +73,7 @@ def _require_processes(plan: Plan, rank_env: RankEnvironment | None, processes: 
         sentence = f"{rank_env.launcher} has started {rank_env.size} processes already, so leave it out"
         raise UsageError("--processes", sentence)
     size = rank_env.size if rank_env is not None else processes or 1
-    if size == 1 or isinstance(plan, AutoRun):  # with several processes, only a dry run may choose a config
+    if size == 1 or plan.chooses:  # with several processes, only a dry run may choose a config
         return
     where = "--processes" if rank_env is None or rank_env.launcher == "gpt" else f"the processes of {rank_env.launcher}"
     require_fitting(size, plan.config, where)

@@ -108,9 +108,7 @@ def make_durable(*paths: Path) -> None:
 def remove(path: Path) -> None:
     """Remove a file if it exists; raise EnvironmentFailure if the system refuses."""
     try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass
+        path.unlink(missing_ok=True)
     except OSError as error:
         raise EnvironmentFailure(f"removing {shown(path)}", _refused(path, error)) from error
 

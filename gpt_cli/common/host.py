@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -61,6 +61,11 @@ class Host:
     # functions that training/ does not import: one reads models of other programs, one opens loggers
     read_foreign: Callable[[Path], Any] | None = None
     loggers: Callable[..., AbstractContextManager[Any]] | None = None
+
+    def notices(self, lines: Iterable[str]) -> None:
+        """Send each of the lines to `notice`."""
+        for line in lines:
+            self.notice(line)
 
     @contextlib.contextmanager
     def working(self, what: str) -> Iterator[None]:

@@ -78,7 +78,7 @@ def narrow_table(rows: Sequence[tuple[str, ...]], width: int, spare: Sequence[st
         name_width = width - 2 - max(map(cell_len, table([row[1:] for row in rows]).split("\n")))
         room = max(name_width, 3)
         # keep as much of the end as of the beginning, or less if two names would look the same
-        looks = ([_without_middle(row[0], room, end) for row in rows] for end in range((room - 1) // 2, -1, -1))
+        looks = ([without_middle(row[0], room, end) for row in rows] for end in range((room - 1) // 2, -1, -1))
         names = max(looks, key=lambda each: len(set(each)))
         wanted = min(_NAME if num_left_out < len(spare) else _SHORTEST_NAME, longest)
         if name_width >= wanted and len(set(names)) == len({row[0] for row in rows}):
@@ -89,7 +89,7 @@ def narrow_table(rows: Sequence[tuple[str, ...]], width: int, spare: Sequence[st
     return "\n".join(cut(part, width) for line, cell in zip(lines, below, strict=True) for part in (line, *cell))
 
 
-def _without_middle(text: str, width: int, most: int) -> str:
+def without_middle(text: str, width: int, most: int = 0) -> str:
     """Shorten a text to `width` columns: keep its beginning, and at most `most` columns of its end."""
     if cell_len(text) <= width:
         return text
@@ -97,6 +97,11 @@ def _without_middle(text: str, width: int, most: int) -> str:
     while cell_len(end) > most:
         end = end[1:]
     return set_cell_size(text, width - 1 - cell_len(end)) + "…" + end
+
+
+def right_aligned(text: str, width: int) -> str:
+    """Return a text at the right of `width` columns; cut it if it is longer."""
+    return " " * (width - cell_len(text)) + set_cell_size(text, min(width, cell_len(text)))
 
 
 def filled(pieces: Iterable[str], width: int, indent: str = "") -> Iterator[str]:

@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +31,7 @@ from gpt_cli.errors import GptError, UsageError, collecting, shown, together, vi
 _LENGTHS = ("max_steps", "max_time")
 # section.key -> (field of a request, value)
 Flags = Mapping[str, tuple[str, Any]]
+Placed = tuple[str, Any, str]  # section.key, a value that overrides that of a file, and the line or flag that sets it
 
 
 def find_config(name: str, also: Sequence[str] = ()) -> Path:
@@ -133,12 +135,7 @@ def build_config(
     `where` names the document in errors. With `to_choose`, set keys of model and train need not fit unset keys, which
     `auto_config` chooses later.
     """
-    content = {section: {} if value is None else value for section, value in document.content.items()}
-    train = content.get("train")
-    # a file or a command may set both limits; a command that sets only a time replaces the steps of a file
-    both = isinstance(train, dict) and all(train.get(key) is not None for key in _LENGTHS)
-    sources: dict[KeyPath, str] = {key_path: f"{where}:{line}" for key_path, line in document.lines.items()}
-    wrong: list[GptError] = []
+    wrong, placed = list[GptError](), list[Placed]()
     for setting in settings:
         key, equals, value = setting.partition("=")
         with collecting(wrong):
@@ -154,17 +151,18 @@ def build_config(
             if not is_plain(value):
                 with contextlib.suppress(UsageError):  # gpt reads [INST] {prompt}, which is not YAML, as text
                     read = parse(f"value: {value}", "‹settings›").content["value"]
-            _write(content, tuple(key.split(".")), read, "‹settings›", sources)
+            key_path = tuple(key.split("."))
+            if len(key_path) != 2:
+                raise config_errors.no_setting(key_path, "‹settings›", read)
+            placed.append((key, read, "‹settings›"))
+    of_settings = {key for key, _, _ in placed}
     for key, (field, value) in (flags or {}).items():
         if value is not None:
-            if sources.get(tuple(key.split("."))) == "‹settings›":
+            if key in of_settings:
                 sentence = f"‹{key}› and ‹{field}› cannot be combined; leave one of them out"
                 wrong.append(UsageError(f"‹{field}›", sentence))
-            _write(content, tuple(key.split(".")), value, f"‹{field}›", sources)
-    both = both or sources.get(("train", "max_steps"), "").startswith("‹")
-    train = content.get("train")
-    if not both and isinstance(train, dict) and train.get("max_time") is not None:
-        train["max_steps"] = None
+            placed.append((key, value, f"‹{field}›"))
+    content, sources = overridden(document, where, placed)
     try:
         config = validate(content, where, sources, to_choose=to_choose)
     except GptError as error:
@@ -172,6 +170,25 @@ def build_config(
     if wrong:
         raise together(wrong)
     return config
+
+
+def overridden(document: Document, where: str, placed: Sequence[Placed]) -> tuple[dict[str, Any], dict[KeyPath, str]]:
+    """Return the settings of the document `where`, overridden by `placed`, and the line or flag that sets each."""
+    content: dict[str, Any] = {name: {} if keys is None else copy(keys) for name, keys in document.content.items()}
+    sources: dict[KeyPath, str] = {key_path: f"{where}:{line}" for key_path, line in document.lines.items()}
+    for key, value, source in placed:
+        section, _, name = key.partition(".")
+        if isinstance(content.setdefault(section, {}), dict):  # else validation reports that it is not a section
+            content[section][name] = value
+        sources[section, name] = source
+        sources.setdefault((section,), source)
+    before, train = document.content.get("train"), content.get("train")
+    # a file or a command may set both limits; a command that sets only a time replaces the steps of a file
+    both = isinstance(before, dict) and all(before.get(key) is not None for key in _LENGTHS)
+    both = both or "train.max_steps" in {key for key, _, _ in placed}
+    if not both and isinstance(train, dict) and train.get("max_time") is not None:
+        train["max_steps"] = None
+    return content, sources
 
 
 def validate(
@@ -228,16 +245,6 @@ def _meant(setting: str) -> str | None:
 def is_plain(text: str) -> bool:
     """Return whether `--set` takes a value's text as it is; null and lists such as [a, b] are parsed as YAML."""
     return not text.startswith("[") and text not in NULLS
-
-
-def _write(content: dict[str, Any], key_path: KeyPath, value: Any, source: str, sources: dict[KeyPath, str]) -> None:
-    if len(key_path) != 2:
-        raise config_errors.no_setting(key_path, source, value)
-    section, key = key_path
-    if isinstance(content.setdefault(section, {}), dict):  # else validation reports that it is not a section
-        content[section][key] = value
-    sources[key_path] = source
-    sources.setdefault((section,), source)
 
 
 class Likeness(NamedTuple):

@@ -15,7 +15,7 @@ from gpt_cli.config.model import WEIGHTS_AT_ONCE
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.corpus import Corpus
-from gpt_cli.text.token_files import Ids, chunks, windows
+from gpt_cli.text.token_files import Ids, chunks, token_windows
 from gpt_cli.text.tokenizers import Tokenizer
 
 LOGITS_AT_ONCE = 2**26  # 256 MB in float32
@@ -54,7 +54,7 @@ def surprisals(
     lengths = np.minimum(C, len(ids) - 1 - starts)
     # only the last window may be shorter than the others, so the batches keep the order of the text
     for numbers in in_batches(lengths, batch_size or windows_at_once(model, len(starts))):
-        tokens = windows(ids, starts[numbers], int(lengths[numbers[0]]) + 1).astype(np.int64)
+        tokens = token_windows(ids, starts[numbers], int(lengths[numbers[0]]) + 1).astype(np.int64)
         batch = to_device(torch.from_numpy(tokens), device)
         with torch.inference_mode(), autocast(device, dtype):
             nats = token_nll(model, model.last_residual(batch[:, :-1]), batch[:, 1:])

@@ -18,7 +18,7 @@ from gpt_cli.errors import DataError, GptError, visible
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.datasets import ENTRIES, read_entry
 from gpt_cli.text.encode import both_examples, digest_of, encode
-from gpt_cli.text.load import SourceCorpus, read_corpus, read_data, reading_of, split_of
+from gpt_cli.text.load import SourceCorpus, read_data, split_of
 from gpt_cli.text.sft_examples import ConversationCorpus
 from gpt_cli.text.sources import SourceFile, SourceWalk, source_names
 
@@ -37,15 +37,14 @@ def read_named_text(sources: Sequence[str], settings: DataConfig, host: Host) ->
     Raises DataError or EnvironmentFailure; their hints name no `data.` settings, since a user cannot set these here.
     """
     try:
-        corpus = read_corpus([*sources], reading_of([*sources], settings.changed(separator=None)), host=host)
+        corpus = read_data(settings.changed(source=[*sources], separator=None, loss=None), host)
     except GptError as error:
         for problem in (error, *error.others):
             clauses = re.split("(?=; )", problem.hint or "")
             suggestions = "".join(clause for clause in clauses if "‹data." not in clause)
             problem.hint = re.sub("^; (or )?", "", suggestions) or None
         raise
-    for line in corpus.notices():
-        host.notice(line)
+    host.notices(corpus.notices())
     return corpus
 
 

@@ -63,16 +63,6 @@ class ToDraw(NamedTuple):
     first_sequence: int | Tensor
     rate: float
 
-    def draw(self, shape: Sequence[int], num_heads: int, device: torch.device, *, by_kernel: bool = False) -> Keep:
-        """Draw the three dropout masks of a block whose input has shape [B, T, D].
-
-        With `by_kernel`, if `self.keys` is a tensor, Keep.weights is this ToDraw: the attention kernel draws that mask.
-        """
-        B, T, _ = shape
-        deferred = by_kernel and isinstance(self.keys, Tensor)
-        weights = self if deferred else self.keep("weights", (B, num_heads, T, T), device)
-        return Keep(weights, self.keep("attention", shape, device), self.keep("feed_forward", shape, device))
-
     def keep(self, site: str, shape: Sequence[int], device: torch.device) -> Tensor:
         """Draw the mask of one site (weights, attention or feed_forward): bool [B, ...], True where an entry stays."""
         key = self.keys[_SITES.index(site)]

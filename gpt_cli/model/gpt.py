@@ -70,18 +70,15 @@ class GPT(nn.Module):
         """
         x, rotation = self.embed(ids, positions)
         document_mask = None if positions is None else document_mask_of(positions)
-        dropping = self.training and self.config.dropout > 0
-        blocks = self._compiled if self.training and self._compiled else self.blocks
-        draws_itself = False
-        if dropping and blocks is self._compiled and masks is not None and masks.keys is not None:
-            # from keys on the device, a compiled block draws its masks itself, fused with the operations that use them
-            masks, draws_itself = masks.on(ids.device), True
-        for number, block in enumerate(blocks):
-            keep: Keep | ToDraw | None = None
-            if masks is not None and dropping:
-                keep = masks.to_draw(number)
-                if not draws_itself:
-                    keep = _drawn(keep, self.blocks[number], x, document_mask)
+        masks = masks if self.training and self.config.dropout > 0 else None
+        compiled = self.training and bool(self._compiled)
+        by_keys = masks is not None and masks.keys is not None
+        if masks is not None and compiled and by_keys:
+            masks = masks.on(ids.device)
+        for number, block in enumerate(self._compiled if compiled else self.blocks):
+            keep: Keep | ToDraw | None = None if masks is None else masks.to_draw(number)
+            if keep is not None and compiled and not by_keys:  # compiled code draws masks only from keys on the device
+                keep = self.blocks[number].draw_masks(keep, x, document_mask)
             x = block(x, rotation, keep, document_mask)
         return self.logits(x)
 
@@ -159,7 +156,7 @@ class GPT(nn.Module):
         """Use blocks compiled by torch.compile in training, or, if not `compiled`, plain blocks; return the model."""
         options = {"cpp.simdlen": 256}  # GCC 12 miscompiles transpositions of bfloat16 by 512 bits (note 0001)
         blocks = self.blocks if compiled else []
-        self._compiled = [torch.compile(_drawing(block), options=options) for block in blocks]  # type: ignore[arg-type]
+        self._compiled = [torch.compile(block.forward, options=options) for block in blocks]  # type: ignore[arg-type]
         return self
 
     def use_fused(self, fused: bool) -> GPT:
@@ -205,7 +202,7 @@ class GPT(nn.Module):
         assert num_tokens <= self.config.context_length, "the caller cuts to context_length"
         x = self.token_embedding(ids)
         if self.ngram_embedding is not None:
-            x = self.ngram_embedding(x, ids, positions=positions)
+            x = self.ngram_embedding(x, ids, positions)
         if self.position_embedding is not None:
             indices = torch.arange(num_tokens, device=ids.device) if positions is None else positions
             x = x + self.position_embedding(indices)
@@ -231,25 +228,6 @@ class GPT(nn.Module):
                 parameter.normal_(0, deviation, generator=generator)
             elif name.endswith("bias"):
                 parameter.zero_()
-
-
-def _drawing(block: Block) -> Callable[..., Tensor]:
-    """Return `block` as a function that draws masks if its `keep` is a ToDraw; torch.compile fuses draws and block."""
-
-    def forward(
-        x: Tensor, rotation: Tensor | None, keep: Keep | ToDraw | None, document_mask: Tensor | None = None
-    ) -> Tensor:
-        if isinstance(keep, ToDraw):
-            keep = _drawn(keep, block, x, document_mask)
-        return block(x, rotation, keep, document_mask)
-
-    return forward
-
-
-def _drawn(masks: ToDraw, block: Block, x: Tensor, document_mask: Tensor | None) -> Keep:
-    """Draw a block's dropout masks for input x [B, T, D]; without `document_mask`, a kernel draws the weights' mask."""
-    by_kernel = document_mask is None and block.attention.kernel is not None
-    return masks.draw(x.shape, block.attention.num_heads, x.device, by_kernel=by_kernel)
 
 
 @contextmanager

@@ -72,8 +72,7 @@ class Decoder:
         self.final_norm = _frozen(model.final_norm)
         self._plain = next(self.final_norm.parameters())
         self.plain_dtype = self._plain.dtype  # of everything but products with weights
-        output = model.token_embedding if model.output_layer is None else model.output_layer
-        self.output_layer = self._products.of(output.weight)
+        self.output_layer = self._products.of(model.output_weight)
         self._compiled = None
         if self.compiled:
             self._compiled = CompiledToken(self.config, self.layers, self.final_norm, self.output_layer)
@@ -150,17 +149,15 @@ class Decoder:
 
         n is the setting ngram_embedding, or 0 without n-grams. Shorter sequences are padded in front.
         """
-        num_before = 0 if self.ngrams is None else self.config.ngram_embedding or 0
-        padding = [len(self.token_embedding) - 1] * (num_before + T)
+        padding = [len(self.token_embedding) - 1] * ((self.config.ngram_embedding or 0) + T)
         rows = range(len(self.tokens)) if rows is None else rows
         return torch.tensor([(padding + self.tokens[row][-len(padding) :])[-len(padding) :] for row in rows])
 
     def embed(self, ids: Tensor, positions: Tensor) -> Tensor:
         """Embed the last T of the `ids` [R, n + T], which `recent_ids` returns, at `positions` [R, T] -> [R, T, D]."""
-        num_before = ids.shape[1] - positions.shape[1]
-        x = self.token_embedding[ids[:, num_before:]].to(self.plain_dtype)
+        x = self.token_embedding[ids[:, -positions.shape[1] :]].to(self.plain_dtype)
         if self.ngrams is not None:
-            x = self.ngrams(x, ids, num_before)
+            x = self.ngrams(x, ids)
         return x if self.positions is None else x + self.positions[positions]
 
     def _run(self, T: int, rows: list[int]) -> Tensor:
@@ -184,17 +181,12 @@ class Decoder:
     def compute(self, x: Tensor, step: DecodeStep) -> Tensor:
         """Run all blocks and the output layer: embeddings [R * T, D] of a step -> logits [R, V] of the next tokens."""
         for layer in self.layers:
-            attention_input = layer.norm_1(x) if self.config.norm_position == "pre" else x
-            x = self._after_attention(layer, x, layer.cache.mix(attention_input, step))
+            mixed = layer.cache.mix(layer.block.attention_input(x), step)
+            attended = layer.cache.projection_layer(mixed.to(self.dtype))
+            x, feed_forward_input = layer.block.feed_forward_input(x, attended)
+            x = layer.block.after_feed_forward(x, self._feed_forward(layer, feed_forward_input))
         last = self.final_norm(x.view(len(step.starts), -1, x.shape[-1])[:, -1])
         return self.output_layer(last.to(self.dtype)).to(x.dtype)
-
-    def _after_attention(self, layer: DecodeBlock, x: Tensor, mixed: Tensor) -> Tensor:
-        before, x = x, x + layer.cache.projection_layer(mixed.to(self.dtype))
-        if self.config.norm_position == "pre":
-            return x + self._feed_forward(layer, layer.norm_2(before if self.config.parallel_branches else x))
-        x = layer.norm_1(x)
-        return layer.norm_2(x + self._feed_forward(layer, x))
 
     def _feed_forward(self, layer: DecodeBlock, x: Tensor) -> Tensor:
         expanded = layer.expand(x.to(self.dtype))
@@ -207,10 +199,10 @@ class Decoder:
     def _layer(self, block: Block) -> DecodeBlock:
         feed_forward = block.feed_forward
         gate, expand = feed_forward.gate, feed_forward.expand
+        copies = {id(part): None for part in (block.attention, feed_forward)}  # the products copy their weights
         return DecodeBlock(
-            _frozen(block.norm_1),
+            copy.deepcopy(block, copies).requires_grad_(False).eval(),
             make_cache(block.attention, self._products, self.config.context_length),
-            _frozen(block.norm_2),
             self._products.of(*concatenate_layers([expand] if gate is None else [gate, expand])),
             feed_forward.activation,
             self._products.of(feed_forward.contract.weight, feed_forward.contract.bias),

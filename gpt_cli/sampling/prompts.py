@@ -26,20 +26,26 @@ def read_prompt(
     there is no prompt, DataError if file or stdin is unreadable, too long, or empty (unless `may_be_empty`).
     """
     if file is not None:
-        return _decoded(_content_of(file), str(file), header, may_be_empty=may_be_empty), "‹prompt_file›"
-    if prompt is not None and (prompt != "-" or stdin is None):
+        content, where, source = _content_of(file), str(file), "‹prompt_file›"
+    elif prompt is not None and (prompt != "-" or stdin is None):
         with contextlib.suppress(UnicodeError):  # a locale without UTF-8 turns its bytes into lone surrogates
             prompt = prompt.encode("utf-8", "surrogateescape").decode()
         return prompt, "‹prompt›"
-    if stdin is None or (prompt is None and stdin.isatty()):
+    elif stdin is None or (prompt is None and stdin.isatty()):
         sentence = "there is no prompt; use ‹prompt=TEXT› or ‹prompt_file=FILE›"
         if stdin is not None:
             sentence = "there is no prompt; use ‹prompt=TEXT›, ‹prompt_file=FILE› or a pipe"
         raise UsageError("‹prompt›", sentence, hint=f"‹prompt={_offered(header)}›")
-    content = stdin.buffer.read(PROMPT_BYTES + 1)
-    if len(content) > PROMPT_BYTES:
-        raise DataError("stdin", f"a prompt has at most {PROMPT_BYTES:,} bytes, but this one has more")
-    return _decoded(content, "stdin", header, may_be_empty=may_be_empty), "stdin"
+    else:
+        content, where, source = stdin.buffer.read(PROMPT_BYTES + 1), "stdin", "stdin"
+        if len(content) > PROMPT_BYTES:
+            raise DataError(where, f"a prompt has at most {PROMPT_BYTES:,} bytes, but this one has more")
+    from gpt_cli.text.documents import decode_utf8
+
+    text = decode_utf8(content, where).removesuffix("\n").removesuffix("\r")
+    if not text and not may_be_empty:
+        raise DataError(where, "the prompt is empty", hint=f"‹prompt={_offered(header)}›")
+    return text, source
 
 
 def read_prompts(
@@ -99,12 +105,3 @@ def _content_of(file: Path) -> bytes:
     if sum(map(len, parts)) > PROMPT_BYTES:
         raise DataError(shown(file), f"a prompt has at most {PROMPT_BYTES:,} bytes, but this one has more")
     return b"".join(parts)
-
-
-def _decoded(content: bytes, where: str, header: Header | None, *, may_be_empty: bool) -> str:
-    from gpt_cli.text.documents import decode_utf8
-
-    text = decode_utf8(content, where).removesuffix("\n").removesuffix("\r")
-    if not text and not may_be_empty:
-        raise DataError(where, "the prompt is empty", hint=f"‹prompt={_offered(header)}›")
-    return text

@@ -112,14 +112,12 @@ def _pair_of(record: Mapping[str, Any]) -> tuple[tuple[str, ...], str] | None:
     return next((pair for pair in _PAIRS if pair[0][0] in record and pair[1] in record), None)
 
 
-def conversation(
-    record: Mapping[str, Any], where: str, *, answered: bool = True, remarks: Remarks | None = None
-) -> Conversation:
+def conversation(record: Mapping[str, Any], where: str, remarks: Remarks | None) -> Conversation:
     """Build a conversation from a record: from its list of messages, or from its question and answer fields.
 
-    Either form may have a `system` field. If `answered`, the conversation must end with an answer, otherwise with a
-    question. With `remarks`, a question after the last answer is dropped and counted in `remarks`. Raises DataError for
-    any other record; the message locates the record by `where`, such as a.jsonl:3.
+    Either form may have a `system` field. With `remarks`, the conversation must end with an answer, and a question
+    after the last answer is dropped and counted in `remarks`; without `remarks`, it must end with a question. Raises
+    DataError for any other record; the message locates the record by `where`, such as a.jsonl:3.
     """
     if name := _list_of(record):
         messages = _branch(record) if name == "mapping" else record[name]
@@ -150,16 +148,16 @@ def conversation(
         turns = turns[:-1]
         remarks.leave_out("question", where)
     last = turns[-1].role
-    if answered and last != "assistant":
+    if remarks and last != "assistant":
         raise DataError(where, f"its last message is by {shown(last)}, so there is no answer to learn")
-    if not answered and last != "user":
+    if not remarks and last != "user":
         raise DataError(where, f"its last message is by {shown(last)}, so there is nothing to answer; let a user ask")
     choices = [] if record.get("choices") is None else record["choices"]  # as in tables
     if not isinstance(choices, list) or not all(isinstance(choice, str) for choice in choices):
         raise DataError(where, 'choices is a list of answers such as ["yes", "no"]')
     if choices and len(set(choices)) < max(2, len(choices)):
         raise DataError(where, "choices must have at least two answers, each only once")
-    if choices and answered and turns[-1].content not in choices:
+    if choices and turns[-1].content not in choices:
         answer = shown(turns[-1].content, 40)
         hint = "write the answer as one of the choices"
         raise DataError(where, f"the answer {answer} is not one of its choices", hint=hint)
@@ -185,7 +183,7 @@ def conversations_of_file(text: str, where: str) -> list[Conversation]:
         if not isinstance(record, dict) or not {"messages", "prompt"} & record.keys():
             raise DataError(location, f'this is not a conversation such as {{"prompt": "..."}} or {MESSAGES}')
         question = {key: record[key] for key in ("messages", "system", "prompt") if key in record}
-        conversations.append(conversation(question, location, answered=False))
+        conversations.append(conversation(question, location, None))
     if not conversations:
         raise DataError(where, f"it contains no conversation such as {MESSAGES}")
     return conversations

@@ -74,7 +74,6 @@ class TextBlock(NamedTuple):
     starts: bool
     text: str
     utf8: bytes | None = None  # the bytes that were read, if they equal the encoded text
-    is_first: bool = False  # of a whole corpus
 
     @property
     def content(self) -> bytes:

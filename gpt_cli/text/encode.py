@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -136,7 +136,7 @@ def encode(
         groups.append(group)
         count(num_bytes)
     corpus.require_unchanged()
-    return np.concatenate(groups)
+    return np.concatenate(groups)[1:]  # no end-of-text before the first document
 
 
 def check_length(
@@ -178,7 +178,7 @@ def sole_writer(directory: Path, notice: Notify) -> Iterator[None]:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     except OSError as error:
         raise write_failure(directory, error) from error
-    try:
+    with open(descriptor, "rb"):  # which closes it, and so frees the lock
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -188,8 +188,6 @@ def sole_writer(directory: Path, notice: Notify) -> Iterator[None]:
             if error.errno not in NO_LOCKS:
                 raise write_failure(path, error) from error
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _stored(directory: Path) -> TokensOnDisk | None:
@@ -219,6 +217,7 @@ def _write(
     try:
         for number, (ids, num_bytes) in enumerate(_encoded(groups, tokenizer)):
             if number == 0:
+                ids = ids if writer.num_groups else ids[1:]  # no end-of-text before the first document
                 left = corpus.num_bytes + followed_by - writer.num_groups * num_bytes
                 _require_space(directory, ids.nbytes * left // num_bytes)
             writer.add(ids)
@@ -233,8 +232,7 @@ def _write(
 
 def _groups(corpus: Corpus, tokenizer: Tokenizer) -> Iterator[list[TextBlock]]:
     """Yield a text in groups of pieces: each piece is encoded alone, and a group is enough work for a thread."""
-    pieces = in_pieces(corpus.blocks(), tokenizer.cut)
-    return in_groups(chain((first._replace(is_first=True) for first in islice(pieces, 1)), pieces))
+    return in_groups(in_pieces(corpus.blocks(), tokenizer.cut))
 
 
 def _encoded(groups: Iterator[list[TextBlock]], tokenizer: Tokenizer) -> Iterator[tuple[np.ndarray, int]]:
@@ -258,7 +256,7 @@ def _encode_group(group: list[TextBlock], tokenizer: Tokenizer) -> tuple[np.ndar
     parts = list[np.ndarray]()
     for piece in group:
         if piece.starts:
-            parts.append(between[1:] if piece.is_first else between)
+            parts.append(between)
         parts.append(tokenizer.array(piece.text) if piece.starts else tokenizer.continued(piece.text))
     return np.concatenate(parts, dtype=dtype, casting="same_kind"), _num_bytes(group)
 

@@ -39,7 +39,7 @@ _MOVE_HINT = "then move the old file out of the directory"
 
 
 class SourceCorpus(SurveyedCorpus):
-    """The corpus of SOURCEs (file, directory, glob, stdin or catalogue name); use `read_corpus` to make one."""
+    """The corpus of SOURCEs (file, directory, glob, stdin or catalogue name); use `read_data` to make one."""
 
     has_survey: bool  # whether the cache had the survey of an earlier program
     _stdin: IO[bytes]  # the content of stdin, which can be read only once
@@ -75,7 +75,7 @@ class SourceCorpus(SurveyedCorpus):
         return shown(", ".join(self.sources))
 
     def survey_all(self, host: Host, watch: Watch, fresh: bool) -> Survey:
-        """Return the survey (size, digest) from the cache; if missing or `fresh`, read all text. See `read_corpus`."""
+        """Return the survey (size, digest) from the cache; if missing or `fresh`, read all text. See `read_data`."""
         with host.working("looking for changes"):
             looked = SourceWalk(self.sources, self.how.skip_bad).finished()
         num_bytes = looked.num_bytes
@@ -203,45 +203,28 @@ def _spool_stdin(spooled: IO[bytes], count: Callable[[int], object]) -> None:
             count(len(block))
 
 
-def read_corpus(
-    sources: str | Sequence[str],
-    how: Reading | None = None,
-    *,
-    fresh: bool = False,
-    host: Host = NOBODY,
-    watch: Watch = lambda _: None,
+def read_data(
+    config: DataConfig, host: Host = NOBODY, *, fresh: bool = False, watch: Watch = lambda _: None
 ) -> SourceCorpus:
-    """Return the corpus of SOURCEs (file, directory, glob, - or catalogue name), each file once, with options `how`.
+    """Return the corpus that `config.source` names (file, directory, glob, - or catalogue name), each file once.
 
     If size and digest of a large text are cached, gpt reads the text only with `fresh`, and raises DataError if its
     digest differs. `watch` receives each block that is read, as UTF-8, even of bad files. Raises DataError for a source
     that is missing, damaged, without text or not UTF-8, EnvironmentFailure for a source that the user may not read.
     """
-    corpus = SourceCorpus(source_names(sources), how or Reading())
-    corpus.take(corpus.survey_all(host, watch, fresh))
-    return corpus
-
-
-def read_data(
-    config: DataConfig, host: Host = NOBODY, *, fresh: bool = False, watch: Watch = lambda _: None
-) -> SourceCorpus:
-    """Return the corpus that `config.source` names; `fresh`, `watch` and errors are those of `read_corpus`."""
-    how = reading_of(config.source, config)
+    how = Reading(config.text_field, config.separator, skip_bad=config.skip_bad)
+    with contextlib.suppress(GptError):  # reading the text raises the error
+        kinds = (_is_of_conversations(file, how) for file in SourceWalk(source_names(config.source), config.skip_bad))
+        # the beginning of the text decides
+        how = replace(how, conversations=next((kind for kind in kinds if kind is not None), False))
     if config.loss == "answers" and not how.conversations:
         sentence = "answers needs lines of .jsonl with questions and answers, but the first source has none"
         raise DataError("data.loss", sentence, hint="‹data.loss=null›")
     if config.separator is not None and how.conversations:
         host.notice("questions and answers do not use data.separator")
-    return read_corpus(config.source, how, fresh=fresh, host=host, watch=watch)
-
-
-def reading_of(sources: str | Sequence[str], config: DataConfig) -> Reading:
-    """Return the options for reading SOURCEs; their `conversations` is True if the text begins with a conversation."""
-    how = Reading(config.text_field, config.separator, skip_bad=config.skip_bad)
-    with contextlib.suppress(GptError):  # reading the text raises the error
-        kinds = (_is_of_conversations(file, how) for file in SourceWalk(source_names(sources), config.skip_bad))
-        return replace(how, conversations=next((kind for kind in kinds if kind is not None), False))
-    return how
+    corpus = SourceCorpus(source_names(config.source), how)
+    corpus.take(corpus.survey_all(host, watch, fresh))
+    return corpus
 
 
 def _is_of_conversations(file: SourceFile, how: Reading) -> bool | None:

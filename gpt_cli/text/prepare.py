@@ -20,7 +20,7 @@ from gpt_cli.text.corpus import CACHE_FROM, Corpus
 from gpt_cli.text.encode import TOKENIZING, EncodedText, encode_parts
 from gpt_cli.text.load import SourceCorpus, read_data, split_of, with_conversations
 from gpt_cli.text.request import PrepareRequest, VerifyRequest
-from gpt_cli.text.sources import STDIN, source_names
+from gpt_cli.text.sources import reads_stdin, source_names
 from gpt_cli.text.token_files import TokensOnDisk, open_tokens, read_index
 
 _SMALL = "a text this short is tokenized at every start"
@@ -72,11 +72,10 @@ def prepare_text(request: PrepareRequest, config: Config, host: Host) -> Prepara
             yield count_encoded
 
     corpus = read_data(config.data, host)
-    for line in corpus.notices():
-        host.notice(line)
+    host.notices(corpus.notices())
     training, validation = split_of(corpus, config.data, host)
     text = encode_parts(training, validation, config, host=replace(host, counting=counting), load=False)
-    if STDIN in source_names(config.data.source, config.data.validation_source):
+    if reads_stdin(config.data):
         host.notice("gpt keeps the tokens of stdin, not its text: give gpt train the same text again")
     facts = _facts(corpus, training, validation, text, config.data.template)
     seconds = time.monotonic() - began
@@ -146,8 +145,7 @@ def verify(request: VerifyRequest, config: Config, host: Host) -> Verification:
     damaged, any_large, small = list[DataError](), False, ""
     for each in texts:
         corpus = read_data(each, host, fresh=True)
-        for line in corpus.notices():
-            host.notice(line)
+        host.notices(corpus.notices())
         name = ", ".join(source_names(each.source))
         state = "intact" if corpus.has_survey else "readable"
         rows.append({"what": "text", "where": name, "state": state, "bytes": corpus.num_bytes})

@@ -70,12 +70,11 @@ def lines_of(text: Iterable[str], name: str, max_length: int) -> Iterator[str]:
         yield last
 
 
-def documents_of(records: Iterable[Record], text_field: str, remarks: Remarks) -> Iterator[TextBlock]:
+def documents_of(records: Iterator[Record], text_field: str, remarks: Remarks) -> Iterator[TextBlock]:
     """Yield the text field of each record as a document; `remarks` leaves out a record without it, or raises DataError.
 
     Also raises DataError, which lists the fields with text, if `text_field_of` cannot tell which field is the text.
     """
-    records = iter(records)
     sample = _sample_of(records)
     objects = [record for record in sample if not isinstance(record.fields, str)]
     field = text_field_of(objects, text_field, remarks)
@@ -104,7 +103,7 @@ def conversations_of(records: Iterable[Record], text_field: str, remarks: Remark
             lacks_a_part = isinstance(record.fields, Mapping) and record.fields.keys() & FIELDS
             hint = None if lacks_a_part else "put texts into a file of their own, and train on that alone"
             raise DataError(record.where, sentence, hint=hint)
-        dialogue = conversation(record.fields, record.where, remarks=remarks)
+        dialogue = conversation(record.fields, record.where, remarks)
         return dialogue.to_json() if dialogue.turns[-1].content.strip() else ""
 
     yield from _blocks_of(sample, records, text_of, remarks)

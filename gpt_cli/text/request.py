@@ -70,8 +70,7 @@ class PrepareRequest(StatsRequest):
             sentence = "‹config› is missing; it sets the tokenizer and the validation part of the text"
             raise UsageError("gpt data prepare", sentence, hint="gpt data prepare my.txt --config tiny")
         config = super().find(host)
-        for line in config.unused(shipped_config(self.config)):
-            host.notice(line)
+        host.notices(config.unused(shipped_config(self.config)))
         cache_directory("tokens")  # a user without one has nowhere to keep anything
         return config
 

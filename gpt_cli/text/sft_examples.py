@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import NamedTuple
 
 import numpy as np
 
@@ -53,14 +52,6 @@ def split_conversations(corpus: SurveyedCorpus, config: DataConfig) -> tuple[Con
     return ConversationCorpus(corpus, 0, at, template), ConversationCorpus(corpus, at, number, template)
 
 
-class Packed(NamedTuple):
-    """Packed examples in windows, [B, T] each: inputs, targets (IGNORED: no loss), positions (from 0 per example)."""
-
-    inputs: np.ndarray
-    targets: np.ndarray
-    positions: np.ndarray
-
-
 @dataclass(frozen=True, eq=False)
 class Examples:
     """Conversations as `ids` [N] of N tokens, loss mask `learned` [N]; conversation i is ids[bounds[i]:bounds[i + 1]].
@@ -71,7 +62,7 @@ class Examples:
     ids: np.ndarray
     learned: np.ndarray
     bounds: np.ndarray
-    answers: np.ndarray  # [E]: the index in ids of each example's first answer
+    question: list[int]  # the ids of the first example before its first answer
     template: Template
     num_left_out: int = 0  # which do not fit context_length
     longest: int = 0  # tokens of the longest, those left out included
@@ -94,10 +85,6 @@ class Examples:
         """The ids of all N tokens as targets, int64 [N]: IGNORED for tokens that the loss does not count."""
         return np.where(self.learned, self.ids.astype(np.int64), IGNORED)
 
-    def question(self, number: int) -> list[int]:
-        """Return the token ids of the example `number` before its first answer."""
-        return self.ids[self.bounds[number] : self.answers[number]].tolist()
-
     def windows(self, num_tokens: int) -> list[tuple[int, int]]:
         """Return evenly spaced examples as (start, end) windows, about `num_tokens` tokens in all.
 
@@ -108,10 +95,13 @@ class Examples:
         chosen = np.arange(number) * E // number
         return [(int(self.bounds[i]), int(self.bounds[i] + self.lengths[i])) for i in chosen]
 
-    def packed(self, rows: Sequence[np.ndarray], length: int) -> Packed:
-        """Pack examples into padded windows of `length` tokens; each row lists the examples of one window by index."""
+    def packed(self, rows: Sequence[np.ndarray], length: int) -> list[np.ndarray]:
+        """Pack examples into padded windows of `length` tokens; each row lists the examples of one window by index.
+
+        Returns inputs, targets (IGNORED: no loss) and positions (from 0 in each example) of the windows, [B, T] each.
+        """
         shape = len(rows), length
-        packed = Packed(np.zeros(shape, np.int64), np.full(shape, IGNORED), np.zeros(shape, np.int64))
+        packed = [np.zeros(shape, np.int64), np.full(shape, IGNORED), np.zeros(shape, np.int64)]
         for row, inputs, targets, positions in zip(rows, *packed, strict=True):
             at = 0
             for number in row:
@@ -162,8 +152,8 @@ def gather(
 
     `count` receives the number of bytes of each conversation's text.
     """
-    ids, learned, bounds, num_left_out, longest = list[np.ndarray](), list[np.ndarray](), [0], 0, 0
-    answers = list[int]()
+    ids, learned, bounds, question = list[np.ndarray](), list[np.ndarray](), [0], list[int]()
+    num_left_out = longest = 0
     for conversation in conversations:
         encoded = template.encode(conversation.turns, tokenizer)
         count(sum(len(turn.content.encode()) for turn in conversation.turns))
@@ -174,7 +164,7 @@ def gather(
         ids.append(np.array(encoded.ids, np.uint32))
         learned.append(np.ones(len(encoded.ids), bool) if learn_all else np.array(encoded.learned))
         learned[-1][0] = False  # nothing predicts the first token
-        answers.append(bounds[-1] + encoded.learned.index(True, 1))
+        question = question or encoded.ids[: encoded.learned.index(True, 1)]
         bounds.append(bounds[-1] + len(encoded.ids))
     joined = np.concatenate([np.empty(0, np.uint32), *ids]), np.concatenate([np.empty(0, bool), *learned])
-    return Examples(*joined, np.array(bounds), np.array(answers, int), template, num_left_out, longest)
+    return Examples(*joined, np.array(bounds), question, template, num_left_out, longest)

@@ -156,8 +156,6 @@ def open_tokens(directory: Path) -> TokensOnDisk | None:
             hint = "allow more open files with ulimit -n"
             raise EnvironmentFailure(f"reading {shown(directory)}", reason(error), hint=hint) from error
         return None
-    except (ValueError, KeyError, TypeError):
-        return None
 
 
 def read_index(directory: Path) -> dict[str, Any] | None:
@@ -241,7 +239,7 @@ def _whole_part(path: Path, dtype: np.dtype) -> TokenShard | None:
         return None
 
 
-def windows(ids: Ids, starts: np.ndarray, length: int) -> np.ndarray:
+def token_windows(ids: Ids, starts: np.ndarray, length: int) -> np.ndarray:
     """Return the `length` ids from each start on, read from memory or disk: starts [N] -> ids [N, length]."""
     if isinstance(ids, TokensOnDisk):
         return ids.windows(starts, length)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,19 +19,10 @@ from gpt_cli.training.taught_targets import TARGETS_OF_LAST, TaughtTargets
 # for more windows, only needed parts of an epoch's order are computed: a whole one takes a second and 32 MB
 LISTED_WINDOWS = 2**22
 _order = lru_cache(maxsize=2)(permutation)  # key and number of windows of an epoch -> their indices in random order
-
-
-class Sequences(NamedTuple):
-    """Sequences of a batch: inputs, int64 [B, T], and targets, int64 [B, T] or, if each input has N targets, [B, T, N].
-
-    Only packed examples have `positions` [B, T], the indices of tokens in their example, and the scalar `num_targets`,
-    the number of targets in the loss of the whole step. Targets outside the loss are IGNORED.
-    """
-
-    inputs: Tensor
-    targets: Tensor
-    positions: Tensor | None = None
-    num_targets: Tensor | None = None
+# the sequences of a batch: inputs, int64 [B, T], and targets, int64 [B, T] or, if each input has N targets, [B, T, N];
+# IGNORED adds no loss. Only packed examples have positions [B, T], the indices of tokens in their example, and the
+# scalar number of targets in the loss of the whole step
+Sequences = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
 
 
 @dataclass(frozen=True)
@@ -84,11 +74,11 @@ class Batches:
         if self.taught_targets is not None:
             inputs, targets = numbers[:, : self.context_length], numbers[:, self.context_length :]
             several = self.taught_targets.num_targets > 1
-            return Sequences(inputs, targets.view(*inputs.shape, -1) if several else targets)
+            return inputs, targets.view(*inputs.shape, -1) if several else targets, None, None
         if isinstance(self.ids, Tensor):
             numbers = self.ids[numbers[:, None] + torch.arange(self.context_length + 1, device=numbers.device)]
         windows = numbers.long()
-        return Sequences(windows[:, :-1], windows[:, 1:])
+        return windows[:, :-1], windows[:, 1:], None, None
 
     def starts(self, step: int) -> np.ndarray:
         """Return the index in the text of the first token of each window of a step: int64 [B]."""
@@ -126,12 +116,12 @@ class PackedBatches:
         _, windows = chosen_windows(self.seed, step, self.batch_size, self.windows_per_epoch)
         num_targets = sum(int(self.ids.num_learned[self.rows[window]].sum()) for window in windows)
         packed = self.ids.packed([self.rows[window] for window in windows[chosen]], self.context_length)
-        return np.concatenate([*packed, np.full((len(packed.inputs), 1), num_targets)], axis=1)
+        return np.concatenate([*packed, np.full((len(packed[0]), 1), num_targets)], axis=1)
 
     def windows(self, numbers: Tensor) -> Sequences:
-        """Split `numbers` [B, 3 T + 1], of the method `numbers`, into inputs, targets, positions and `num_targets`."""
+        """Split `numbers` [B, 3 T + 1], of the method `numbers`, into inputs, targets, positions, number of targets."""
         inputs, targets, positions, num_targets = numbers.split([self.context_length] * 3 + [1], dim=1)
-        return Sequences(inputs, targets, positions, num_targets[0, 0])
+        return inputs, targets, positions, num_targets[0, 0]
 
 
 def batches_of(ids: Ids | Examples, config: Config, device: torch.device) -> Batches | PackedBatches:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -35,23 +35,7 @@ SAMPLE_NEW_TOKENS = 64
 _NUM_REPEATS = 2
 
 
-@dataclass
-class Pace:
-    """The step and seconds at the last line of metrics.jsonl, or at program start; speed is measured from there on."""
-
-    step: int
-    seconds: float
-
-    def tokens_per_second(self, run: Run) -> float:
-        """Return the mean tokens per second since `self.step`, or over the whole run if no step was taken since."""
-        steps, seconds = run.progress.step - self.step, run.progress.seconds - self.seconds
-        # a run that continues at a step whose evaluation was cut short has trained nothing yet
-        if not steps:
-            steps, seconds = run.progress.step, run.progress.seconds
-        return steps * run.config.tokens_per_step / seconds
-
-
-def observe(run: Run, pace: Pace, watch: Watch, host: Host) -> Iterator[TrainingEvent]:
+def observe(run: Run, watch: Watch, host: Host) -> Iterator[TrainingEvent]:
     """Evaluate, log, sample and record attention if due after the current step; write all results, then yield events.
 
     Calls `watch` after each evaluated batch and sampled token; if `watch` raises, no file has changed. `host.counting`
@@ -88,7 +72,7 @@ def observe(run: Run, pace: Pace, watch: Watch, host: Host) -> Iterator[Training
         run.ranks.on_rank_zero(look)
 
     run.state.progress = progress
-    stepped = _stepped(run, pace, now.log)
+    stepped = _stepped(run, now.log)
     is_best = score is not None and progress.evaluations_without_best == 0
 
     def write() -> None:
@@ -104,18 +88,27 @@ def observe(run: Run, pace: Pace, watch: Watch, host: Host) -> Iterator[Training
         with host.working("saving the best weights"):
             run.save_best()
     if now.log:
-        pace.step, pace.seconds = step, progress.seconds
+        run.logged = progress
     if score:
         yield Evaluated(step, score, is_best, stepped.model)
     yield stepped
     yield from sampled
 
 
-def _stepped(run: Run, pace: Pace, logged: bool) -> Stepped:
+def _tokens_per_second(run: Run) -> float:
+    """Return the mean tokens per second since `run.logged`, or over the whole run if no step was taken since."""
+    steps, seconds = run.progress.step - run.logged.step, run.progress.seconds - run.logged.seconds
+    # a run that continues at a step whose evaluation was cut short has trained nothing yet
+    if not steps:
+        steps, seconds = run.progress.step, run.progress.seconds
+    return steps * run.config.tokens_per_step / seconds
+
+
+def _stepped(run: Run, logged: bool) -> Stepped:
     progress, model = run.progress, len(run.progress.teachers) + 1
     if run.state.unread:
         return Stepped(progress.step, None, None, None, None, logged, progress.elapsed, model=model)
-    rate = pace.tokens_per_second(run)
+    rate = _tokens_per_second(run)
     loss, learning_rate, gradient_norm = progress.loss, progress.learning_rate, progress.gradient_norm
     mean = loss if progress.smoothed_loss is None else progress.smoothed_loss
     return Stepped(progress.step, loss, learning_rate, gradient_norm, rate, logged, progress.elapsed, mean, model)
@@ -137,7 +130,7 @@ def _evaluate(run: Run, watch: Watch, host: Host) -> Score:
             ranks=run.ranks,
         )
     if not math.isfinite(score.loss):
-        raise Diverged(run.progress.step, score.loss)
+        raise Diverged(run.progress.step, f"the validation loss is {score.loss:g}")
     return score
 
 
@@ -160,7 +153,7 @@ def _sample(run: Run, watch: Callable[[], object], host: Host) -> Sampled:
                 watch=lambda: count_and_watch(1),
             )
     except CheckpointError as error:  # its hint is for commands that load a checkpoint
-        raise Diverged(run.progress.step, None) from error
+        raise Diverged(run.progress.step, "the logits of a sample are not finite") from error
     return Sampled(run.progress.step, tokenizer.decode(prompt), tokenizer.decode(tokens, begins=False))
 
 
@@ -182,7 +175,7 @@ def _take_snapshot(run: Run) -> Snapshot:
     try:
         require_finite(weights, "attention weights")
     except CheckpointError as error:  # its hint is for commands that load a checkpoint
-        raise Diverged(progress.step, None, what="the attention weights of inspect.prompt") from error
+        raise Diverged(progress.step, "the attention weights of inspect.prompt are not finite") from error
     return Snapshot(
         step=progress.step,
         loss=progress.loss,

@@ -13,7 +13,7 @@ from gpt_cli.common.host import tqdm_of_here
 from gpt_cli.common.results import WIDTH, Figures
 from gpt_cli.common.units import duration, with_error
 from gpt_cli.config import Config
-from gpt_cli.errors import UsageError, counted, inert, visible
+from gpt_cli.errors import UsageError, counted, inert, keywords_named, visible
 from gpt_cli.evaluation.nll import Score
 from gpt_cli.model.costs import CostEstimate
 from gpt_cli.training.taught_targets import teaching_bytes
@@ -180,12 +180,14 @@ class Training(Generator[TrainingEvent, None, None]):
 
     def send(self, value: None, /) -> TrainingEvent:
         """Train up to the next event and return it; next() does the same."""
-        self._last = self._events.send(value)
+        with keywords_named():
+            self._last = self._events.send(value)
         return self._last
 
     def throw(self, *error: Any) -> TrainingEvent:
         """Raise an error inside the training generator; `close` ends a training in this way."""
-        return self._events.throw(*error)
+        with keywords_named():
+            return self._events.throw(*error)
 
     def finish(self) -> Finished:
         """Train to the end and return the Finished event, even if an iteration has already yielded it.

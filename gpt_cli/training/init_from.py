@@ -89,8 +89,7 @@ def read_initial(path: Path, host: Host) -> Initial:
         return Initial(str(path), header.config, header=header)
     assert host.read_foreign is not None, "who trains can read models of other programs"
     foreign = host.read_foreign(path)
-    for line in foreign.notices:
-        host.notice(line)
+    host.notices(foreign.notices)
     return Initial(str(path), foreign.config, weights=InitialWeights(foreign.tokenizer, foreign.weights.__getitem__))
 
 

@@ -19,7 +19,7 @@ from gpt_cli.errors import DivergedError, EnvironmentFailure
 from gpt_cli.evaluation.nll import Observations, Score
 from gpt_cli.training.advice.rates import one_digit, rate_of
 from gpt_cli.training.cuda_graphs import record_step
-from gpt_cli.training.evaluate_and_log import Pace, observe
+from gpt_cli.training.evaluate_and_log import observe
 from gpt_cli.training.events import Finished, TrainingEvent, drawing
 from gpt_cli.training.interrupts import StopRequested, Watch
 from gpt_cli.training.intervals import ended_by, is_finished, model_ends, step_actions
@@ -80,9 +80,9 @@ def train(run: Run, host: Host = NOBODY) -> Generator[TrainingEvent, None, None]
     calls `host.save_requested` to ask whether to save. `host.counting` opens a progress bar. Raises DivergedError
     before a non-finite loss or gradient reaches a checkpoint, EnvironmentFailure if a file cannot be written.
     """
-    state, pace, watch = run.state, Pace(run.progress.step, run.progress.seconds), Watch(host.stop, run.ranks)
+    state, watch = run.state, Watch(host.stop, run.ranks)
     signal, closing_evaluation = None, None
-    with _followed(run, host) as remark, _failures_explained(run), run.complete_files():
+    with _followed(run, host) as remark, _failures_explained(run):
         state.start_clock()
         while signal is None and not is_finished(run.progress, run.config):
             try:
@@ -91,7 +91,7 @@ def train(run: Run, host: Host = NOBODY) -> Generator[TrainingEvent, None, None]
                     if model_ends(run.progress, run.config.train):
                         _begin_next_model(run, watch, host)
                     take_step(state, watch)
-                yield from observe(run, pace, watch, host)
+                yield from observe(run, watch, host)
                 if run.progress.evaluated_step != run.progress.step:  # an evaluation decides by its own time
                     state.progress = replace(run.progress, elapsed=state.elapsed())
             except StopRequested as stopped:
@@ -152,32 +152,25 @@ def _failures_explained(run: Run) -> Iterator[None]:
     recorded = run.state.whole_step is not None and run.config.train.graph != "off"
     try:
         with fitting_device(run.config, run.ranks.size, recorded=recorded):
-            yield
+            try:
+                yield
+            except BaseException:
+                with contextlib.suppress(Exception):
+                    run.finish_writing()  # the file that a thread is writing
+                raise
     except Diverged as diverged:
         hint = f"start again with ‹overwrite=True› and {lower_rates(run.config)}"
         hint += ", or with ‹dtype=float32›" if run.config.train.dtype == "bfloat16" else ""
         if run.ranks.is_first:  # others may diverge elsewhere, so they do not wait for this one
             with contextlib.suppress(EnvironmentFailure):  # the divergence is the error to report
                 run.directory.end("diverged", diverged.step)
-        raise diverged_error(diverged, hint, _what_is_intact(run)) from diverged
+        sentence = f"{diverged.sentence}; {_what_is_intact(run)}"
+        raise DivergedError(f"step {diverged.step:,}", sentence, hint=hint) from diverged
     except EnvironmentFailure as error:
         error.sentence += f"; {_what_is_intact(run)}"
         first = error.hint if run.directory.checkpoints.is_dir() else "put the directory back"
         error.hint = "; then ".join(filter(None, [first, f"continue with {run.directory.resume_command}"]))
         raise
-
-
-def diverged_error(diverged: Diverged, hint: str, intact: str = "") -> DivergedError:
-    """Return the error for a loss, gradient or logits that are not finite; `intact` names the remaining checkpoint."""
-    if diverged.loss is None:
-        sentence = f"{diverged.what} are not finite"
-    elif diverged.gradient_norm is None:
-        sentence = f"the validation loss is {diverged.loss:g}"
-    else:
-        norm = f"the gradient norm is {diverged.gradient_norm:g} at learning rate {diverged.learning_rate:g}"
-        sentence = f"the loss is {diverged.loss:g} and {norm}"
-    sentence += f"; {intact}" if intact else ""
-    return DivergedError(f"step {diverged.step:,}", sentence, hint=hint)
 
 
 def lower_rates(config: Config) -> str:

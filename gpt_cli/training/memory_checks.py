@@ -73,9 +73,9 @@ def fitting_device(config: Config, num_ranks: int = 1, *, recorded: bool = False
 
 def require_space(run: Run) -> None:
     """Raise EnvironmentFailure if the disk cannot hold the checkpoints and attention snapshots of a run."""
-    settings = run.config.train
-    weights = 4 * run.state.costs.parameters
-    to_continue = weights + 4 * settings.stored_per_weight * run.state.num_trained
+    settings, costs = run.config.train, run.state.costs
+    weights = 4 * costs.parameters
+    to_continue = weights + 4 * settings.stored_per_weight * costs.trained
     num_saved = len(run.directory.steps()) if run.progress.step else 0
     snapshots = 0
     # the new one is written before the oldest is removed

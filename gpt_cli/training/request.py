@@ -65,34 +65,13 @@ class Plan:
 
     config: Config
     directory: Path
-    of_sweep: bool = False  # whether a sweep tries settings, which may be far from the usual ones
-
-
-@dataclass(frozen=True, kw_only=True)
-class NewRun(Plan):
-    """The plan to train new weights from step 0."""
-
     overwrite: bool = False  # whether it may replace the run in its directory
+    resume: bool = False  # whether it continues that run, from step 0 where the run has no checkpoint yet
+    by_run_config: bool = False  # whether the config is that of the run, which must then exist
+    chooses: bool = False  # whether `auto_config` chooses the settings that the config leaves unset
+    initial: Initial | None = None  # the model whose weights it starts from; None for random weights
     shipped: Config | None = None  # the shipped config that its config is made from
-
-
-class AutoRun(NewRun):
-    """The plan to train new weights from step 0, with a config whose missing settings `auto_config` chooses."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FineTuning(NewRun):
-    """The plan to train the weights of another model from step 0."""
-
-    initial: Initial
-
-
-@dataclass(frozen=True, kw_only=True)
-class Resume(Plan):
-    """The plan to continue the run in `directory`."""
-
-    start: NewRun  # what to train where the directory has no checkpoint yet
-    by_run_config: bool  # whether the config is that of the run, which must then exist
+    of_sweep: bool = False  # whether a sweep tries settings, which may be far from the usual ones
 
 
 class TrainRequest(Request):
@@ -185,33 +164,40 @@ class TrainRequest(Request):
             raise UsageError("gpt train", sentence)
         if isinstance(config, Config) and out is None:
             raise UsageError("‹out›", "a Config has no file name, so name the run directory with out")
-        chooses = config in (None, AUTO) and not self.init_from and not (config is None and self.resume)
         shipped = shipped_config(config, (AUTO,)) if isinstance(config, str) and config != AUTO else None
         directory = out or Path("runs") / (AUTO if config is None else Path(str(config)).stem)
         require_no_file(directory)
         if self.max_steps is not None and self.max_time is None and not asks_for(settings, "train.max_time="):
             settings.append("train.max_time=null")  # a config or the run may have a time
-        run, by_run_config = RunFiles(directory), False
+        run, initial = RunFiles(directory), None
+        names_none = config in (None, AUTO) and not self.init_from
+        by_run_config = names_none and self.resume and (config is None or run.exists())
+        chooses = names_none and not by_run_config
         if self.init_from is not None:
-            start = self._with_initial(directory, settings, flags, host)
-        elif chooses and not (self.resume and run.exists()):
+            merged, initial = self._with_initial(directory, settings, flags, host)
+        elif chooses:
             self._require_one_process()
-            start = AutoRun(config=self._fixed_settings(flags), directory=directory)
-        elif isinstance(config, Config):
-            document = Document(config.model_dump(mode="json"))
-            start = NewRun(config=build_config(document, "config", settings, flags), directory=directory)
+            merged = self._fixed_settings(flags)
         elif config is None or config == AUTO:
             require_run(run)
-            by_run_config = True
-            start = NewRun(config=read_run_config(run.config, settings, flags), directory=directory)
+            merged = read_run_config(run.config, settings, flags)
+        elif isinstance(config, Config):
+            merged = build_config(Document(config.model_dump(mode="json")), "config", settings, flags)
         else:
-            start = NewRun(config=read_config(config, settings, flags), directory=directory)
-        require_installed(start.config.train.log_to)
-        start = replace(start, overwrite=self.overwrite, shipped=shipped)
-        _require_what_stays(start, continues=self.resume and bool(run.steps()))
-        if not self.resume:
-            return start
-        return Resume(config=start.config, directory=directory, start=start, by_run_config=by_run_config)
+            merged = read_config(config, settings, flags)
+        require_installed(merged.train.log_to)
+        plan = Plan(
+            config=merged,
+            directory=directory,
+            overwrite=self.overwrite,
+            resume=self.resume,
+            by_run_config=by_run_config,
+            chooses=chooses,
+            initial=initial,
+            shipped=shipped,
+        )
+        _require_what_stays(plan, continues=self.resume and bool(run.steps()))
+        return plan
 
     def _fixed_settings(self, flags: Flags) -> Config:
         """Return a config with only the settings that the user set; raise UsageError if gpt cannot choose the rest."""
@@ -234,8 +220,13 @@ class TrainRequest(Request):
             hint = "add ‹dry_run=True› > my.yaml to this command, then train with ‹config=my.yaml›"
             raise UsageError("‹config=auto›", sentence, hint=hint)
 
-    def _with_initial(self, directory: Path, settings: list[str], flags: Flags, host: Host) -> NewRun:
-        """Return the plan for --init-from; the named model gives sizes and tokenizer if the config does not."""
+    def _with_initial(
+        self, directory: Path, settings: list[str], flags: Flags, host: Host
+    ) -> tuple[Config, Initial | None]:
+        """Return the config for --init-from, and the named model, which gives sizes and tokenizer if --config does not.
+
+        The model is None for a run that continues from a checkpoint.
+        """
         assert self.init_from is not None
         names_text = bool(self.data) or asks_for(settings, "data.source=", "data=")
         initial, config = None, self.config
@@ -258,8 +249,7 @@ class TrainRequest(Request):
                 has = f"{initial.where} has tiktoken, whose vocabulary may need a download"
                 hint = "‹tokenizer.kind=tiktoken›"
                 raise UsageError("tokenizer.kind", f"{has}, so gpt uses it only if you ask for it", hint=hint)
-            return FineTuning(config=merged, directory=directory, initial=initial)
-        return NewRun(config=merged, directory=directory)
+        return merged, initial
 
 
 def require_run(run: RunFiles) -> None:
@@ -272,16 +262,16 @@ def require_run(run: RunFiles) -> None:
         raise UsageError("‹resume›", f"there is no run in {shown(run.path)} to continue", hint=hint)
 
 
-def _require_what_stays(start: NewRun, *, continues: bool) -> None:
+def _require_what_stays(plan: Plan, *, continues: bool) -> None:
     """Raise UsageError if `freeze` or `rank` would leave random weights untrained, or if `freeze` is too large."""
-    settings, num_blocks = start.config.train, start.config.model.num_blocks
+    settings, num_blocks = plan.config.train, plan.config.model.num_blocks
     if settings.trains_all:
         return
     name = "freeze" if settings.rank is None else "rank"
-    if not isinstance(start, FineTuning) and not continues:
+    if plan.initial is None and not continues:
         sentence = "a new model has no trained weights to keep; name a trained model with ‹init_from›"
         raise UsageError(f"train.{name}", sentence, hint=_INIT_FROM)
-    if isinstance(start, FineTuning) and start.initial.new_tokenizer:
+    if plan.initial is not None and plan.initial.new_tokenizer:
         sentence = f"the embeddings of a new tokenizer must train, but train.{name} leaves them as they are"
         raise UsageError(f"train.{name}", sentence, hint=f"‹train.{name}=null›")
     most = num_blocks if settings.rank is None else num_blocks - 1

@@ -171,7 +171,7 @@ def is_missing(error: DataError) -> bool:
 
 def other_text(continued: Checkpoint, config: Config, files: RunFiles, why: str = "") -> CheckpointError:
     """Return the error for a text whose ids differ from those of the run; `why` is the end of the error's sentence."""
-    sources = ", ".join([*source_names(config.data.source), *source_names(config.data.validation_source)])
+    sources = ", ".join(source_names(config.data.source, config.data.validation_source))
     then, now = continued.config.data, config.data
     same = (then.source, then.validation_source) == (now.source, now.validation_source)
     what = "has changed since this run began" if same else "is not the text that this run began with"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Thread
 
@@ -13,13 +12,12 @@ from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.common.files import move
 from gpt_cli.config import Config
 from gpt_cli.distributed.collectives import Ranks
-from gpt_cli.errors import CheckpointError, EnvironmentFailure, shown
+from gpt_cli.errors import EnvironmentFailure, shown
 from gpt_cli.model import GPT
 from gpt_cli.text.sft_examples import Examples
 from gpt_cli.text.token_files import Ids, validation_windows
 from gpt_cli.text.tokenizers import Tokenizer
 from gpt_cli.training.events import Saved
-from gpt_cli.training.resume import is_best_of_run
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import read_outcomes
 
@@ -56,8 +54,13 @@ class Run:
     tokenizer: Tokenizer
     validation_ids: Ids | Examples
     saved: Progress | None = None
+    foreign_best: bool = False  # whether the best.safetensors there is of another run, so `open_directory` renames it
+    logged: Progress = field(init=False, repr=False)  # at its last line of metrics, or at program start: for the speed
     _events: list[Saved] = field(default_factory=list, repr=False)  # which the loop has not yielded yet
     _writing: _Write | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        self.logged = self.progress
 
     @property
     def config(self) -> Config:
@@ -80,7 +83,7 @@ class Run:
         begins_from_another = self.progress.began_from is not None and self.saved is None
 
         def make_ready() -> None:
-            if after is not None and self.directory.best.exists() and not self._best_is_of_run():
+            if self.foreign_best:
                 move(self.directory.best, self.directory.foreign_best)
             self.directory.open_for(None if begins_from_another else self.config, after)
 
@@ -159,16 +162,6 @@ class Run:
         events, self._events = self._events, []
         return events
 
-    @contextlib.contextmanager
-    def complete_files(self) -> Iterator[None]:
-        """If an error ends the context, wait for the file that a thread is writing before raising the error."""
-        try:
-            yield
-        except BaseException:
-            with contextlib.suppress(Exception):
-                self.finish_writing()
-            raise
-
     def best_model(self) -> tuple[GPT, int]:
         """Return the model with the lowest validation loss and its step; the current model if no best one was saved."""
         progress = self.progress
@@ -182,10 +175,3 @@ class Run:
             sentence = "the processes read different versions of it: the filesystem shows some of them an old version"
             raise EnvironmentFailure(shown(self.directory.best), sentence)
         return best.build_model().to(self.state.device), best.progress.step
-
-    def _best_is_of_run(self) -> bool:
-        """Return whether best.safetensors is of this run; True if it is damaged, which the next read will report."""
-        try:
-            return is_best_of_run(read_checkpoint(self.directory.best), self.config, self.progress)
-        except CheckpointError:
-            return True

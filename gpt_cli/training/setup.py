@@ -27,7 +27,7 @@ from gpt_cli.config.load import write_config
 from gpt_cli.distributed.collectives import ALONE, Ranks
 from gpt_cli.errors import UsageError
 from gpt_cli.text.encode import EncodedText
-from gpt_cli.text.load import SourceCorpus, read_data
+from gpt_cli.text.load import SourceCorpus
 from gpt_cli.text.sft_examples import Examples
 from gpt_cli.training.auto_config.auto_config import choose_config
 from gpt_cli.training.auto_config.rules import Choice
@@ -36,7 +36,7 @@ from gpt_cli.training.init_from import InitialWeights, begin_with, load_initial_
 from gpt_cli.training.lr_schedule import warmup_steps
 from gpt_cli.training.memory_checks import fitting_device, require_memory, require_space
 from gpt_cli.training.prompts import prompt_of_validation, sample_prompt, watched_ids
-from gpt_cli.training.request import AutoRun, NewRun, Plan
+from gpt_cli.training.request import Plan
 from gpt_cli.training.resume import environment_changes
 from gpt_cli.training.run import Run
 from gpt_cli.training.start import Start, load_text, start_of
@@ -57,7 +57,9 @@ def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] 
     if isinstance(start, Finished):
         return start
     is_new = start.checkpoint is None
-    config = resolve(start.config, host.notice if is_new else ignored, *start.sources)
+    # configs that it is made from; a run that begins again has reported the settings of its own when it first began
+    sources = (plan.initial and plan.initial.config, plan.shipped, start.run_config if plan.by_run_config else None)
+    config = resolve(start.config, host.notice if is_new else ignored, *sources)
     use_threads(config.train.threads)
     if start.checkpoint is not None and (changes := environment_changes(start.checkpoint, config)):
         host.warn(f"not bit-exact from here on: {', '.join(changes)}")
@@ -71,7 +73,7 @@ def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] 
         tokenizer = None if start.initial.new_tokenizer else initial_weights.tokenizer
     # each of several processes has its own device, which another thread would not select
     with starting(torch.device(config.train.device) if ranks.size == 1 else CPU):
-        corpus, text = load_text(start, config, tokenizer, directory, host, ranks, of_sweep=plan.of_sweep)
+        corpus, text = load_text(plan, start, config, tokenizer, host, ranks)
         state = _state(start, config, text, initial_weights, host, ranks)
     if config.train.teacher_share is not None:
         need = ranks.local_size * teaching_bytes(text.tokenizer.vocab_size, state.progress.num_training_tokens)
@@ -84,7 +86,8 @@ def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] 
     with fitting_device(config, ranks.size):
         step_seconds = time_steps(state, host, may_compile=is_new, must_compile=must_compile)
     # only now, so that a run without a further step keeps its checkpoint and record of kernels, even if one failed
-    run = Run(state, directory, text.tokenizer, text.validation_ids, saved=None if is_new else state.progress)
+    saved = None if is_new else state.progress
+    run = Run(state, directory, text.tokenizer, text.validation_ids, saved, start.foreign_best)
     ranks.on_rank_zero(lambda: require_space(run))
     return run, _prepared(run, corpus, start.choice, step_seconds)
 
@@ -116,12 +119,12 @@ def dry_run(plan: Plan, host: Host, *, several: bool = False) -> Chosen:
     """
     reuse_memory()
     with restored_threads(), sharing():
-        if several and isinstance(plan, AutoRun):
-            choice = choose_config(plan.config, read_data(plan.config.data, host), host)
+        if several and plan.chooses:
+            choice, _ = choose_config(plan.config, host)
             return Chosen(choice.config, choice.reasons)
         if several:
             return Chosen(plan.config)
-        outcome = setup(replace(plan, overwrite=True) if isinstance(plan, NewRun) else plan, host)
+        outcome = setup(replace(plan, overwrite=True), host)
     if isinstance(outcome, Finished):
         host.notice(outcome.before or "")
         return Chosen(plan.config)
@@ -185,7 +188,7 @@ def _prepared(run: Run, corpus: SourceCorpus, choice: Choice | None, step_second
         step=run.progress.step,
         elapsed=run.progress.elapsed,
         costs=state.costs,
-        num_trained=state.num_trained,
+        num_trained=state.costs.trained,
         num_processes=run.ranks.size,
         num_documents=corpus.num_documents,
         num_characters=corpus.num_characters,

@@ -13,7 +13,6 @@ from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.checkpoints.run_list import require_hides_none, runs_below
 from gpt_cli.checkpoints.training_text import is_imported, located, valid_config
 from gpt_cli.common.host import Host, Notify
-from gpt_cli.common.machine.devices import choose_device, starting
 from gpt_cli.config import Config
 from gpt_cli.distributed.collectives import Ranks
 from gpt_cli.errors import CheckpointError, DataError, UsageError, shown, visible
@@ -26,7 +25,7 @@ from gpt_cli.training.auto_config.auto_config import choose_config
 from gpt_cli.training.auto_config.rules import Choice
 from gpt_cli.training.events import Finished
 from gpt_cli.training.init_from import Initial
-from gpt_cli.training.request import AutoRun, FineTuning, NewRun, Plan, Resume, require_run
+from gpt_cli.training.request import Plan, require_run
 from gpt_cli.training.resume import config_to_resume, ended_before, is_best_of_run, is_missing, other_text, text_problem
 
 _FEWEST_NAMES, _LONGEST_NAME = 20, 40  # lines of a list, and characters of a line
@@ -37,12 +36,12 @@ class Start:
     """The start of a training: a config, and a checkpoint of the run, another model, or neither (random weights)."""
 
     config: Config
-    sources: tuple[Config | None, ...] = ()  # configs that it is made from, whose settings this command has not set
     checkpoint: Checkpoint | None = None  # of the run that continues
     initial: Initial | None = None
     run_config: Config | None = None  # the config.yaml of a run that is to continue
     choice: Choice | None = None  # of a config that gpt chose
     corpus: SourceCorpus | None = None  # which was read for the choice
+    foreign_best: bool = False  # whether the best.safetensors of a run that continues is of another run
 
 
 def start_of(plan: Plan, directory: RunDirectory, host: Host) -> Start | Finished:
@@ -50,23 +49,19 @@ def start_of(plan: Plan, directory: RunDirectory, host: Host) -> Start | Finishe
 
     Raises UsageError if the directory has another run, CheckpointError if the run cannot continue.
     """
-    if isinstance(plan, NewRun) and directory.exists() and not plan.overwrite:
+    if directory.exists() and not (plan.resume or plan.overwrite):
         raise _other_run(directory, plan.config)
-    if isinstance(plan, Resume) and plan.by_run_config:  # the run may have been removed since its config was read
+    if plan.by_run_config:  # the run may have been removed since its config was read
         require_run(directory)
     directory.require_no_foreign_files()
     require_hides_none(directory)
-    if isinstance(plan, NewRun):
+    if not plan.resume:
         return _new(plan, host)
-    assert isinstance(plan, Resume)
     run_config = valid_config(directory)
     checkpoint = directory.newest(host.warn)
     if checkpoint is None:
         host.notice(f"no checkpoint in {directory.path} yet; starting at step 0")
-        start = _new(plan.start, host)
-        # a run that begins again has reported the settings of its config when it first began
-        sources = (*start.sources, run_config if plan.by_run_config else None)
-        return replace(start, sources=sources, run_config=run_config)
+        return replace(_new(plan, host), run_config=run_config)
     config = config_to_resume(checkpoint.config, plan.config, run_config, directory)
     if ended := ended_before(directory, checkpoint.progress, config, run_config):
         return ended
@@ -74,25 +69,21 @@ def start_of(plan: Plan, directory: RunDirectory, host: Host) -> Start | Finishe
     if progress.step == config.train.max_steps and progress.observed and progress.evaluated_step != progress.step:
         # this has become the last step, which is always logged, evaluated and saved
         checkpoint = replace(checkpoint, progress=replace(progress, observed_step=progress.step - 1))
-    checkpoint = _knowing_its_best(directory, checkpoint, host.warn)
-    return Start(config, checkpoint=checkpoint, run_config=run_config)
+    checkpoint, foreign_best = _knowing_its_best(directory, checkpoint, host.warn)
+    return Start(config, checkpoint=checkpoint, run_config=run_config, foreign_best=foreign_best)
 
 
-def _new(plan: NewRun, host: Host) -> Start:
-    """Return the start of a run at step 0; for an AutoRun, read the text and choose the config."""
-    if isinstance(plan, FineTuning):
-        return Start(plan.config, (plan.initial.config, plan.shipped), initial=plan.initial)
-    if not isinstance(plan, AutoRun):
-        return Start(plan.config, (plan.shipped,))
-    with starting(choose_device(plan.config.train.device)):  # refuses one that does not exist before a long text
-        corpus = read_data(plan.config.data, host)
-    choice = choose_config(plan.config, corpus, host)
+def _new(plan: Plan, host: Host) -> Start:
+    """Return the start of a run at step 0; read the text and choose the config if the plan asks for it."""
+    if not plan.chooses:
+        return Start(plan.config, initial=plan.initial)
+    choice, corpus = choose_config(plan.config, host)
     return Start(choice.config, choice=choice, corpus=corpus)
 
 
 def _other_run(directory: RunDirectory, config: Config) -> UsageError:
     """Return the error for a new run in a directory that already contains a run."""
-    for name in [*source_names(config.data.source), *source_names(config.data.validation_source)]:
+    for name in source_names(config.data.source, config.data.validation_source):
         require_there(name)  # a mistyped text is the first mistake to mend
     if is_imported(directory):  # which has nothing to continue
         sentence = "there is a run already; replace it with ‹overwrite=True›, or name another ‹out›"
@@ -108,42 +99,37 @@ def _other_run(directory: RunDirectory, config: Config) -> UsageError:
     return UsageError(shown(directory.path), sentence, hint=hint)
 
 
-def _knowing_its_best(directory: RunDirectory, continued: Checkpoint, warn: Notify) -> Checkpoint:
+def _knowing_its_best(directory: RunDirectory, continued: Checkpoint, warn: Notify) -> tuple[Checkpoint, bool]:
     """Return `continued`, without its best_loss if best.safetensors does not have the best weights of the run.
 
-    Without best_loss, the next evaluation counts as the best. `warn` receives the reason if the file is unusable.
+    Without best_loss, the next evaluation counts as the best. `warn` receives the reason if the file is unusable. Also
+    returns whether the file is of another run.
     """
     best, forgetful = directory.best, replace(continued, progress=replace(continued.progress, best_loss=None))
     if not best.exists():
-        return forgetful
+        return forgetful, False
     try:
         best_checkpoint = read_checkpoint(best)
     except CheckpointError as error:
         warn(f"{error.where}: {error.sentence}; gpt train continues without it")
-        return forgetful
+        return forgetful, False
     if not is_best_of_run(best_checkpoint, continued.config, continued.progress):
         renamed = f"gpt train keeps it as {directory.foreign_best.name} and continues without it"
         warn(f"{shown(best)}: this is not the best checkpoint of this run; {renamed}")
-        return forgetful
+        return forgetful, True
     # a best checkpoint of a later step is removed, and the resumed steps write it again
-    return continued if best_checkpoint.progress.step <= continued.progress.step else forgetful
+    return (continued if best_checkpoint.progress.step <= continued.progress.step else forgetful), False
 
 
 def load_text(
-    start: Start,
-    config: Config,
-    tokenizer: Tokenizer | None,
-    directory: RunDirectory,
-    host: Host,
-    ranks: Ranks,
-    *,
-    of_sweep: bool,
+    plan: Plan, start: Start, config: Config, tokenizer: Tokenizer | None, host: Host, ranks: Ranks
 ) -> tuple[SourceCorpus, EncodedText]:
     """Read and encode the text; the tokenizer is the resumed run's, else `tokenizer`, else a new one as configured.
 
-    On each machine, the first rank reads first. With `of_sweep`, only the first run of the sweep reports notices about
-    the text. Raises CheckpointError if the ids of a resumed run differ from the ids that the run was trained on.
+    On each machine, the first rank reads first. Of a sweep, only the first run reports notices about the text. Raises
+    CheckpointError if the ids of a resumed run differ from the ids that the run was trained on.
     """
+    directory = RunDirectory(plan.directory)
     checkpoint, run_data, data = start.checkpoint, start.run_config and start.run_config.data, config.data
     tokenizer = tokenizer if checkpoint is None else checkpoint.tokenizer
     if run_data and (run_data.source, run_data.validation_source) == (data.source, data.validation_source):
@@ -151,7 +137,7 @@ def load_text(
         config = config.model_copy(update={"data": located(data, directory.path, host.notice)})
     with ranks.local_rank_zero_first():
         corpus = start.corpus or _read(start, config, directory, host)
-        if not (of_sweep and len(runs_below(directory.path.parent)) > 1):  # the first run of a sweep has said it
+        if not (plan.of_sweep and len(runs_below(directory.path.parent)) > 1):  # the first run of a sweep has said it
             _remark_on(corpus, config, host.notice, continued=checkpoint is not None)
         try:
             text = encode_parts(*split_of(corpus, config.data, host), config, tokenizer, host)

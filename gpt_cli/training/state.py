@@ -133,11 +133,6 @@ class TrainingState:
         """The estimated costs of each process of this training."""
         return training_costs(self.config, self.model.vocab_size, self.ranks.size)
 
-    @property
-    def num_trained(self) -> int:
-        """The number of weights, or of elements of low-rank factors, that the optimizer changes."""
-        return sum(parameter.numel() for parameter in self.layout.parameters.values())
-
     def begin_next_model(self) -> None:
         """Give the model new random weights and a new optimizer, and record the old model as a teacher."""
         teachers = (*self.progress.teachers, self.progress.step)

@@ -50,22 +50,11 @@ def send(state: TrainingState, step: int) -> StepInputs:
 
 
 class Diverged(Exception):  # noqa: N818 - the loop makes an error for users of it
-    """Raised if the loss or gradient norm of a step, the validation loss, or other numbers are not finite.
+    """Raised if the loss or gradient norm of a step, the validation loss, or other numbers are not finite."""
 
-    If `gradient_norm` is None, `loss` is the validation loss. If `loss` is None too, `what` names the other numbers.
-    """
-
-    def __init__(
-        self,
-        step: int,
-        loss: float | None,
-        gradient_norm: float | None = None,
-        learning_rate: float | None = None,
-        what: str = "the logits of a sample",
-    ) -> None:
-        super().__init__(step, loss, gradient_norm, learning_rate, what)  # all, so that another rank can rebuild it
-        self.step, self.loss, self.what = step, loss, what
-        self.gradient_norm, self.learning_rate = gradient_norm, learning_rate
+    def __init__(self, step: int, sentence: str) -> None:
+        super().__init__(step, sentence)  # both, so that another rank can rebuild it
+        self.step, self.sentence = step, sentence
 
 
 def take_step(state: TrainingState, watch: Callable[[], object] = lambda: None) -> None:
@@ -113,10 +102,11 @@ def read_outcomes(state: TrainingState) -> None:
 def _read(state: TrainingState) -> None:
     outcomes, state.unread = state.unread, []
     for outcome, (loss, norm) in zip(outcomes, torch.stack([o.loss_and_norm for o in outcomes]).tolist(), strict=True):
-        if not (math.isfinite(loss) and math.isfinite(norm)):
-            raise Diverged(outcome.step, loss, norm, outcome.learning_rate)
-        mean = smoothed(state.progress.smoothed_loss, loss, outcome.step - state.progress.model_step)
         rate = outcome.learning_rate
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            sentence = f"the loss is {loss:g} and the gradient norm is {norm:g} at learning rate {rate:g}"
+            raise Diverged(outcome.step, sentence)
+        mean = smoothed(state.progress.smoothed_loss, loss, outcome.step - state.progress.model_step)
         state.progress = replace(state.progress, loss=loss, smoothed_loss=mean, gradient_norm=norm, learning_rate=rate)
 
 

@@ -22,7 +22,7 @@ from gpt_cli.common.rng import random_words, stream_key
 from gpt_cli.config import TrainConfig
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.model import GPT
-from gpt_cli.text.token_files import windows
+from gpt_cli.text.token_files import token_windows
 from gpt_cli.training.batches import Batches
 from gpt_cli.training.intervals import is_last_of_several
 from gpt_cli.training.state import TrainingState
@@ -78,7 +78,7 @@ def mean_probabilities(
     key, at_once = stream_key(settings.seed, "teacher", step), evaluation_batch_size(C, V, device)
     for first in range(0, len(starts), at_once):
         chosen = starts[first : first + at_once]
-        batch = torch.from_numpy(windows(ids, chosen, length).astype(np.int64)).to(device)
+        batch = torch.from_numpy(token_windows(ids, chosen, length).astype(np.int64)).to(device)
         with torch.inference_mode(), autocast(device, settings.dtype):
             mean = reduce(torch.add, (torch.softmax(model(batch).float(), dim=-1) for model in models)) / len(models)
         top, tokens = mean.topk(k if k == V else k - FROM_TAIL, dim=-1)

@@ -17,8 +17,7 @@ from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, Observations, Score, byte_len
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import without_dropout
 from gpt_cli.text.sft_examples import IGNORED, Examples
-from gpt_cli.text.token_files import Ids
-from gpt_cli.text.token_files import windows as token_windows
+from gpt_cli.text.token_files import Ids, token_windows
 from gpt_cli.text.tokenizers import Tokenizer
 
 

@@ -14,7 +14,7 @@ from support.strangers import intact
 
 from gpt_cli.checkpoints import checkpoint as module
 from gpt_cli.checkpoints import verify
-from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint, save_checkpoint, verify_checkpoint
+from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
 from gpt_cli.checkpoints.header import Progress, read_header
 from gpt_cli.common.strict_json import strict_json
 from gpt_cli.errors import CheckpointError
@@ -22,6 +22,7 @@ from gpt_cli.model import GPT
 from gpt_cli.text.tokenizers import CharTokenizer
 
 WHOLE = partial(read_checkpoint, everything=True)
+PASSING = partial(read_checkpoint, everything=True, keep=False)  # as gpt info verifies
 PROGRESS = json.dumps(asdict(Progress(7, 7, 2.5, 0.5, 1.5, 2.25, 1, 1000, "digest", {})))
 
 
@@ -75,6 +76,7 @@ def test_everything_survives(saved: Path) -> None:
     model = read.build_model()
     assert not model.training
     assert all(torch.equal(tensor, written.weights[name]) for name, tensor in model.state_dict().items())
+    assert read_header(saved).shapes == {name: tensor.shape for name, tensor in written.weights.items()}
 
 
 def test_the_safetensors_library_reads_the_file_by_itself(saved: Path) -> None:
@@ -176,7 +178,7 @@ def test_weights_that_are_not_finite_are_counted_and_the_first_is_named(tmp_path
     checkpoint.weights["final_norm.weight"][0] = number
     save_checkpoint(tmp_path / "c.safetensors", checkpoint)
     said = r'c\.safetensors": there is NaN or infinity in its weights: 4 numbers in 2 tensors, for example in "token_embedding.weight"$'
-    refused(tmp_path / "c.safetensors", said, read_checkpoint, verify_checkpoint)
+    refused(tmp_path / "c.safetensors", said, read_checkpoint, PASSING)
 
 
 def test_moments_that_are_not_finite_are_refused_by_those_who_continue_with_them(tmp_path: Path) -> None:
@@ -185,12 +187,12 @@ def test_moments_that_are_not_finite_are_refused_by_those_who_continue_with_them
     save_checkpoint(tmp_path / "c.safetensors", checkpoint)
     assert read_checkpoint(tmp_path / "c.safetensors").build_model()
     said = 'there is NaN or infinity in its state of the optimizer: 1 number in 1 tensor, for example in "final_norm.weight.exp_avg"$'
-    refused(tmp_path / "c.safetensors", said, WHOLE, verify_checkpoint)
+    refused(tmp_path / "c.safetensors", said, WHOLE, PASSING)
 
 
 def test_a_checkpoint_is_verified_in_pieces_and_no_number_stays(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify, "PIECE", 64)
-    found, read = verify_checkpoint(saved), read_checkpoint(saved, everything=True)
+    found, read = PASSING(saved), read_checkpoint(saved, everything=True)
     assert found.progress == read.progress
     for ours, theirs in ((found.weights, read.weights), (found.optimizer_state, read.optimizer_state)):
         kinds = [{name: (one.shape, one.dtype) for name, one in tensors.items()} for tensors in (ours, theirs)]
@@ -198,7 +200,7 @@ def test_a_checkpoint_is_verified_in_pieces_and_no_number_stays(saved: Path, mon
         assert all(one.is_meta for one in ours.values())
     assert found.build_model()
     damage_the_last_moment(saved)
-    refused(saved, "does not match its digest", verify_checkpoint)
+    refused(saved, "does not match its digest", PASSING)
 
 
 def test_the_sentence_of_a_wrong_config_names_the_file_once(tmp_path: Path) -> None:

@@ -118,11 +118,11 @@ def test_a_damaged_best_is_said_and_the_last_one_taken(copied: Path, run: RunCom
 
 
 def test_a_file_that_a_trainer_removes_is_looked_for_anew(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def prune_first(path: Path) -> Verified:
+    def prune_first(path: Path, **options: bool) -> Verified:
         (copied / "checkpoints" / "step-00000020.safetensors").unlink(missing_ok=True)
-        return read_verified(path)
+        return read_verified(path, **options)
 
-    monkeypatch.setattr("gpt_cli.checkpoints.load.read_verified", prune_first)
+    monkeypatch.setattr("gpt_cli.checkpoints.checkpoint.read_verified", prune_first)
     assert load(copied, "last").path.name == "step-00000010.safetensors"
 
 

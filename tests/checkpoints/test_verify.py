@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from support.helpers import RunCommand, damage
 
-from gpt_cli.checkpoints import load, verify
+from gpt_cli.checkpoints import checkpoint, verify
 from gpt_cli.checkpoints.verify import Verified, read_verified
 from gpt_cli.errors import CheckpointError
 
@@ -56,9 +56,9 @@ def test_content_and_errors_are_freed_by_their_last_user(copied: Path) -> None:
 def test_a_lack_of_memory_while_reading_is_said(
     smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_: Path) -> Verified:
+    def fail(_: Path, **__: bool) -> Verified:
         raise MemoryError
 
-    monkeypatch.setattr(load, "read_verified", fail)
+    monkeypatch.setattr(checkpoint, "read_verified", fail)
     outcome = run("sample", "--run", str(smoke_run), "--prompt", "The", "--quiet")
     assert outcome.err.startswith("error: memory: gpt sample ran out of memory\n")

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.corpora import read_corpus
 from support.exchange import sharp_checkpoint
 from support.helpers import RunCommand, run_command
 from support.light import WithoutTorch
@@ -30,7 +31,6 @@ from gpt_cli.evaluation.texts import _share_of_files
 from gpt_cli.evaluation.token_losses import Surprisals
 from gpt_cli.model import GPT
 from gpt_cli.sampling.head_ablation import remove_heads
-from gpt_cli.text.load import read_corpus
 from gpt_cli.text.tokenizers import ByteTokenizer, CharTokenizer
 
 pytestmark = pytest.mark.slow

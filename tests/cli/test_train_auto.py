@@ -162,7 +162,7 @@ def test_errors_come_before_anything_is_measured(
 
 
 def test_a_missing_device_is_named_before_the_text_is_read(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpt_cli.training.start.read_data", refused)
+    monkeypatch.setattr(choosing, "read_data", refused)
     for words in ([], ["--dry-run"]):
         refusal = run("train", "--data", "corpus.txt", "--device", "nowhere", *words, exits=5)
         assert "nowhere is not available" in refusal.err

@@ -87,7 +87,7 @@ def raised_by_both(failure: Exception, monkeypatch: pytest.MonkeyPatch) -> tuple
     [
         EnvironmentFailure("f", "the disk is full", hint="remove files"),
         StopRequested(15),
-        Diverged(3, None, what="the attention weights of inspect.prompt"),
+        Diverged(3, "the attention weights of inspect.prompt are not finite"),
     ],
     ids=lambda failure: type(failure).__name__,
 )

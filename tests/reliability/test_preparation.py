@@ -110,10 +110,10 @@ _LIMITED = """
 import os, re, resource, sys, threading
 from pathlib import Path
 import numpy as np
-from gpt_cli.config import TokenizerConfig
+from gpt_cli.config import DataConfig, TokenizerConfig
 from gpt_cli.text import compressed, documents, file_formats, token_files
 from gpt_cli.text import encode as encoding
-from gpt_cli.text.load import read_corpus
+from gpt_cli.text.load import read_data
 from gpt_cli.text.encode import encode
 from gpt_cli.text.train_tokenizer import learn_tokenizer
 
@@ -123,7 +123,7 @@ compressed.BLOCK = file_formats.BLOCK = documents.GROUP_CHARACTERS = block
 token_files.PART_TOKENS, encoding.IN_MEMORY = 8 * block, 0
 used = int(re.search(r"VmSize:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
 resource.setrlimit(resource.RLIMIT_AS, (used + limit, used + limit))
-corpus = read_corpus("texts")
+corpus = read_data(DataConfig(source="texts"))
 assert corpus.num_bytes >= 10 * limit, corpus.num_bytes
 parts = corpus.split(0.001)
 tokenizer = learn_tokenizer(TokenizerConfig(kind="char"), *parts)

@@ -13,7 +13,7 @@ import pytest
 import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support.corpora import documents_of
+from support.corpora import documents_of, read_corpus
 from support.fuzzing import built_once, inputs, require_answer, require_sentence
 from support.helpers import RunCommand, run_command
 from support.tokenizers import learned
@@ -24,7 +24,6 @@ from gpt_cli.config.strict_yaml import parse
 from gpt_cli.errors import DataError, GptError
 from gpt_cli.sampling.prompts import encode_prompt
 from gpt_cli.text.file_formats import Reading
-from gpt_cli.text.load import read_corpus
 from gpt_cli.text.tokenizers import ByteTokenizer, CharTokenizer
 
 # parts of any text

@@ -3,10 +3,13 @@
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from gpt_cli.common.host import NOBODY, Host
 from gpt_cli.config import DataConfig
 from gpt_cli.text.corpus import Corpus, SurveyedCorpus, Tally
 from gpt_cli.text.documents import TextBlock, in_blocks
-from gpt_cli.text.load import read_data, split_of
+from gpt_cli.text.file_formats import Reading
+from gpt_cli.text.load import SourceCorpus, read_data, split_of
+from gpt_cli.text.sources import source_names
 
 
 class Texts(SurveyedCorpus):
@@ -21,6 +24,15 @@ class Texts(SurveyedCorpus):
 
     def blocks(self) -> Iterator[TextBlock]:
         return in_blocks(self._documents)
+
+
+def read_corpus(
+    sources: str | Sequence[str], how: Reading | None = None, *, fresh: bool = False, host: Host = NOBODY
+) -> SourceCorpus:
+    """The corpus of sources, read with these options, whatever the text begins with."""
+    corpus = SourceCorpus(source_names(sources), how or Reading())
+    corpus.take(corpus.survey_all(host, lambda _: None, fresh))
+    return corpus
 
 
 def read_split(config: DataConfig) -> tuple[Corpus, Corpus]:

@@ -37,6 +37,7 @@ READ: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
     "error": ((0,), ("hint",)),
     "Misfit": ((1, 2), ("sentence", "hint")),
     "Advice": ((1, 2), ("sentence", "flags")),
+    "Diverged": ((1,), ()),
     "Note": ((1,), ()),
     "Step": ((), ("title",)),
     "Explanation": ((0,), ()),

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.corpora import documents_of
+from support.corpora import documents_of, read_corpus
 
 from gpt_cli.text import cache as module
 from gpt_cli.text import load as reading_module
 from gpt_cli.text.file_formats import Reading
-from gpt_cli.text.load import SourceCorpus, read_corpus
+from gpt_cli.text.load import SourceCorpus
 
 
 @pytest.fixture(autouse=True)

@@ -18,6 +18,7 @@ from gpt_cli.errors import DataError, UsageError
 from gpt_cli.text.chat_templates import template_for
 from gpt_cli.text.conversations import Conversation, Turn, conversation, conversations_of_file, read_conversation
 from gpt_cli.text.encode import encode_parts
+from gpt_cli.text.remarks import Remarks
 from gpt_cli.text.sft_examples import Examples, gather, pack
 from gpt_cli.text.tokenizers import ByteTokenizer
 from gpt_cli.tools.exchange.tokenizer_json import read_tokenizer
@@ -174,7 +175,7 @@ def test_a_file_of_messages_is_one_conversation_or_one_on_each_line() -> None:
 
 
 def test_a_conversation_is_written_and_read() -> None:
-    found = conversation({**PAIR, "choices": ["5", "6"]}, "f:1")
+    found = conversation({**PAIR, "choices": ["5", "6"]}, "f:1", Remarks())
     assert found == Conversation((Turn("user", "2+3"), Turn("assistant", "5")), ("5", "6"))
     assert read_conversation(found.to_json()) == found
 
@@ -197,11 +198,12 @@ def test_a_window_holds_examples_side_by_side() -> None:
 
 
 @pytest.mark.parametrize("learn_all", [False, True])
-def test_the_question_of_an_example_ends_before_its_answer(learn_all: bool) -> None:
+def test_the_question_of_the_first_example_ends_before_its_answer(learn_all: bool) -> None:
     turns = [Conversation((Turn("user", word), Turn("assistant", "yes"))) for word in ("one", "two")]
     tokenizer = ByteTokenizer()
-    found = gather(turns, tokenizer, template_for(None, tokenizer), 16, learn_all=learn_all)
-    assert [tokenizer.decode(found.question(number)) for number in (0, 1)] == ["one\n", "two\n"]
+    for first, question in enumerate(("one\n", "two\n")):
+        found = gather(turns[first:], tokenizer, template_for(None, tokenizer), 16, learn_all=learn_all)
+        assert tokenizer.decode(found.question) == question
 
 
 def test_a_known_template_of_a_tokenizer_is_used_and_another_is_named(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
-from support.corpora import Texts, documents_of, read_split
+from support.corpora import Texts, documents_of, read_corpus, read_split
 from support.faults import scaled
 from support.texts import KINDS, Twin, packed, refused, unpacked
 
@@ -25,7 +25,7 @@ from gpt_cli.text import compressed, file_formats
 from gpt_cli.text import corpus as corpus_module
 from gpt_cli.text import load as module
 from gpt_cli.text.file_formats import SKIP_HINT, Reading
-from gpt_cli.text.load import read_corpus, read_data, split_of
+from gpt_cli.text.load import read_data, split_of
 
 
 def test_files_directories_globs_and_lists_are_read_in_order(here: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.archives import zipped
-from support.corpora import documents_of
+from support.corpora import documents_of, read_corpus
 from support.texts import Twin, cut
 from support.texts import pieces as twin_pieces
 
@@ -26,7 +26,6 @@ from gpt_cli.text.documents import (
     split_at_marks,
     split_document,
 )
-from gpt_cli.text.load import read_corpus
 
 SEPARATORS = ["\n\n", "\n", "aab", "aa", "\r\n", "\n \n", "今🙂", "a\n\na"]
 texts = st.text("aab \n\n\r今🙂", max_size=30)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.corpora import Texts
+from support.corpora import Texts, read_corpus
 from support.faults import Fault, KilledError, Operations, scaled
 from support.helpers import small_config
 from support.texts import Twin, array, cut, identity, no_home
@@ -23,7 +23,6 @@ from gpt_cli.text import encode as module
 from gpt_cli.text.cache import cached
 from gpt_cli.text.documents import TextBlock
 from gpt_cli.text.encode import check_length, encode, encode_parts
-from gpt_cli.text.load import read_corpus
 from gpt_cli.text.token_files import TokensOnDisk, data_digest
 from gpt_cli.text.tokenizers import ByteTokenizer, CharTokenizer, Tokenizer
 from gpt_cli.text.train_tokenizer import learn_tokenizer, make_tokenizer, train_byte_pairs

@@ -25,8 +25,8 @@ from gpt_cli.text.token_files import (
     TokenWriter,
     chunks,
     open_tokens,
+    token_windows,
     validation_windows,
-    windows,
 )
 
 GROUPS = [np.arange(i, i + 3, dtype=np.uint16) * 1000 for i in range(0, 24, 3)]
@@ -86,9 +86,9 @@ def test_a_slice_is_that_of_an_array(tokens: TokensOnDisk) -> None:
 @pytest.mark.parametrize("length", [1, 2, 6, 7, 13, 24])
 def test_windows_cross_parts_in_any_order(tokens: TokensOnDisk, length: int) -> None:
     starts = np.random.default_rng(0).permutation(np.arange(25 - length).repeat(2))
-    found = windows(tokens, starts, length)
+    found = token_windows(tokens, starts, length)
     assert (found.dtype, found.shape) == (np.uint16, (len(starts), length))
-    assert (found == windows(IDS, starts, length)).all()
+    assert (found == token_windows(IDS, starts, length)).all()
     tokens.announce(starts, length)
 
 
@@ -126,8 +126,8 @@ def test_files_that_are_removed_while_they_are_used_can_still_be_read(tokens: To
 
 def test_a_file_that_is_cut_while_it_is_used_is_an_error(tokens: TokensOnDisk) -> None:
     os.truncate(tokens.directory / PART, HEADER_BYTES + 5)
-    assert windows(tokens, np.array([6]), 2).tolist() == [[6000, 7000]]
-    for read in (lambda: tokens[5:9], lambda: windows(tokens, np.array([6]), 3), lambda: list(chunks(tokens))):
+    assert token_windows(tokens, np.array([6]), 2).tolist() == [[6000, 7000]]
+    for read in (lambda: tokens[5:9], lambda: token_windows(tokens, np.array([6]), 3), lambda: list(chunks(tokens))):
         with pytest.raises(
             DataError, match=r'part-00001.safetensors": this file of prepared text was truncated'
         ) as raised:

@@ -35,29 +35,29 @@ def test_targets_are_one_token_ahead() -> None:
 def test_a_batch_is_a_function_of_seed_and_step() -> None:
     ids = torch.arange(1000, dtype=torch.int32)
     batches = Batches(ids, 8, 4, seed=0)
-    later = batch(batches, 77).inputs
+    later = batch(batches, 77)[0]
     batch(batches, 3)
-    assert (batch(Batches(ids, 8, 4, seed=0), 77).inputs == later).all()
-    assert (batch(Batches(ids, 8, 4, seed=1), 77).inputs != later).any()
+    assert (batch(Batches(ids, 8, 4, seed=0), 77)[0] == later).all()
+    assert (batch(Batches(ids, 8, 4, seed=1), 77)[0] != later).any()
 
 
 def test_an_epoch_sees_every_window_once_and_the_next_one_cuts_elsewhere() -> None:
     batches = Batches(torch.arange(1001, dtype=torch.int32), 10, 3, seed=5)
     count = batches.windows_per_epoch
-    starts = np.concatenate([batch(batches, step).inputs[:, 0] for step in range(count)])
+    starts = np.concatenate([batch(batches, step)[0][:, 0] for step in range(count)])
     epochs = starts.reshape(3, count)
     for epoch in epochs:
         assert (np.diff(np.sort(epoch)) == 10).all()
     assert len({int(epoch.min()) for epoch in epochs}) > 1
     assert (np.argsort(epochs[0]) != np.argsort(epochs[1])).any()
-    assert max(batch(batches, step).targets.max() for step in range(count)) <= 1000
+    assert max(batch(batches, step)[1].max() for step in range(count)) <= 1000
 
 
 @pytest.mark.parametrize("length", [9, 10, 16, 17, 25])
 def test_short_texts_have_at_least_one_window(length: int) -> None:
     batches = Batches(torch.arange(length, dtype=torch.int32), 8, 2, seed=0)
     for step in range(20):
-        assert batch(batches, step).targets.max() < length
+        assert batch(batches, step)[1].max() < length
 
 
 @pytest.mark.parametrize("context_length", [1, 8, 69, 200, 999])

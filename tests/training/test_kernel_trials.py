@@ -25,7 +25,7 @@ from gpt_cli.training import kernel_trials, step_time
 from gpt_cli.training.cuda_graphs import record_step
 from gpt_cli.training.kernel_trials import choose_kernels, compare_with_plain
 from gpt_cli.training.loop import train_whole
-from gpt_cli.training.request import NewRun, Plan, Resume
+from gpt_cli.training.request import Plan
 from gpt_cli.training.resume import environment
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import take_step
@@ -413,7 +413,7 @@ def test_a_stop_before_a_step_keeps_the_record_of_a_loss_that_fails(
     config = small_config("data.source=a.txt", "train.compile=on", "train.sample_every=null").changed(
         train={"device": "sim"}
     )
-    plan, step_4 = NewRun(directory=Path("run"), config=config), Path("run/checkpoints/step-00000004.safetensors")
+    plan, step_4 = Plan(directory=Path("run"), config=config), Path("run/checkpoints/step-00000004.safetensors")
 
     def record_after(plan: Plan, stop: Callable[[], int | None]) -> tuple[int, str | None, list[str]]:
         warnings = list[str]()
@@ -423,6 +423,5 @@ def test_a_stop_before_a_step_keeps_the_record_of_a_loss_that_fails(
 
     assert record_after(plan, lambda: signal.SIGINT if step_4.exists() else None) == (4, "compiled", [])
     monkeypatch.setattr(torch, "compile", lambda function, **_: broken if function is cross_entropy else function)
-    resumed = Resume(directory=Path("run"), config=config, start=plan, by_run_config=False)
     warning = "not bit-exact from here on: loss compiled -> plain"
-    assert record_after(resumed, lambda: signal.SIGINT) == (4, "compiled", [warning])
+    assert record_after(replace(plan, resume=True), lambda: signal.SIGINT) == (4, "compiled", [warning])

@@ -24,9 +24,10 @@ from gpt_cli.text.token_files import validation_windows
 from gpt_cli.training import evaluate_and_log
 from gpt_cli.training.batches import Batches
 from gpt_cli.training.events import Evaluated, Finished, Sampled, Saved, Stepped, TrainingEvent
-from gpt_cli.training.loop import diverged_error, lower_rates, train
+from gpt_cli.training.loop import lower_rates, train
 from gpt_cli.training.run import Run
-from gpt_cli.training.step import Diverged, compute_gradient, send, time_step
+from gpt_cli.training.state import Outcome
+from gpt_cli.training.step import compute_gradient, send, time_step
 from gpt_cli.training.validation import validation_score
 
 pytestmark = pytest.mark.slow
@@ -305,13 +306,13 @@ def test_a_lower_rate_is_the_usual_one_or_a_third(rate: float, lower: float) -> 
     assert lower_rates(small_config(f"train.learning_rate={rate}")) == f"‹train.learning_rate={lower:g}›"
 
 
-def test_the_error_of_a_divergence_contains_its_figures() -> None:
-    of_a_step = diverged_error(Diverged(7, float("inf"), 2.0, 1e-3), "", "nothing was saved yet")
-    assert str(of_a_step) == (
-        "step 7: the loss is inf and the gradient norm is 2 at learning rate 0.001; nothing was saved yet"
-    )
-    of_an_evaluation = diverged_error(Diverged(8000, float("nan")), "")
-    assert (str(of_an_evaluation), of_an_evaluation.exit_code) == ("step 8,000: the validation loss is nan", 6)
+def test_the_error_of_a_divergence_contains_its_figures(tmp_path: Path) -> None:
+    run = start(tmp_path, small_config())
+    run.state.unread = [Outcome(8000, torch.tensor([math.inf, 2.0]), 1e-3)]
+    with pytest.raises(DivergedError) as raised:
+        list(train(run))
+    sentence = "the loss is inf and the gradient norm is 2 at learning rate 0.001; nothing was saved yet"
+    assert (str(raised.value), raised.value.exit_code) == (f"step 8,000: {sentence}", 6)
 
 
 class Clock:

@@ -108,9 +108,10 @@ def test_a_run_of_many_heads_with_many_matrices_each_is_read_again(tmp_path: Pat
 def test_the_number_that_trains_is_known_before_the_model_is(settings: list[str]) -> None:
     config = small_config(*settings)
     state = TrainingState.at_the_start(config, np.zeros(2000, np.int32), 257)
-    assert num_trained(config, 257) == state.num_trained
+    trained = sum(parameter.numel() for parameter in state.layout.parameters.values())
+    assert num_trained(config, 257) == state.costs.trained == trained
     assert sum(tensor.numel() for tensor in state.optimizer.state_dict().values()) == (
-        config.train.stored_per_weight * state.num_trained
+        config.train.stored_per_weight * trained
     )
 
 

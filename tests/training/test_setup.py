@@ -11,7 +11,7 @@ from gpt_cli.text.load import SourceCorpus
 from gpt_cli.training import setup, start
 from gpt_cli.training.events import Finished
 from gpt_cli.training.lr_schedule import lr_multiplier
-from gpt_cli.training.request import NewRun
+from gpt_cli.training.request import Plan
 from gpt_cli.training.setup import resolve
 
 
@@ -47,6 +47,6 @@ def test_a_device_starts_beside_the_text(accelerator: Accelerator, here: Path, m
     monkeypatch.setattr(start, "read_data", read_later)
     Path("a.txt").write_text(CORPUS_TEXT, encoding="utf-8")
     config = small_config("data.source=a.txt").changed(train={"device": "sim"})
-    made = setup.setup(NewRun(directory=Path("run"), config=config), NOBODY)
+    made = setup.setup(Plan(directory=Path("run"), config=config), NOBODY)
     assert not isinstance(made, Finished)
     assert made[0].state.device.type == "sim"

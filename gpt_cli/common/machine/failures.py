@@ -1,4 +1,4 @@
-"""Recognise errors that mean that memory or file descriptors ran out, and choose exit codes. Needs no torch."""
+"""Explain errors of libraries and of the system, such as a lack of memory, and choose exit codes. Needs no torch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import errno
 import os
 import re
 
-from gpt_cli.errors import EXIT_CODE_BUG, EXIT_CODE_STDOUT_CLOSED, EnvironmentFailure, GptError
+from gpt_cli.errors import EXIT_CODE_STDOUT_CLOSED, EnvironmentFailure, GptError, shown
 
 # how accelerators, torch, C++, the dynamic linker, the threads of Python and oneDNN say that memory ran out
 _OF_DEVICE = "out of memory"
@@ -47,12 +47,6 @@ def is_lack_of_device_memory(error: BaseException) -> bool:
     return type(error).__name__ == "OutOfMemoryError" or (isinstance(error, RuntimeError) and _OF_DEVICE in str(error))
 
 
-def missing_operation(error: BaseException) -> str | None:
-    """Return the operation that torch lacks on a device, such as aten::sort; None if the error has another cause."""
-    match = re.search(r"'(aten::[\w.]+)'", str(error)) if isinstance(error, NotImplementedError) else None
-    return match and match[1]
-
-
 def is_lack_of_files(error: BaseException) -> bool:
     """Return whether an error, of the system or of torch, means that too many files are open."""
     if isinstance(error, OSError):
@@ -60,14 +54,32 @@ def is_lack_of_files(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and os.strerror(errno.EMFILE) in str(error)
 
 
+def as_gpt_error(error: BaseException, command: str, less_memory: str | None = None) -> GptError:
+    """Convert an error that ended `command`, such as gpt train; `less_memory` is a hint at what takes less memory."""
+    if isinstance(error, GptError):
+        return error
+    if is_lack_of_device_memory(error):
+        sentence = f"it has too little memory for {command}"
+        return EnvironmentFailure("device", sentence, hint=f"{less_memory}; or ‹device=cpu›")
+    if is_lack_of_memory(error):
+        return EnvironmentFailure("memory", f"{command} ran out of memory", hint=less_memory)
+    operation = re.search(r"'(aten::[\w.]+)'", str(error))
+    if isinstance(error, NotImplementedError) and operation:
+        hint = "‹device=cpu›" + (", or PYTORCH_ENABLE_MPS_FALLBACK=1 in front of gpt" if "MPS" in str(error) else "")
+        sentence = f"{command} needs {operation[1]}, which torch lacks on this device"
+        return EnvironmentFailure("device", sentence, hint=hint)
+    if is_lack_of_files(error):
+        sentence = f"{command} needs more open files than the system allows a process"
+        return EnvironmentFailure("open files", sentence, hint="ulimit -n 1024")
+    if isinstance(error, OSError):
+        return EnvironmentFailure(shown(error.filename) if error.filename else "output", reason(error))
+    sentence = f"this is a bug of gpt, {type(error).__name__}: {error}"
+    return GptError("internal", sentence, hint="add ‹debug› for the traceback")
+
+
 def exit_code_of(error: BaseException) -> int:
     """Return the exit code with which `gpt` ends after an exception."""
-    if isinstance(error, GptError):
-        return error.exit_code
-    if isinstance(error, BrokenPipeError):
-        return EXIT_CODE_STDOUT_CLOSED
-    lacks = is_lack_of_memory(error) or is_lack_of_files(error) or missing_operation(error) is not None
-    return EnvironmentFailure.exit_code if lacks or isinstance(error, OSError) else EXIT_CODE_BUG
+    return EXIT_CODE_STDOUT_CLOSED if isinstance(error, BrokenPipeError) else as_gpt_error(error, "gpt").exit_code
 
 
 def reason(error: OSError) -> str:

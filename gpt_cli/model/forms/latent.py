@@ -78,9 +78,9 @@ class LatentAttention(SelfAttention):
     def project(self, x: Tensor, rotation: Tensor | None, heads: Sequence[int] | None = None) -> Projections:
         """Compute queries and keys, [B, heads, T, K + rotary_size], and values, [B, heads, T, K]; `heads` None: all."""
         chosen = range(self.num_heads) if heads is None else heads
-        latent = self.W_DKV(x)
-        up = F.linear(latent, self.up_projections(chosen)).unflatten(2, (2, len(chosen), -1))
-        keys, values = up.permute(2, 0, 3, 1, 4)
+        # W_UK of all `chosen` heads, then W_UV: [2 x heads x K, latent_size]
+        ups = torch.cat([getattr(self.heads[head], name).weight for name in ("W_UK", "W_UV") for head in chosen])
+        keys, values = F.linear(self.W_DKV(x), ups).unflatten(2, (2, len(chosen), -1)).permute(2, 0, 3, 1, 4)
         queries = F.linear(self.query_source(x), self.query_weights(chosen))
         queries = queries.unflatten(2, (len(chosen), -1)).transpose(1, 2)
         if self.W_KR is None:
@@ -99,7 +99,3 @@ class LatentAttention(SelfAttention):
         """Concatenate W_UQ and W_QR of `heads`, head by head: [heads x (K + rotary_size), query latent or D]."""
         parts = [part for head in heads for part in (self.heads[head].W_UQ, self.heads[head].W_QR)]
         return torch.cat([part.weight for part in parts if part is not None])
-
-    def up_projections(self, heads: Sequence[int]) -> Tensor:
-        """Concatenate W_UK of all `heads`, then W_UV of all `heads`: [2 x heads x K, latent_size]."""
-        return torch.cat([getattr(self.heads[head], name).weight for name in ("W_UK", "W_UV") for head in heads])

@@ -29,13 +29,13 @@ class NgramEmbedding(nn.Module):
         tables = nn.ModuleList(nn.Embedding.from_pretrained(torch.zeros(size, d_model), freeze=False) for size in sizes)
         self.tables = cast("Sequence[nn.Embedding]", tables)
 
-    def forward(self, x: Tensor, ids: Tensor, num_before: int = 0, positions: Tensor | None = None) -> Tensor:
-        """Add n-gram embeddings to x [B, T, D], then apply layer norm; `ids` [B, num_before + T] end with x's tokens.
+    def forward(self, x: Tensor, ids: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Add n-gram embeddings to x [B, T, D], then apply layer norm; `ids` [B, at least T] end with x's tokens.
 
         A text begins where `positions` is 0 (None: at the first id); no n-gram contains ids from before its text.
         """
         for table, rows in zip(self.tables, self.rows(ids, positions), strict=True):
-            x = x + table(rows[:, num_before:])
+            x = x + table(rows[:, -x.shape[1] :])
         return F.layer_norm(x, x.shape[-1:])
 
     def rows(self, ids: Tensor, positions: Tensor | None = None) -> Iterator[Tensor]:

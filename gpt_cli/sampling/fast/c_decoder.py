@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from gpt_cli.config import ModelConfig
-from gpt_cli.model import GPT, GroupedQueryAttention, MultiHeadAttention
+from gpt_cli.model import GPT, Block, GroupedQueryAttention, MultiHeadAttention
 from gpt_cli.sampling.fast.c_library import Address, Layer, Model, Norm, Weight, address_of, library
 from gpt_cli.sampling.fast.matmul import Product
 from gpt_cli.sampling.kv_cache import Cache, DecodeStep, KeyValueCache
@@ -35,9 +35,8 @@ def can_compile(model: GPT) -> bool:
 class DecodeBlock:
     """A block's norms, key-value cache and products for decoding; each Product is a function [N, in] -> [N, out]."""
 
-    norm_1: nn.Module
+    block: Block  # its norms; attention and feed-forward are None
     cache: Cache
-    norm_2: nn.Module
     expand: Product  # preceded by the gate, if there is one
     activation: Callable[[Tensor], Tensor]
     contract: Product
@@ -88,12 +87,12 @@ class CompiledToken:
         )
         return logits
 
-    def _layer(self, block: DecodeBlock, cache: KeyValueCache) -> Layer:
-        products = cache.queries_keys_values, cache.projection_layer, block.expand, block.contract
+    def _layer(self, layer: DecodeBlock, cache: KeyValueCache) -> Layer:
+        products = cache.queries_keys_values, cache.projection_layer, layer.expand, layer.contract
         weights = [cast("Weight", product) for product in products]
         self._alive += weights
         norms, epsilon = (None, 0.0) if cache.norms is None else (self._address(cache.norms), cache.epsilon)
-        norms_1_2 = self._norm(block.norm_1), self._norm(block.norm_2)
+        norms_1_2 = self._norm(layer.block.norm_1), self._norm(layer.block.norm_2)
         return Layer(*norms_1_2, *(weight.matrix for weight in weights), norms, 0, 0, 0, 0, 0, cache.scale, epsilon)
 
     def _norm(self, norm: nn.Module) -> Norm:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpt_cli.checkpoints.checkpoint import Checkpoint, verify_checkpoint
+from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.common.host import Host
 from gpt_cli.common.machine.devices import choose_device, choose_dtype
@@ -16,7 +16,7 @@ from gpt_cli.common.units import size
 from gpt_cli.config import Config
 from gpt_cli.distributed.launch import fitting_sizes, require_fitting
 from gpt_cli.errors import CheckpointError, UsageError, inert, visible
-from gpt_cli.model.costs import cache_bytes_by_attention
+from gpt_cli.model.costs import CostEstimate, cache_bytes_by_attention
 from gpt_cli.text.encode import both_examples, encode
 from gpt_cli.text.load import read_data, split_of
 from gpt_cli.text.sft_examples import ConversationCorpus
@@ -26,27 +26,13 @@ from gpt_cli.training.state import training_costs
 
 
 @dataclass(frozen=True)
-class Costs:
-    """The costs of a model: parameters, training tokens, operations per token, and bytes of memory."""
-
-    vocab_size: int
-    parameters: int
-    parameters_by_part: dict[str, int]
-    training_tokens: int | None  # None, like all figures of a training, if another program trained the model
-    tokens_per_parameter: float | None
-    training_flops_per_token: int
-    sampling_flops_per_token: int
-    training_bytes: int | None
-    sampling_bytes: int
-    cache_bytes_per_token: int
-    cache_bytes_by_attention: dict[str, int]
-
-
-@dataclass(frozen=True)
 class Info(Result):
     """Costs of a model and of each training process (`of_ranks`); `stored` describes a checkpoint ({} for a config)."""
 
-    costs: Costs
+    costs: CostEstimate
+    vocab_size: int
+    training_tokens: int | None  # None, like all figures of a training, if another program trained the model
+    cache_bytes_by_attention: dict[str, int]
     of_ranks: dict[str, Any]  # memory of each of several processes that train together; empty without --ranks
     stored: dict[str, Any]  # empty for a config
 
@@ -54,7 +40,21 @@ class Info(Result):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the object that `gpt info --json` prints."""
-        return {**self.stored, **vars(self.costs), **self.of_ranks}
+        costs, tokens = self.costs, self.training_tokens
+        figures = {
+            "vocab_size": self.vocab_size,
+            "parameters": costs.parameters,
+            "parameters_by_part": costs.parameters_by_part,
+            "training_tokens": tokens,
+            "tokens_per_parameter": tokens and tokens / costs.parameters,
+            "training_flops_per_token": costs.training_flops_per_token,
+            "sampling_flops_per_token": costs.sampling_flops_per_token,
+            "training_bytes": tokens and costs.training_bytes,
+            "sampling_bytes": costs.sampling_bytes,
+            "cache_bytes_per_token": costs.cache_bytes_per_token,
+            "cache_bytes_by_attention": self.cache_bytes_by_attention,
+        }
+        return {**self.stored, **figures, **self.of_ranks}
 
     def parts(self) -> list[Rows]:
         """Return a table of the names and values in `as_dict`."""
@@ -103,7 +103,7 @@ def info(request: InfoRequest, target: tuple[Path, Path | Config], host: Host) -
         files = [file for file in (*directory.steps().values(), directory.best) if file.exists()]
     with host.counting("verifying", len(files), "checkpoints") as count:
         count(0)
-        stored = verify_checkpoint(chosen)
+        stored = read_checkpoint(chosen, everything=True, keep=False)
         states = {}
         for file in files:
             states[file.name] = _state(file, stored if file == chosen else None)
@@ -131,7 +131,7 @@ def info(request: InfoRequest, target: tuple[Path, Path | Config], host: Host) -
 def _state(file: Path, stored: Checkpoint | None) -> str:
     """Describe whether a checkpoint is intact and resumable; read `file` if `stored`, the file's content, is None."""
     try:
-        stored = stored or verify_checkpoint(file)
+        stored = stored or read_checkpoint(file, everything=True, keep=False)
     except CheckpointError as error:
         return f"damaged ({error})"
     return f"intact, {size(file.stat().st_size)}" + (", resumable" if stored.optimizer_state else "")
@@ -142,19 +142,6 @@ def _info(config: Config, vocab_size: int, num_tokens: int, num_ranks: int | Non
     dtype = choose_dtype(config.train.dtype, device, config.model.d_model)
     config = config.changed(train={"dtype": dtype, "device": device.type})
     costs, of_ranks = training_costs(config, vocab_size), dict[str, Any]()
-    model_costs = Costs(
-        vocab_size=vocab_size,
-        parameters=costs.parameters,
-        parameters_by_part=costs.parameters_by_part,
-        training_tokens=num_tokens or None,
-        tokens_per_parameter=num_tokens / costs.parameters if num_tokens else None,
-        training_flops_per_token=costs.training_flops_per_token,
-        sampling_flops_per_token=costs.sampling_flops_per_token,
-        training_bytes=costs.training_bytes if num_tokens else None,
-        sampling_bytes=costs.sampling_bytes,
-        cache_bytes_per_token=costs.cache_bytes_per_token,
-        cache_bytes_by_attention=cache_bytes_by_attention(config.model),
-    )
     if num_ranks is not None:
         of_rank = training_costs(config, vocab_size, num_ranks)
         of_ranks = {
@@ -164,4 +151,4 @@ def _info(config: Config, vocab_size: int, num_tokens: int, num_ranks: int | Non
             "first_rank_saving_bytes": of_rank.gathered_bytes,
             "bytes_sent_by_rank_per_step": of_rank.sent_bytes_per_step,
         }
-    return Info(model_costs, of_ranks, stored)
+    return Info(costs, vocab_size, num_tokens or None, cache_bytes_by_attention(config.model), of_ranks, stored)

@@ -69,8 +69,7 @@ def stats(request: StatsRequest, config: Config, host: Host) -> Stats:
     """Count documents, lines and characters of a text; estimate its tokens if the request names a config."""
     characters = Characters()
     corpus = read_data(config.data, host, watch=characters.add)
-    for line in corpus.notices():
-        host.notice(line)
+    host.notices(corpus.notices())
     if corpus.how.conversations:
         host.notice("these are questions and answers; gpt counts their text, without field names and roles")
         characters = _count(with_conversations(corpus, config.data.template), host)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from gpt_cli.attention_maps.patterns import AttentionDump, Origin, dump_attention, require_room_for_dump
-from gpt_cli.checkpoints.checkpoint import Checkpoint, parse_checkpoint, save_checkpoint
+from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.checkpoints.select import first_usable
 from gpt_cli.checkpoints.training_text import opening, readable_prompt
-from gpt_cli.checkpoints.verify import read_verified
 from gpt_cli.common.drawing.token_labels import label_of
 from gpt_cli.common.files import write_durably
 from gpt_cli.common.host import Host
@@ -73,11 +73,8 @@ def export(request: ExportRequest, checkpoint: tuple[Header, str | None], host: 
     run = RunFiles(header.path.resolve().parent.parent)
     name = run.path.name if run.exists() else header.path.stem
     as_stored = request.format in ("hf", "gguf", "safetensors")
-
-    def parse(path: Path) -> Checkpoint:
-        return parse_checkpoint(read_verified(path), header, as_stored=as_stored)
-
-    stored = first_usable(request.run, request.checkpoint, parse, host.warn, header)
+    read = partial(read_checkpoint, expected=header, as_stored=as_stored)
+    stored = first_usable(request.run, request.checkpoint, read, host.warn, header)
     writing, notes, page = f"writing {visible(out)}", list[str](), None
     with host.working(writing):
         if request.format == "hf":
@@ -94,8 +91,7 @@ def export(request: ExportRequest, checkpoint: tuple[Header, str | None], host: 
             num_parameters = page.content["origin"]["parameters"]
             if request.format == "html":
                 write_durably(out, [build_page(MODEL, *page)])
-    for note in notes:
-        host.notice(note)
+    host.notices(notes)
     if page and request.format == "handout":
         dump, film = _attention(stored, page.content["prompt"], out, name, host), None
         if run.exists() and run.snapshots():

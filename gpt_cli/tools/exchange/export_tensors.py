@@ -74,11 +74,6 @@ def attention_output(block: int) -> tuple[Part, ...]:
     return (Part((f"blocks.{block}.attention.projection_layer.weight",)),)
 
 
-def unscaled(model: ModelConfig) -> float:
-    """Factor for queries that undoes the division by √query_size in Hugging Face code; 1.0 if `model` divides too."""
-    return math.sqrt(model.query_size) if model.scale == "none" else 1.0
-
-
 def copy(shape: tuple[int, ...], name: str) -> Recipe:
     """Return a recipe of shape `shape` that copies the gpt_cli tensor `name`."""
     return Recipe(shape, (Part((name,)),))

@@ -56,8 +56,7 @@ def adopt(request: ImportRequest, source: tuple[Path, Foreign, Mapping[int, Weig
     Raises UsageError if the run already exists, EnvironmentFailure if it is being trained, and errors of `write_run`.
     """
     out, foreign, steps = source
-    for notice in foreign.notices:
-        host.notice(notice)
+    host.notices(foreign.notices)
     with sole_trainer(out, host.warn):
         request.require_free(RunDirectory(out))  # another import may have made the run since the check
         num_parameters = write_run(RunDirectory(out), foreign, host.counting, steps)

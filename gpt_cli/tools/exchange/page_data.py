@@ -17,7 +17,6 @@ from unicodedata import normalize
 
 import numpy as np
 
-from gpt_cli.checkpoints.header import OPTIMIZER_PREFIX
 from gpt_cli.config import ModelConfig
 from gpt_cli.config.model import unknown_form
 from gpt_cli.errors import CheckpointError, EnvironmentFailure
@@ -65,8 +64,6 @@ def layout(shapes: Mapping[str, Sequence[int]], kind: Kind) -> Layout:
     """Return the layout of a page's weights from `shapes` (name -> shape): matrices in `kind`, vectors in float32."""
     tensors, end = [], 0
     for name, shape in shapes.items():
-        if name.startswith(OPTIMIZER_PREFIX):
-            continue
         number_type = kind if len(shape) == 2 else "float32"
         entry = {"name": name, "shape": list(shape), "kind": number_type, "at": end}
         end += _NUMBER[number_type] * math.prod(shape)

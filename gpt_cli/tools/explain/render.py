@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 
 from gpt_cli.common.language import say
-from gpt_cli.common.tables import WORD, filled
+from gpt_cli.common.tables import WORD, filled, right_aligned
 from gpt_cli.tools.explain.explanation import Explanation, Step, label_text
 from gpt_cli.tools.pages.html_page import hash_of_source
 
@@ -159,10 +159,6 @@ def _aligned(rows: Sequence[Sequence[str]], width: int, *, whole: bool) -> Itera
             end += 1
         more = ["…"] if not whole and end + 1 < len(rows[0]) else []
         for number, row in enumerate(rows):
-            cells = (_padded(columns[at][number], widths[at]) for at in range(first, end))
-            yield "  ".join([_padded(row[0], label), *cells, *more]).rstrip()
+            cells = (right_aligned(columns[at][number], widths[at]) for at in range(first, end))
+            yield "  ".join([right_aligned(row[0], label), *cells, *more]).rstrip()
         first = end if whole else len(columns)
-
-
-def _padded(label: str, width: int) -> str:
-    return " " * (width - cell_len(label)) + label if cell_len(label) <= width else set_cell_size(label, width)

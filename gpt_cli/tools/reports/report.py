@@ -76,11 +76,11 @@ class RunReport(Result):
 
     def as_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:
         """Return a drawing of the best MOST_DRAWN curves, and a table of differing settings or means over seeds."""
-        return self._drawn(Style.of(width, encoding, colour=False))
+        return self._drawn(width, encoding)
 
     def as_coloured_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:
         """Return the text of `as_text`, coloured if the terminal that TERM names has at least 256 colours."""
-        return self._drawn(Style.of(width, encoding, colour=_terminal(width).color_system in ("256", "truecolor")))
+        return self._drawn(width, encoding, coloured=True)
 
     def show(self, screen: Screen) -> None:
         """Show the curves in characters that stdout can encode; show nothing if they were written to a file."""
@@ -108,8 +108,10 @@ class RunReport(Result):
 
         return draw_curves(self.runs, self.axis, kind, notice)
 
-    def _drawn(self, style: Style) -> str:
-        terminal = _terminal(style.width)
+    def _drawn(self, width: int, encoding: str, *, coloured: bool = False) -> str:
+        # writes into memory, with the colours of the terminal that TERM names
+        terminal = Console(file=io.StringIO(), width=width, force_terminal=True, force_jupyter=False, highlight=False)
+        style = Style.of(width, encoding, colour=coloured and terminal.color_system in ("256", "truecolor"))
         with terminal.capture() as capture:
             terminal.print(plot_curves(self.runs, self.axis, style), soft_wrap=True)
         blocks = [capture.get().rstrip("\n")]
@@ -190,8 +192,3 @@ def _attention(records: Sequence[RunRecord], prompt: str, host: Host) -> dict[st
     for error in missing:
         host.warn(f"{error}; the report leaves out its attention")
     return dumps
-
-
-def _terminal(width: int) -> Console:
-    """Return a rich console that writes into memory, with the colours of the terminal that TERM names."""
-    return Console(file=io.StringIO(), width=width, force_terminal=True, force_jupyter=False, highlight=False)

@@ -13,6 +13,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from gpt_cli.common.drawing.token_labels import COLOURS
+from gpt_cli.common.tables import table, without_middle
 from gpt_cli.errors import visible
 from gpt_cli.tools.reports.compare_runs import MOST_DRAWN, RunGroup, by_token, groups_of, mean_curve, of_tokens
 from gpt_cli.tools.reports.curves import TITLES, axis_end, letter_of, scale_of, short, thinned
@@ -81,17 +82,12 @@ def _legend(groups: Sequence[RunGroup], style: Style) -> Iterator[Text]:
     """Yield a heading, and a row for each run: the letter of its group, its name, its state and its numbers."""
     both = [(group.rank, record) for group in groups for record in group.records]
     rows = [("run", *_HEAD), *((visible(record.name), *_figures(record)) for _, record in both)]
-    widths = [max(cell_len(row[column]) for row in rows) for column in range(len(rows[0]))]
     # what is left beside the letter and the figures, with two columns between them
-    widths[0] = min(widths[0], max(_NAME, style.width - 3 - sum(widths[1:]) - 2 * len(_HEAD)))
-    for number, row in zip([-1, *(rank for rank, _ in both)], rows, strict=True):
-        line = Text(no_wrap=True).append(letter_of(number) if number >= 0 else " ", style=_colour(number, style))
-        for text, width in zip(row, widths, strict=True):
-            cell = Text(text)
-            cell.truncate(width, overflow="ellipsis", pad=True)
-            line.append("  ").append_text(cell)
-        line.rstrip()
-        yield line
+    room = max(_NAME, style.width - 5 - max(map(cell_len, table([row[1:] for row in rows]).split("\n"))))
+    lines = table([(without_middle(name, room), *figures) for name, *figures in rows]).split("\n")
+    for number, line in zip([-1, *(rank for rank, _ in both)], lines, strict=True):
+        letter = letter_of(number) if number >= 0 else " "
+        yield Text(no_wrap=True).append(letter, style=_colour(number, style)).append(f"  {line}")
 
 
 def _figures(record: RunRecord) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from gpt_cli.common.limits import CONFIG_PROBLEMS, SWEEP_POINTS
 from gpt_cli.common.mistyped import nearest
 from gpt_cli.config.config_errors import line_of, no_setting, wrong_values
-from gpt_cli.config.load import dotted_keys, find_config, is_plain, validate, without_retired
+from gpt_cli.config.load import dotted_keys, find_config, is_plain, overridden, validate, without_retired
 from gpt_cli.config.schema import SEED, Config
 from gpt_cli.config.settings_reference import setting_schemas, shipped_configs
 from gpt_cli.config.strict_yaml import Document, KeyPath, parse, read_config_text
@@ -227,24 +227,11 @@ class _File:
 
     def _of(self, point: Settings) -> tuple[dict[str, Any], dict[KeyPath, str]]:
         """Merge a run's settings (`point`) into the base config; return the result and each setting's file and line."""
-        base = self.below.content
-        content = {section: dict(value) if isinstance(value, dict) else value or {} for section, value in base.items()}
-        sources: dict[KeyPath, str] = {key: f"{self.base}:{line}" for key, line in self.below.lines.items()}
         varied = "grid" if "grid" in self.content else "random"
         placed = [(key, value, self.at("settings", key)) for key, value in self.sound["settings"].items()]
         placed += [(key, value, self.at(varied, key)) for key, value in point.items()]
         placed += [] if self.max_time is None else [("train.max_time", self.max_time, "‹max_time›")]
-        for key, value, source in placed:
-            section, _, name = key.partition(".")
-            if isinstance(content.setdefault(section, {}), dict):  # else validation reports that it is no section
-                content[section][name] = value
-            sources[section, name] = source
-        train, keys = content.get("train"), [key for key, _, _ in placed]
-        if isinstance(train, dict) and "train.max_time" in keys and train["max_time"] is not None:
-            before = base.get("train")
-            if "train.max_steps" not in keys and not (isinstance(before, dict) and before.get("max_time")):
-                train["max_steps"] = None  # a time replaces the steps of a base that names no time
-        return content, sources
+        return overridden(self.below, str(self.base), placed)
 
 
 def _types_of(key: str) -> set[str | None]:

@@ -14,7 +14,7 @@ from gpt_cli.common.machine.memory import available_memory
 from gpt_cli.config import Config, ModelConfig
 from gpt_cli.errors import DataError, counted
 from gpt_cli.model.costs import estimate
-from gpt_cli.text.load import SourceCorpus
+from gpt_cli.text.load import SourceCorpus, read_data
 from gpt_cli.text.sft_examples import ConversationCorpus
 from gpt_cli.training.auto_config.model_sizes import (
     REFERENCE,
@@ -38,15 +38,18 @@ _QUICK = 0.01  # in a shorter step, a GPU waits for its next operation
 _LARGE = REFERENCE.changed(d_model=768, num_heads=12, num_blocks=6)
 
 
-def choose_config(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
-    """Choose the settings that `config` leaves unset, for the text `corpus` and this machine; `host` shows the reasons.
+def choose_config(config: Config, host: Host) -> tuple[Choice, SourceCorpus]:
+    """Choose the settings that `config` leaves unset, for its text and this machine; also return the text.
 
-    Raises UsageError for contradictory settings, DataError if a text without conversations has under 200 characters.
+    `host` shows the reasons. Raises EnvironmentFailure for a missing device before a long text is read, UsageError for
+    contradictory settings, DataError if a text without conversations has under 200 characters.
     """
     use_threads(config.train.threads)
     device = choose_device(config.train.device)
-    with starting(device), host.working("measuring the text"):
-        text = _figures(corpus, config)
+    with starting(device):
+        corpus = read_data(config.data, host)
+        with host.working("measuring the text"):
+            text = _figures(corpus, config)
     if text.num_characters < FEWEST_CHARACTERS and not text.example_bytes:
         length = counted(text.num_characters, "character")
         sentence = f"the text has {length}, but a training needs at least {FEWEST_CHARACTERS}"
@@ -61,13 +64,12 @@ def choose_config(config: Config, corpus: SourceCorpus, host: Host) -> Choice:
     most = settings.max_steps
     if choice is None or (most is not None and settings.max_time is not None and choice.num_steps > most):
         choice = fitting(text, Budget(steps=most), config, free)
-    for line in choice.reasons:
-        host.notice(line)
+    host.notices(choice.reasons)
     fixed = config.model_dump(exclude_unset=True)
     if budget and choice.seconds is not None and (longer := minutes_that_pay(text, budget, fixed)):
         minutes, gain = longer
         host.notice(f"time      with ‹max_time={minutes}m›, {gain} on texts of this size")
-    return choice
+    return choice, corpus
 
 
 def _figures(corpus: SourceCorpus, config: Config) -> TextFigures:

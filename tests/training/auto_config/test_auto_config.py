@@ -11,7 +11,6 @@ from support.simulated_graph import give_graphs
 
 from gpt_cli.common.host import NOBODY
 from gpt_cli.config import Config
-from gpt_cli.text.load import read_data
 from gpt_cli.training.auto_config import auto_config
 from gpt_cli.training.auto_config.text_statistics import TextFigures
 
@@ -45,12 +44,12 @@ def test_a_device_starts_while_the_text_is_measured(
     monkeypatch.setattr(auto_config, "_figures", measure_later)
     Path("a.txt").write_text(CORPUS_TEXT, encoding="utf-8")
     config = Config().changed(data={"source": "a.txt"}, train={"device": "sim", "max_steps": 10})
-    assert auto_config.choose_config(config, read_data(config.data, NOBODY), NOBODY).num_steps == 10
+    assert auto_config.choose_config(config, NOBODY)[0].num_steps == 10
 
 
 def test_without_a_limit_of_steps_the_machine_is_timed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto_config, "reference_seconds", lambda _: 0.05)
     Path("a.txt").write_text(CORPUS_TEXT, encoding="utf-8")
     config = Config().changed(data={"source": "a.txt"}, train={"max_steps": None, "max_time": None})
-    choice = auto_config.choose_config(config, read_data(config.data, NOBODY), NOBODY)
+    choice, _ = auto_config.choose_config(config, NOBODY)
     assert "enough for about 6,000 steps of the config tiny" in choice.reasons[1]  # five minutes

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from gpt_cli.config import ModelConfig
-from gpt_cli.tools.exchange.export_tensors import Part, Recipe, copy, norm, unscaled
+from gpt_cli.tools.exchange.export_tensors import Part, Recipe, copy, norm
 from gpt_cli.tools.exchange.families.config_fields import LLAMA3, ConfigFields
 
 _T = TypeVar("_T")
@@ -125,10 +126,16 @@ class Family(ABC):
         """Return a pattern for the names of biases that gpt's model has and the file lacks; None if it lacks none."""
         return None
 
+    def query_factor(self, model: ModelConfig) -> float:
+        """Factor for queries if only one of `model` and the class divides scores by √query_size; 1.0 otherwise."""
+        if self.divides == (model.scale == "head"):
+            return 1.0
+        return math.sqrt(model.query_size) if self.divides else 1 / math.sqrt(model.query_size)
+
     def notes(self, model: ModelConfig) -> Iterator[str]:
         """Yield sentences on what the transformers class computes differently from gpt."""
-        if model.scale == "none":
-            size, factor, what = model.query_size, unscaled(model), "q_norm" if model.qk_norm else "Wq"
+        if self.divides and model.scale == "none":
+            size, factor, what = model.query_size, self.query_factor(model), "q_norm" if model.qk_norm else "Wq"
             yield f"{self.class_name} divides scores by √{size}, so gpt writes {what} {factor:.7g} times as large"
 
     def misfits(self, model: ModelConfig) -> Iterator[tuple[str, str]]:

@@ -5,14 +5,13 @@ GPT-2 and GPT-Neo have learned position embeddings; GPT-NeoX, the class of Pythi
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
 
 from gpt_cli.config import ModelConfig
-from gpt_cli.tools.exchange.export_tensors import Recipe, attention_output, projection_recipes, unscaled
+from gpt_cli.tools.exchange.export_tensors import Recipe, attention_output, projection_recipes
 from gpt_cli.tools.exchange.families.config_fields import ConfigFields, brief, read_rope, rope_keys
 from gpt_cli.tools.exchange.families.family import Family, pattern
 
@@ -48,7 +47,7 @@ class GPT2(Family):
 
     def attention(self, theirs: str, block: int, model: ModelConfig) -> dict[str, Recipe]:
         D, at = model.d_model, f"{theirs}.attn"
-        parts = tuple(chain(*projection_recipes(model, block, unscaled(model), per_head=True)))
+        parts = tuple(chain(*projection_recipes(model, block, self.query_factor(model), per_head=True)))
         recipes = self.linear(f"{at}.c_attn", parts, D, 3 * D, model.qkv_bias)
         return recipes | self.linear(f"{at}.c_proj", attention_output(block), D, D, model.bias)
 
@@ -98,21 +97,16 @@ class GPTNeo(GPT2):
         }
 
     def attention(self, theirs: str, block: int, model: ModelConfig) -> dict[str, Recipe]:
-        D, at = model.d_model, f"{theirs}.attn.attention"
-        recipes = dict[str, Recipe]()
-        for name, parts in zip("qkv", projection_recipes(model, block, _undivided(model), per_head=True), strict=True):
+        D, at, recipes = model.d_model, f"{theirs}.attn.attention", dict[str, Recipe]()
+        by_name = projection_recipes(model, block, self.query_factor(model), per_head=True)
+        for name, parts in zip("qkv", by_name, strict=True):
             recipes |= self.linear(f"{at}.{name}_proj", parts, D, D, model.qkv_bias, biased=False)
         return recipes | self.linear(f"{at}.out_proj", attention_output(block), D, D, model.bias)
 
     def notes(self, model: ModelConfig) -> Iterator[str]:
-        yield from super().notes(model.changed(scale="head"))
+        yield from super().notes(model)
         if model.scale == "head":
-            yield f"{self.short} does not divide scores, so gpt writes Wq {_undivided(model):.7g} times as large"
-
-
-def _undivided(model: ModelConfig) -> float:
-    """Factor for Wq in place of dividing scores by √query_size, which GPT-Neo lacks; 1.0 if `model` lacks it too."""
-    return 1 / math.sqrt(model.query_size) if model.scale == "head" else 1.0
+            yield f"{self.short} does not divide scores, so gpt writes Wq {self.query_factor(model):.7g} times as large"
 
 
 def _windows(fields: ConfigFields, num_blocks: Any) -> list[int | None] | None:
@@ -193,7 +187,7 @@ class GPTNeoX(Family):
 
     def attention(self, theirs: str, block: int, model: ModelConfig) -> dict[str, Recipe]:
         D, biased = model.d_model, model.bias or model.qkv_bias
-        by_head = tuple(chain(*zip(*projection_recipes(model, block, unscaled(model)), strict=True)))
+        by_head = tuple(chain(*zip(*projection_recipes(model, block, self.query_factor(model)), strict=True)))
         at, output = f"{theirs}.attention", attention_output(block)
         recipes = self.linear(f"{at}.query_key_value", by_head, D, 3 * D, model.qkv_bias, biased=biased)
         return recipes | self.linear(f"{at}.dense", output, D, D, model.bias, biased=biased)

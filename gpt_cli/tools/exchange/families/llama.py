@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpt_cli.config import ModelConfig
-from gpt_cli.tools.exchange.export_tensors import Part, Recipe, attention_output, copy, projection_recipes, unscaled
+from gpt_cli.tools.exchange.export_tensors import Part, Recipe, attention_output, copy, projection_recipes
 from gpt_cli.tools.exchange.families.config_fields import ConfigFields, brief, read_rope, rope_keys
 from gpt_cli.tools.exchange.families.family import ACTIVATIONS, PLAIN_LAYERS, Family, pattern
 
@@ -80,7 +80,7 @@ class Llama(Family):
         of_qkv, of_output, _ = self.written_biases(model)
         ours, at = f"blocks.{block}.attention", f"{theirs}.self_attn"
         # the factor that undoes the scale of scores belongs to the last layer that changes the length of queries
-        factor, tensors = unscaled(model), dict[str, Recipe]()
+        factor, tensors = self.query_factor(model), dict[str, Recipe]()
         parts = projection_recipes(model, block, 1.0 if model.qk_norm else factor)
         for name, heads, of_name in zip("qkv", (H, G, G), parts, strict=True):
             tensors |= self.linear(f"{at}.{name}_proj", of_name, D, heads * K, model.qkv_bias, biased=of_qkv)

@@ -38,7 +38,7 @@ from gpt_cli.model import GPT
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.load import with_conversations
 from gpt_cli.text.sources import source_names
-from gpt_cli.text.token_files import Ids, windows
+from gpt_cli.text.token_files import Ids, token_windows
 from gpt_cli.tools.interpret.request import ReadingRequest, ToInspect
 from gpt_cli.tools.interpret.text_windows import DATA_TO_TRAIN, ids_of
 
@@ -172,7 +172,7 @@ def _streams(model: GPT, ids: Ids, key: int) -> list[Tensor]:
     most = min(POSITIONS, max(1, LOGITS_AT_ONCE // (4 * model.vocab_size)))  # of predictions and temporary tensors
     chosen = np.sort(permutation(key, num_windows * C)[:most])
     device = model.output_weight.device
-    batch = to_device(torch.from_numpy(windows(ids, starts, C).astype(np.int64)), device)
+    batch = to_device(torch.from_numpy(token_windows(ids, starts, C).astype(np.int64)), device)
     places = to_device(torch.from_numpy(chosen), device)
     return [stream.flatten(0, 1)[places] for stream in model.residual_streams(batch)]
 

@@ -118,8 +118,7 @@ def _of_other_length(loaded: Loaded, pair: Pair, clean: Sequence[int], corrupt: 
     text, prompts = loaded.tokenizer.token_text, (("clean", clean), ("corrupt", corrupt))
     rows = [(name, *(quoted(text(token), LABEL) for token in ids)) for name, ids in prompts]
     columns = zip_longest(*rows, fillvalue="")
-    for line in table([*zip(*columns, strict=True)]).split("\n"):
-        host.notice(line)
+    host.notices(table([*zip(*columns, strict=True)]).split("\n"))
     sentence = f"it has {counted(len(corrupt), 'token')}, but the clean prompt has {len(clean)}; use equal numbers"
     run = run_of_checkpoint(loaded.path)
     name = shlex.quote(str(loaded.path if run is None else run.path))
