@@ -17,7 +17,7 @@ from gpt_cli.common.spelling import as_flags
 from gpt_cli.common.tables import Rows
 from gpt_cli.config import Config
 from gpt_cli.config.field_types import as_yaml
-from gpt_cli.config.load import find_config, read_config, shipped_config, write_config
+from gpt_cli.config.load import dotted_keys, find_config, read_config, shipped_config, write_config
 from gpt_cli.config.request import EMPTY, Flag, NamedPath, Request, Settings
 from gpt_cli.config.settings_reference import allowed_values, setting_schemas
 from gpt_cli.errors import GptError, UsageError, visible
@@ -92,8 +92,7 @@ class Shown(Result):
         return self.config.model_dump(mode="json")
 
     def parts(self) -> list[Rows]:
-        sections = self.as_dict().items()
-        rows = [(f"{name}.{key}", as_yaml(value)) for name, section in sections for key, value in section.items()]
+        rows = [(key, as_yaml(value)) for key, value in dotted_keys(self.as_dict()).items()]
         return [[("setting", "value"), *rows]]
 
     def as_text(self, width: int = WIDTH) -> str:

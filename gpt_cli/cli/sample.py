@@ -80,7 +80,7 @@ def drive(request: SampleRequest, console: Console, *, json: bool, words: Sequen
                     console.notice(f"{which}: {visible(prompt)}")
                 console.result(for_stdout(samples.as_text()))
             return
-        sampler = Sampler(request, inputs.model, host)
+        sampler = Sampler(request, inputs, host)
         prompts = sampler.accept_all(request, inputs)
         if sys.stdout.isatty() and sys.stderr.isatty() and not console.quiet:
             # on a terminal the continuation follows its prompt, which is no part of the result
@@ -103,10 +103,10 @@ def _print_samples(sampler: Sampler, prompts: Sequence[Prompt], request: SampleR
 
 def _open(request: SampleRequest, console: Console, host: Host, turns: list[Turn]) -> Answer:
     """Load a session's model; return a function that continues a line or, in a chat, answers it and updates `turns`."""
-    model = request.find_model(host)
+    target = request.find_model(host)
     with host.importing():
         from gpt_cli.sampling.sample import Sampler
-    sampler = Sampler(request, model, host)
+    sampler = Sampler(request, target, host)
     console.notice(f"{sampler.loaded.path}, step {sampler.loaded.step:,}")
 
     if request.chat:

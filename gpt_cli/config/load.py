@@ -28,10 +28,10 @@ from gpt_cli.config.settings_reference import shipped_configs
 from gpt_cli.config.strict_yaml import NULLS, Document, KeyPath, parse, read_config_text
 from gpt_cli.errors import GptError, UsageError, collecting, shown, together, visible
 
-_LENGTHS = ("max_steps", "max_time")
 # section.key -> (field of a request, value)
 Flags = Mapping[str, tuple[str, Any]]
-Placed = tuple[str, Any, str]  # section.key, a value that overrides that of a file, and the line or flag that sets it
+# section.key -> (the line or flag that sets it, value)
+Changes = Mapping[str, tuple[str, Any]]
 
 
 def find_config(name: str, also: Sequence[str] = ()) -> Path:
@@ -135,7 +135,7 @@ def build_config(
     `where` names the document in errors. With `to_choose`, set keys of model and train need not fit unset keys, which
     `auto_config` chooses later.
     """
-    wrong, placed = list[GptError](), list[Placed]()
+    changes, wrong = dict[str, tuple[str, Any]](), list[GptError]()
     for setting in settings:
         key, equals, value = setting.partition("=")
         with collecting(wrong):
@@ -151,18 +151,16 @@ def build_config(
             if not is_plain(value):
                 with contextlib.suppress(UsageError):  # gpt reads [INST] {prompt}, which is not YAML, as text
                     read = parse(f"value: {value}", "‹settings›").content["value"]
-            key_path = tuple(key.split("."))
-            if len(key_path) != 2:
-                raise config_errors.no_setting(key_path, "‹settings›", read)
-            placed.append((key, read, "‹settings›"))
-    of_settings = {key for key, _, _ in placed}
+            if key.count(".") != 1:
+                raise config_errors.no_setting(tuple(key.split(".")), "‹settings›", read)
+            changes[key] = "‹settings›", read
     for key, (field, value) in (flags or {}).items():
         if value is not None:
-            if key in of_settings:
+            if key in changes:
                 sentence = f"‹{key}› and ‹{field}› cannot be combined; leave one of them out"
                 wrong.append(UsageError(f"‹{field}›", sentence))
-            placed.append((key, value, f"‹{field}›"))
-    content, sources = overridden(document, where, placed)
+            changes[key] = f"‹{field}›", value
+    content, sources = overridden(document, where, changes)
     try:
         config = validate(content, where, sources, to_choose=to_choose)
     except GptError as error:
@@ -172,22 +170,20 @@ def build_config(
     return config
 
 
-def overridden(document: Document, where: str, placed: Sequence[Placed]) -> tuple[dict[str, Any], dict[KeyPath, str]]:
-    """Return the settings of the document `where`, overridden by `placed`, and the line or flag that sets each."""
+def overridden(document: Document, where: str, changes: Changes) -> tuple[dict[str, Any], dict[KeyPath, str]]:
+    """Return the content of the document `where` with `changes`, and the line or flag that sets each key."""
     content: dict[str, Any] = {name: {} if keys is None else copy(keys) for name, keys in document.content.items()}
     sources: dict[KeyPath, str] = {key_path: f"{where}:{line}" for key_path, line in document.lines.items()}
-    for key, value, source in placed:
+    train = content.get("train")
+    _, time = changes.get("train.max_time", ("", None))
+    if time is not None and isinstance(train, dict) and train.get("max_time") is None:
+        train.pop("max_steps", None)  # a time replaces the steps of a document that names no time
+    for key, (source, value) in changes.items():
         section, _, name = key.partition(".")
         if isinstance(content.setdefault(section, {}), dict):  # else validation reports that it is not a section
             content[section][name] = value
         sources[section, name] = source
         sources.setdefault((section,), source)
-    before, train = document.content.get("train"), content.get("train")
-    # a file or a command may set both limits; a command that sets only a time replaces the steps of a file
-    both = isinstance(before, dict) and all(before.get(key) is not None for key in _LENGTHS)
-    both = both or "train.max_steps" in {key for key, _, _ in placed}
-    if not both and isinstance(train, dict) and train.get("max_time") is not None:
-        train["max_steps"] = None
     return content, sources
 
 
@@ -229,11 +225,10 @@ def write_config(config: Config) -> str:
 
 def config_differences(old: Config, new: Config) -> Iterator[tuple[str, str, str]]:
     """Yield (section.key, old value, new value), in the form of a config file, for each key in which configs differ."""
-    before, after = old.model_dump(), new.model_dump()
-    for section, keys in before.items():
-        for key, value in keys.items():
-            if value != after[section][key]:
-                yield f"{section}.{key}", as_yaml(value), as_yaml(after[section][key])
+    before, after = dotted_keys(old.model_dump()), dotted_keys(new.model_dump())
+    for key, value in before.items():
+        if value != after[key]:
+            yield key, as_yaml(value), as_yaml(after[key])
 
 
 def _meant(setting: str) -> str | None:

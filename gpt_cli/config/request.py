@@ -201,7 +201,7 @@ WhichCheckpoint = Annotated[
     Flag("WHICH", offers="checkpoints"),
     Field(description="best, last or a step of a run. Default: the best intact checkpoint."),
 ]
-Prompt = Annotated[str | None, Flag("TEXT"), Field(description="The prompt; - reads it from stdin.")]
+Prompt = Annotated[str | None, Field(description="The prompt; - reads it from stdin.")]
 PromptFile = Annotated[MaybePath, Flag("FILE"), Field(description="Read the prompt from a UTF-8 file.")]
 CONFIG = Field(
     description="A YAML file, or the name of a shipped config: small, tiny, modern, multi-head, grouped-query, "

@@ -174,7 +174,7 @@ def evaluate(request: EvaluateRequest, target: ToEvaluate, host: Host) -> Evalua
     corpora = dict[tuple[str, bool], SourceCorpus]()  # --data, as the runs read text
     if target.without:
         host.notice(f"heads switched off: {', '.join(head_names(target.without))}")
-    for path, text, header in zip(target.runs, target.texts, target.headers, strict=True):
+    for path, text, header in zip(request.run or [None], target.texts, target.headers, strict=True):
         loaded = load_for(host, path, request.checkpoint, header)
         remove_heads(loaded.model, target.without)
         name = str(path or loaded.header.run.path)

@@ -46,27 +46,20 @@ from gpt_cli.text.conversations import Conversation, Turn, conversations_of_file
 LEAVE_OUT_MEMORISED = "leave out ‹memorised›, which reads the text that the model was trained on"
 
 
-class ToLoad(NamedTuple):
-    """A model to load: the header of its checkpoint, and the heads to switch off."""
-
-    header: Header
-    without: tuple[tuple[int, int], ...]  # heads to switch off: layer, head
-
-
 class ToSample(NamedTuple):
-    """Prompts to continue, and the model that continues them."""
+    """A model to load, and the prompts that it continues; a session on a terminal has none yet."""
 
-    model: ToLoad
-    prompts: list[str]
-    source: str  # the name of the prompts' source in errors
-    seed: int | None  # None: nothing is drawn
+    header: Header  # of the checkpoint
+    without: tuple[tuple[int, int], ...]  # heads to switch off: layer, head
+    prompts: Sequence[str] = ()
+    source: str = ""  # the name of the prompts' source in errors
+    seed: int | None = None  # None: nothing is drawn
     conversations: list[Conversation] | None = None  # to answer, instead of prompts to continue
 
 
 class ToEvaluate(NamedTuple):
-    """The runs to evaluate, the headers of their checkpoints, their data settings, and the heads to switch off."""
+    """The headers of the checkpoints to evaluate, their data settings, and the heads to switch off."""
 
-    runs: list[Path | None]  # None: the newest
     texts: list[DataConfig]  # how each run reads text; without `data` or with `memorised`, also its training text
     without: tuple[tuple[int, int], ...]  # heads that are switched off: layer, head
     longest_window: int  # the longest context of all runs
@@ -160,23 +153,22 @@ class SampleRequest(Request):
 
     def find(self, host: Host) -> ToSample:
         """Return prompts, model and seed; raise UsageError, DataError or, for a bad checkpoint, CheckpointError."""
-        model = self.find_model(host)
+        target = self.find_model(host)
         is_drawn = not self.greedy and self.temperature != 0
         seed = new_seed() if self.seed is None and is_drawn else self.seed
         if self.messages is not None:
-            source = shown(self.messages)
-            text, _ = read_prompt(None, self.messages, model.header, None, may_be_empty=True)
+            text, _ = read_prompt(None, self.messages, target.header, None, may_be_empty=True)
             conversations = conversations_of_file(text, visible(self.messages))
-            prompts = [one.turns[-1].content for one in conversations]
-            return ToSample(model, prompts, source, seed, conversations)
-        prompts, source = read_prompts(self.prompt, self.prompt_file, model.header, host.stdin)
-        conversations = [Conversation((Turn("user", text),)) for text in prompts] if self.chat else None
-        return ToSample(model, prompts, source, seed, conversations)
+            prompts, source = [one.turns[-1].content for one in conversations], shown(self.messages)
+        else:
+            prompts, source = read_prompts(self.prompt, self.prompt_file, target.header, host.stdin)
+            conversations = [Conversation((Turn("user", text),)) for text in prompts] if self.chat else None
+        return target._replace(prompts=prompts, source=source, seed=seed, conversations=conversations)
 
-    def find_model(self, host: Host) -> ToLoad:
+    def find_model(self, host: Host) -> ToSample:
         """Return the model to load; raise CheckpointError for a bad header, UsageError for heads the model lacks."""
         header = find_header(self.run, self.checkpoint, host)
-        return ToLoad(header, parse_heads(",".join(self.without), header.config.model) if self.without else ())
+        return ToSample(header, parse_heads(",".join(self.without), header.config.model) if self.without else ())
 
 
 class EvaluateRequest(Request):
@@ -238,8 +230,7 @@ class EvaluateRequest(Request):
 
     def find(self, host: Host) -> ToEvaluate:
         """Return the runs to evaluate; raise CheckpointError for bad headers, UsageError or DataError for bad input."""
-        runs: list[Path | None] = [*self.run] or [None]
-        headers = [find_header(path, self.checkpoint, host) for path in runs]
+        headers = [find_header(path, self.checkpoint, host) for path in self.run or [None]]
         off: tuple[tuple[int, int], ...] = ()
         for header in headers:
             length = header.config.model.evaluation_window
@@ -254,7 +245,6 @@ class EvaluateRequest(Request):
         trusts = bool(self.data) and not self.memorised
         configs = [trusted_config(header) if trusts else config_with_text(header, advice) for header in headers]
         return ToEvaluate(
-            runs=runs,
             texts=[config.data for config in configs],
             without=off,
             longest_window=max(header.config.model.evaluation_window for header in headers),

@@ -25,7 +25,7 @@ from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.head_ablation import head_names, remove_heads
 from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.sampling.prompts import encode_text
-from gpt_cli.sampling.request import SampleRequest, ToLoad, ToSample
+from gpt_cli.sampling.request import SampleRequest, ToSample
 from gpt_cli.sampling.streaming import TextStream
 from gpt_cli.text.chat_templates import Template, template_for
 from gpt_cli.text.conversations import Turn
@@ -103,14 +103,14 @@ def sample(request: SampleRequest, target: ToSample, host: Host) -> Samples:
     # all samples stay in memory until the last one is drawn
     about = f"{counted(num_samples, 'sample')} of {counted(num_tokens, 'token')}"
     _require_memory("max_new_tokens", num_tokens, _TOKEN_BYTES * num_samples, about)
-    sampler = Sampler(request, target.model, host, len(target.prompts))
+    sampler = Sampler(request, target, host)
     prompts = sampler.accept_all(request, target)
     batches, samples = list(sampler.batches(prompts, request)), list[Sample]()
     with host.counting("sampling", request.max_new_tokens * len(batches), "tokens") as count:
         for batch in batches:
             samples += sampler.draw(batch, request, target.seed, count=count)
-    loaded, off = sampler.loaded, head_names(target.model.without)
-    return Samples(str(loaded.path), loaded.step, target.seed, target.prompts, samples, off)
+    loaded, off = sampler.loaded, head_names(target.without)
+    return Samples(str(loaded.path), loaded.step, target.seed, [*target.prompts], samples, off)
 
 
 class Sampler:
@@ -120,19 +120,19 @@ class Sampler:
     `quantize` is set for a device that is not a CPU.
     """
 
-    def __init__(self, request: SampleRequest, model: ToLoad, host: Host, num_prompts: int = 1):
+    def __init__(self, request: SampleRequest, target: ToSample, host: Host):
         use_threads(request.threads)
         where = choose_device(request.device or "auto")
         if request.quantize and where.type != "cpu":
             wrong = f"{request.quantize} works only on CPUs, not on {where}"
             raise UsageError("‹quantize›", wrong, hint="‹device=cpu›")
         self._host = host
-        self.loaded = load_for(host, request.run, request.checkpoint, model.header, as_stored=True)
-        if model.without:
-            remove_heads(self.loaded.model, model.without)
-            host.notice(f"heads switched off: {', '.join(head_names(model.without))}")
+        self.loaded = load_for(host, request.run, request.checkpoint, target.header, as_stored=True)
+        if target.without:
+            remove_heads(self.loaded.model, target.without)
+            host.notice(f"heads switched off: {', '.join(head_names(target.without))}")
         number_type = product_dtype(choose_dtype(request.dtype, where, self.loaded.config.model.d_model, host.notice))
-        num_rows, int8 = num_prompts * request.num_samples, request.quantize is not None
+        num_rows, int8 = max(1, len(target.prompts)) * request.num_samples, request.quantize is not None
         compiled = _pays(self.loaded.model, request)
         on_device = self.loaded.model.to(where)
         self._decoder = Decoder(on_device, number_type, int8=int8, num_rows=num_rows, compiled=compiled)

@@ -16,7 +16,6 @@ class TextStream:
     """
 
     def __init__(self, tokenizer: Tokenizer, stops: Sequence[str] = (), *, begins: bool = True):
-        assert all(stops), "an empty stop would end every text"
         self.stopped = False
         self._tokenizer = tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")

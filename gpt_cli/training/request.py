@@ -65,12 +65,12 @@ class Plan:
 
     config: Config
     directory: Path
-    overwrite: bool = False  # whether it may replace the run in its directory
-    resume: bool = False  # whether it continues that run, from step 0 where the run has no checkpoint yet
-    by_run_config: bool = False  # whether the config is that of the run, which must then exist
-    chooses: bool = False  # whether `auto_config` chooses the settings that the config leaves unset
-    initial: Initial | None = None  # the model whose weights it starts from; None for random weights
     shipped: Config | None = None  # the shipped config that its config is made from
+    initial: Initial | None = None  # the model whose weights step 0 has; None: random weights
+    chooses: bool = False  # whether `auto_config` chooses the settings that its config lacks
+    overwrite: bool = False  # whether it may replace the run in its directory
+    resume: bool = False  # whether it continues that run, or begins at step 0 if the run has no checkpoint yet
+    by_run_config: bool = False  # whether its config is that of the run, which must then exist
     of_sweep: bool = False  # whether a sweep tries settings, which may be far from the usual ones
 
 
@@ -170,34 +170,32 @@ class TrainRequest(Request):
         if self.max_steps is not None and self.max_time is None and not asks_for(settings, "train.max_time="):
             settings.append("train.max_time=null")  # a config or the run may have a time
         run, initial = RunFiles(directory), None
-        names_none = config in (None, AUTO) and not self.init_from
-        by_run_config = names_none and self.resume and (config is None or run.exists())
-        chooses = names_none and not by_run_config
+        unnamed = config in (None, AUTO) and not self.init_from
+        chooses = unnamed and not (self.resume and (config is None or run.exists()))
         if self.init_from is not None:
-            merged, initial = self._with_initial(directory, settings, flags, host)
+            merged, initial = self._with_initial(run, settings, flags, host)
         elif chooses:
             self._require_one_process()
             merged = self._fixed_settings(flags)
+        elif isinstance(config, Config):
+            merged = build_config(Document(config.model_dump(mode="json")), "config", settings, flags)
         elif config is None or config == AUTO:
             require_run(run)
             merged = read_run_config(run.config, settings, flags)
-        elif isinstance(config, Config):
-            merged = build_config(Document(config.model_dump(mode="json")), "config", settings, flags)
         else:
             merged = read_config(config, settings, flags)
         require_installed(merged.train.log_to)
-        plan = Plan(
+        _require_what_stays(merged, initial, continues=self.resume and bool(run.steps()))
+        return Plan(
             config=merged,
             directory=directory,
+            shipped=shipped,
+            initial=initial,
+            chooses=chooses,
             overwrite=self.overwrite,
             resume=self.resume,
-            by_run_config=by_run_config,
-            chooses=chooses,
-            initial=initial,
-            shipped=shipped,
+            by_run_config=unnamed and not chooses,
         )
-        _require_what_stays(plan, continues=self.resume and bool(run.steps()))
-        return plan
 
     def _fixed_settings(self, flags: Flags) -> Config:
         """Return a config with only the settings that the user set; raise UsageError if gpt cannot choose the rest."""
@@ -221,17 +219,17 @@ class TrainRequest(Request):
             raise UsageError("‹config=auto›", sentence, hint=hint)
 
     def _with_initial(
-        self, directory: Path, settings: list[str], flags: Flags, host: Host
+        self, run: RunFiles, settings: list[str], flags: Flags, host: Host
     ) -> tuple[Config, Initial | None]:
-        """Return the config for --init-from, and the named model, which gives sizes and tokenizer if --config does not.
+        """Return the config for --init-from, and the named model, which gives sizes and tokenizer if no config does.
 
-        The model is None for a run that continues from a checkpoint.
+        The model is None if a run with a checkpoint is resumed, because that checkpoint has the weights.
         """
         assert self.init_from is not None
         names_text = bool(self.data) or asks_for(settings, "data.source=", "data=")
         initial, config = None, self.config
-        if self.resume and RunFiles(directory).steps():
-            source = read_run_config(directory / "config.yaml")
+        if self.resume and run.steps():
+            source = read_run_config(run.config)
         else:
             here = Path(self.init_from)
             foreign = (here / "config.json").is_file()  # which `gpt import` gives a run of the same name
@@ -262,16 +260,16 @@ def require_run(run: RunFiles) -> None:
         raise UsageError("‹resume›", f"there is no run in {shown(run.path)} to continue", hint=hint)
 
 
-def _require_what_stays(plan: Plan, *, continues: bool) -> None:
+def _require_what_stays(config: Config, initial: Initial | None, *, continues: bool) -> None:
     """Raise UsageError if `freeze` or `rank` would leave random weights untrained, or if `freeze` is too large."""
-    settings, num_blocks = plan.config.train, plan.config.model.num_blocks
+    settings, num_blocks = config.train, config.model.num_blocks
     if settings.trains_all:
         return
     name = "freeze" if settings.rank is None else "rank"
-    if plan.initial is None and not continues:
+    if initial is None and not continues:
         sentence = "a new model has no trained weights to keep; name a trained model with ‹init_from›"
         raise UsageError(f"train.{name}", sentence, hint=_INIT_FROM)
-    if plan.initial is not None and plan.initial.new_tokenizer:
+    if initial is not None and initial.new_tokenizer:
         sentence = f"the embeddings of a new tokenizer must train, but train.{name} leaves them as they are"
         raise UsageError(f"train.{name}", sentence, hint=f"‹train.{name}=null›")
     most = num_blocks if settings.rank is None else num_blocks - 1

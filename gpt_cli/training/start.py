@@ -138,7 +138,7 @@ def load_text(
     with ranks.local_rank_zero_first():
         corpus = start.corpus or _read(start, config, directory, host)
         if not (plan.of_sweep and len(runs_below(directory.path.parent)) > 1):  # the first run of a sweep has said it
-            _remark_on(corpus, config, host.notice, continued=checkpoint is not None)
+            _remark_on(corpus, config, host, continued=checkpoint is not None)
         try:
             text = encode_parts(*split_of(corpus, config.data, host), config, tokenizer, host)
         except DataError as error:
@@ -163,16 +163,15 @@ def _read(start: Start, config: Config, directory: RunDirectory, host: Host) -> 
         raise
 
 
-def _remark_on(corpus: SourceCorpus, config: Config, notice: Notify, *, continued: bool) -> None:
-    for line in corpus.notices():
-        notice(line)
+def _remark_on(corpus: SourceCorpus, config: Config, host: Host, *, continued: bool) -> None:
+    host.notices(corpus.notices())
     if corpus.num_documents == 1 and not continued and not corpus.how.conversations:  # it would be another text now
         one = f"{text_name(config.data)} counts as one document"
         if (separator := config.data.separator) is not None:
-            notice(f"{one}; data.separator {separator!r} separates nothing in it")
+            host.notice(f"{one}; data.separator {separator!r} separates nothing in it")
         elif guess := _separator_in(next(corpus.blocks()).text):
             several = "if it holds several (poems, letters, names), say what separates them"
-            notice(f"{one}; {several}: ‹data.separator={repr(guess)[1:-1]}›")
+            host.notice(f"{one}; {several}: ‹data.separator={repr(guess)[1:-1]}›")
 
 
 def _separator_in(text: str) -> str | None:

@@ -77,7 +77,7 @@ def test_the_run_is_found_once(copied: Path) -> None:
     target = request.find(Host())
     newer = shutil.copytree(copied, copied.with_name("newer"))
     assert newest_run() == newer
-    assert Sampler(request, target.model, Host()).loaded.path.is_relative_to(copied)
+    assert Sampler(request, target, Host()).loaded.path.is_relative_to(copied)
 
 
 def test_a_refused_prompt_gets_no_line_about_a_seed(run: RunCommand) -> None:

@@ -134,7 +134,7 @@ class ExportRequest(Request):
     An earlier export of the same name is replaced; any other directory that is not empty is refused.
     """
 
-    out: Annotated[PathText, Flag("PATH")] = Field(
+    out: PathText = Field(
         kw_only=False, description="A directory (hf, handout) or a file that ends in .gguf, .safetensors or .html."
     )
     format: Literal["hf", "gguf", "html", "handout", "safetensors"] = Field(

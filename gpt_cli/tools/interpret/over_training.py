@@ -65,9 +65,8 @@ class Film(Result):
 
 def film(request: AttentionRequest, target: ToInspect, host: Host) -> Film:
     """Make a film, a page of attention by training step, and write it to `request.out`, if set. Raises GptError."""
-    writing = f"writing {visible(request.out)}" if request.out else "computing"
     steps = steps_of(target, request.device, host)
-    with host.working(writing):
+    with host.working(f"writing {visible(request.out)}" if request.out else "computing"):
         made = replace(make_film(steps, request.layers, request.heads), out=request.out and str(request.out))
         if request.out:
             write_durably(request.out, [made.as_page().encode()])
@@ -78,9 +77,9 @@ def film(request: AttentionRequest, target: ToInspect, host: Host) -> Film:
 
 
 def steps_of(target: ToInspect, device: str | None, host: Host) -> Steps:
-    """Return a run's attention snapshots, as `Steps`; raises CheckpointError or DataError.
+    """Return a run's attention snapshots, read from its directory, or, with a prompt, computed from its checkpoints.
 
-    Reads the snapshots that training wrote, or, if `target.prompt` is set, computes one with each checkpoint's model.
+    Raises CheckpointError or DataError.
     """
     if target.prompt is None:
         return kept_steps(target.header.run)

@@ -49,8 +49,6 @@ def report_page(
 
     The page shows a run's attention from `dumps` (its path -> attention on a prompt), or else from the run's snapshots.
     """
-    assert records
-    assert axis in AXES
     means, marks = means_of_records(records), _marks(groups_of(records))
     content = {
         "runs": [_run_content(record, len(records)) | marks[index] for index, record in enumerate(records)],

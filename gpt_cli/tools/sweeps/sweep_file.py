@@ -16,10 +16,10 @@ from pydantic import ValidationError
 from gpt_cli.common.limits import CONFIG_PROBLEMS, SWEEP_POINTS
 from gpt_cli.common.mistyped import nearest
 from gpt_cli.config.config_errors import line_of, no_setting, wrong_values
-from gpt_cli.config.load import dotted_keys, find_config, is_plain, overridden, validate, without_retired
+from gpt_cli.config.load import dotted_keys, find_config, is_plain, overridden, read_document, validate
 from gpt_cli.config.schema import SEED, Config
 from gpt_cli.config.settings_reference import setting_schemas, shipped_configs
-from gpt_cli.config.strict_yaml import Document, KeyPath, parse, read_config_text
+from gpt_cli.config.strict_yaml import KeyPath, parse, read_config_text
 from gpt_cli.errors import GptError, UsageError, collecting, counted, shown, together
 
 KEYS = ("base", "settings", "grid", "random", "num_runs", "seed", "repeats")
@@ -147,8 +147,7 @@ class _File:
             raise UsageError(f"{self.where}: base", "it must be the name of a shipped config or of a config file")
         beside = self.path.parent / os.path.expanduser(name)
         self.base = beside if beside.is_file() else shipped_configs().get(name) or find_config(str(beside))
-        below = parse(read_config_text(self.base), str(self.base))
-        self.below = Document(without_retired(below.content), below.lines)
+        self.below = read_document(self.base)
         return self.base
 
     def points(self) -> list[Settings]:
@@ -228,10 +227,10 @@ class _File:
     def _of(self, point: Settings) -> tuple[dict[str, Any], dict[KeyPath, str]]:
         """Merge a run's settings (`point`) into the base config; return the result and each setting's file and line."""
         varied = "grid" if "grid" in self.content else "random"
-        placed = [(key, value, self.at("settings", key)) for key, value in self.sound["settings"].items()]
-        placed += [(key, value, self.at(varied, key)) for key, value in point.items()]
-        placed += [] if self.max_time is None else [("train.max_time", self.max_time, "‹max_time›")]
-        return overridden(self.below, str(self.base), placed)
+        changes = {key: (self.at("settings", key), value) for key, value in self.sound["settings"].items()}
+        changes |= {key: (self.at(varied, key), value) for key, value in point.items()}
+        changes |= {} if self.max_time is None else {"train.max_time": ("‹max_time›", self.max_time)}
+        return overridden(self.below, str(self.base), changes)
 
 
 def _types_of(key: str) -> set[str | None]:

@@ -102,7 +102,8 @@ def write_gguf(out: Path, checkpoint: Checkpoint, name: str, kind: str | None) -
     template = "{{ .Prompt }}"
     if config.data.loss is not None:  # a model that answers
         chat = template_for(config.data.template, tokenizer)
-        template = f"{chat.default_turn()}{chat.before[1]}{template}{chat.after[1]}{chat.before[2]}"
+        before, after = chat.default_turn() + chat.before[1], chat.after[1] + chat.before[2]
+        template = _plain(before) + template + _plain(after)
     context = config.model.context_length
     modelfile = _MODELFILE.format(name=ollama_name, file=out.name, template=template, context=context)
     write_durably(out.with_name(MODELFILE), [modelfile.encode("utf-8")])
@@ -110,6 +111,11 @@ def write_gguf(out: Path, checkpoint: Checkpoint, name: str, kind: str | None) -
     if config.model.activation in ("gelu", "gelu_tanh"):
         notes.append(_GELU)
     return chosen.name, sum(math.prod(info.shape) for info in infos.values()), notes
+
+
+def _plain(text: str) -> str:
+    """Return a text for an Ollama template, as a string of that language if it could end or steer the template."""
+    return f"{{{{ {json.dumps(text)} }}}}" if '"' in text or "{" in text else text
 
 
 def _sizes(chosen: Architecture, model: ModelConfig, fitted: Fit) -> dict[str, Any]:

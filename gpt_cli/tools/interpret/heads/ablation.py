@@ -18,8 +18,6 @@ from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.token_files import Ids
 from gpt_cli.tools.interpret.figure import Figure
 
-WAYS = ("zero", "mean", "layer")
-
 
 @torch.no_grad()
 def ablate(
@@ -41,7 +39,6 @@ def ablate(
     each of `num_models` models reads every token once. Errors of the change are NaN for a single window. Raises
     CheckpointError if losses are not finite.
     """
-    assert how in WAYS
     assert not model.training
     device = model.token_embedding.weight.device
     lengths, num_variants = np.array([end - start for start, end in windows]), 1 if how == "layer" else len(heads)

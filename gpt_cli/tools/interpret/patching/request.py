@@ -93,16 +93,12 @@ class PatchRequest(Request):
     probable next tokens of the two prompts.
     """
 
-    clean: Annotated[Text | None, Flag("TEXT")] = Field(
-        default=None, kw_only=False, description="The prompt that the model answers well."
-    )
-    corrupt: Annotated[Text | None, Flag("TEXT")] = Field(
+    clean: Text | None = Field(default=None, kw_only=False, description="The prompt that the model answers well.")
+    corrupt: Text | None = Field(
         default=None, description="The clean prompt with a change that spoils the answer, and as many tokens."
     )
-    answer: Annotated[Text | None, Flag("TEXT")] = Field(
-        default=None, description="The token that follows ‹clean›, with its space: ' Paris'."
-    )
-    against: Annotated[Text | None, Flag("TEXT")] = Field(
+    answer: Text | None = Field(default=None, description="The token that follows ‹clean›, with its space: ' Paris'.")
+    against: Text | None = Field(
         default=None, description="The token that follows ‹corrupt›, whose logit is subtracted."
     )
     pairs: Annotated[MaybePath, Flag("FILE")] = Field(

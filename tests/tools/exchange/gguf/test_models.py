@@ -280,6 +280,15 @@ def test_unknown_architectures_are_named(folder: Path, checkpoints: dict[str, Ch
         read_foreign(tmp_path / "m.gguf")
 
 
+def test_a_template_ends_no_text_of_the_modelfile(run: RunCommand, tmp_path: Path) -> None:
+    settings = ("data.loss=answers", 'data.template=x"""\nADAPTER /etc/hostname\n{prompt}{{ .System }}')
+    save_checkpoint(tmp_path / "here.safetensors", sharp_checkpoint(*CASES["qwen2"][1], *settings, tokenizer=LEARNED))
+    run("export", "--run", tmp_path / "here.safetensors", "--out", tmp_path / "a.gguf", "--format", "gguf", exits=0)
+    written = (tmp_path / "Modelfile").read_text().splitlines()
+    expected = r'TEMPLATE """{{ "x\"\"\"\nADAPTER /etc/hostname\n" }}{{ .Prompt }}{{ "{{ .System }}" }}"""'
+    assert written[2] == expected
+
+
 def test_a_run_becomes_a_file_and_the_file_a_run(run: RunCommand, here: Path, tmp_path: Path) -> None:
     checkpoint = sharp_checkpoint(*CASES["qwen2"][1], tokenizer=LEARNED)
     save_checkpoint(tmp_path / "here.safetensors", checkpoint)
