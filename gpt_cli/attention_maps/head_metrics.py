@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:
@@ -15,6 +14,7 @@ PATTERNS = COLUMNS[:-1]
 LOSS_CHANGE = "loss_change"
 SHARES = ("induction", "previous_token", "duplicate_token", "first_token", "self")  # of attention, from 0 to 1
 Row = dict[str, Any]  # the scores of a head, with its layer and number
+HeadScores = Mapping[str, "np.ndarray"]  # the name of a score, such as "induction" -> [layers, heads]; NaN: no data
 LEAST_TOKENS = 8  # in a shorter text, heads have no role: nearly all attend to the first or the last token
 # a head has the first role that applies: an induction head often attends to the first token if nothing repeats
 ROLES = tuple((name, name.replace("_", " "), 0.4 if name == "induction" else 0.5) for name in SHARES)
@@ -23,19 +23,6 @@ ROLES = tuple((name, name.replace("_", " "), 0.4 if name == "induction" else 0.5
 def head_label(row: Mapping[str, Any]) -> str:
     """Return a row's name: of a head, such as "L2 H3", or, if row["head"] is None, of a layer, such as "L2"."""
     return f"L{row['layer']}" + ("" if row["head"] is None else f" H{row['head']}")
-
-
-@dataclass(frozen=True)
-class HeadScores:
-    """Scores of attention heads: `columns` maps a name such as "induction" to [layers, heads]; NaN means no data."""
-
-    layers: tuple[int, ...]
-    heads: tuple[int, ...]
-    columns: Mapping[str, np.ndarray]
-
-    def of(self, row: int, column: int) -> dict[str, float]:
-        """Return the scores, by name, of the head at index `row` of `layers` and index `column` of `heads`."""
-        return {name: float(scores[row, column]) for name, scores in self.columns.items()}
 
 
 def role_of(scores: Mapping[str, float], num_tokens: int) -> str | None:

@@ -81,7 +81,7 @@ def score_heads(
             count(_share(batch, row, len(layers)))
         counts += of_batch
     induction = induction_scores(model, end_of_text=end_of_text, layers=layers, heads=heads, count=count)
-    return as_scores(sums, counts, induction, layers, heads)
+    return as_scores(sums, counts, induction)
 
 
 def window_batches(
@@ -99,13 +99,10 @@ def window_batches(
         yield starts[numbers], numbers, to_device(torch.from_numpy(tokens), model.token_embedding.weight.device)
 
 
-def as_scores(
-    sums: Tensor, counts: Tensor, induction: np.ndarray, layers: Sequence[int], heads: Sequence[int]
-) -> HeadScores:
+def as_scores(sums: Tensor, counts: Tensor, induction: np.ndarray) -> HeadScores:
     """Make HeadScores of sums [layers, 6, heads] / counts [6] (`pattern_sums`), and `induction` [layers, heads]."""
     means = (sums / counts[:, None]).numpy()  # 0 / 0 is NaN
-    columns: dict[str, np.ndarray] = dict(zip(COLUMNS, [*means.swapaxes(0, 1), induction], strict=True))
-    return HeadScores(tuple(layers), tuple(heads), columns)
+    return dict(zip(COLUMNS, [*means.swapaxes(0, 1), induction], strict=True))
 
 
 def sequences_at_once(num_heads: int, num_tokens: int) -> int:

@@ -70,7 +70,7 @@ def snapshot_bytes(snapshot: Snapshot) -> bytes:
     """
     triangles = snapshot.weights[..., *np.tril_indices(len(snapshot.tokens))].astype(np.float16)
     about = {part.name: getattr(snapshot, part.name) for part in fields(_About)}
-    return _FILE.to_bytes(about, {"weights": triangles} | {name: snapshot.scores.columns[name] for name in COLUMNS})
+    return _FILE.to_bytes(about, {"weights": triangles} | {name: snapshot.scores[name] for name in COLUMNS})
 
 
 def read_snapshot(path: Path) -> Snapshot:
@@ -86,8 +86,7 @@ def read_snapshot(path: Path) -> Snapshot:
         raise _FILE.refusal(path)
     weights = np.zeros((*triangles.shape[:2], T, T), np.float32)
     weights[..., *np.tril_indices(T)] = triangles
-    scores = HeadScores(tuple(range(len(weights))), tuple(range(weights.shape[1])), arrays)
-    return Snapshot(**vars(about), weights=weights, scores=scores)
+    return Snapshot(**vars(about), weights=weights, scores=arrays)
 
 
 def kept_steps(run: RunFiles) -> Steps:

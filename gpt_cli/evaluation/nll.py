@@ -85,6 +85,16 @@ def nll_of(logits: Tensor, targets: Tensor) -> Tensor:
     return -logits.log_softmax(dim=-1).gather(-1, targets[..., None])[..., 0]
 
 
+def log_probabilities(model: GPT, x: Tensor, where: str) -> Tensor:
+    """Compute log-probabilities of the next token from residual streams, [..., D] -> [..., V].
+
+    Raises CheckpointError, naming `where`, for logits that are not finite.
+    """
+    logits = model.logits(x)
+    require_finite(logits, "logits", where)
+    return logits.log_softmax(dim=-1)
+
+
 def count_windows(model: GPT, num_ids: int, stride: int) -> int:
     """Return the number of windows in which `surprisals` reads `num_ids` ids."""
     return 1 + max(0, -(-(num_ids - 1 - model.config.evaluation_window) // stride))

@@ -171,7 +171,7 @@ def _take_snapshot(run: Run) -> Snapshot:
     weights = model.attention_weights(batch)  # [L, 1, H, T, T]
     sums, counts = zip(*(pattern_sums(of_layer, batch) for of_layer in weights), strict=True)
     induction = induction_scores(model, end_of_text=tokenizer.end_of_text, repeats=_NUM_REPEATS)
-    scores = as_scores(torch.stack(sums), counts[0], induction, range(len(weights)), range(weights.shape[2]))
+    scores = as_scores(torch.stack(sums), counts[0], induction)
     try:
         require_finite(weights, "attention weights")
     except CheckpointError as error:  # its hint is for commands that load a checkpoint

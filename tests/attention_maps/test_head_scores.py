@@ -130,13 +130,13 @@ def test_windows_are_read_from_start_to_end_in_batches_that_change_nothing(monke
         parts = [pattern_sums(weights.detach(), batch) for weights in model.attention_weights(batch)]
         sums, totals = sums + torch.stack([part for part, _ in parts], 1), totals + parts[0][1]
     for name, means in zip(PATTERNS, sums / totals[:, None, None], strict=True):
-        np.testing.assert_allclose(found.columns[name], means, rtol=1e-12)
+        np.testing.assert_allclose(found[name], means, rtol=1e-12)
     # the work begins; half of a batch with each of two layers; then repeated tokens: 6 that are not end-of-text, twice
     assert counts == [0, 16, 16, 1, 2, 48, 48]
     monkeypatch.setattr(head_scores, "WEIGHTS_AT_ONCE", 1)
     one_by_one = score_heads(model, IDS, chosen, end_of_text=6, count=counts.append)
     for name in COLUMNS:
-        np.testing.assert_allclose(one_by_one.columns[name], found.columns[name], rtol=1e-12)
+        np.testing.assert_allclose(one_by_one[name], found[name], rtol=1e-12)
     assert counts[7:] == [0, 8, 8, 8, 8, 1, 2, *[6] * 16]
 
 
@@ -144,6 +144,6 @@ def test_only_the_chosen_heads_are_scored() -> None:
     model = sharp_model(7)
     whole = score_heads(model, IDS, [(0, 16)], end_of_text=6)
     found = score_heads(model, IDS, [(0, 16)], end_of_text=6, layers=(1,), heads=(1,))
-    assert (found.layers, found.heads) == ((1,), (1,))
     for name in COLUMNS:
-        np.testing.assert_allclose(found.columns[name], whole.columns[name][1:, 1:], rtol=1e-12)
+        assert found[name].shape == (1, 1)
+        np.testing.assert_allclose(found[name], whole[name][1:, 1:], rtol=1e-12)

@@ -9,7 +9,7 @@ import pytest
 import safetensors.numpy
 from support.pages import keep
 
-from gpt_cli.attention_maps.head_metrics import COLUMNS, HeadScores
+from gpt_cli.attention_maps.head_metrics import COLUMNS
 from gpt_cli.attention_maps.snapshots import Snapshot, kept_steps, read_snapshot, snapshot_bytes
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.errors import CheckpointError
@@ -20,7 +20,7 @@ def a_snapshot(step: int, prompt: str = "一 b") -> Snapshot:
     weights = np.broadcast_to(np.tril(np.ones((3, 3))) / [[1], [2], [3]], (2, 3, 3, 3)).astype(np.float32)
     columns = {name: np.arange(6.0).reshape(2, 3) + place for place, name in enumerate(COLUMNS)}
     columns["induction"][1, 2] = np.nan
-    return Snapshot(step, 2.5, prompt, (7, 8, 9), ("一", " ", "b"), weights, HeadScores((0, 1), (0, 1, 2), columns))
+    return Snapshot(step, 2.5, prompt, (7, 8, 9), ("一", " ", "b"), weights, columns)
 
 
 def test_a_snapshot_comes_back_with_weights_of_float16(here: Path) -> None:
@@ -34,9 +34,7 @@ def test_a_snapshot_comes_back_with_weights_of_float16(here: Path) -> None:
     assert read.weights.dtype == np.float32
     assert read.weights[1, 2].tolist() == [[1, 0, 0], [0.5, 0.5, 0], [np.float16(1 / 3)] * 3]
     for name in COLUMNS:
-        np.testing.assert_array_equal(read.scores.columns[name], written.scores.columns[name])
-    assert read.scores.layers == (0, 1)
-    assert read.scores.heads == (0, 1, 2)
+        np.testing.assert_array_equal(read.scores[name], written.scores[name])
 
 
 def test_a_run_without_snapshots_is_refused(here: Path) -> None:

@@ -119,7 +119,7 @@ def messages() -> list[Message]:
             if not isinstance(scope, ast.FunctionDef | ast.Module):
                 continue
             known = constants | _assigned(scope)
-            lines = _yields(scope) if getattr(scope, "name", "") == "legend" else ()  # of a View
+            lines = _yields(scope) if getattr(scope, "name", "") == "legend" else ()  # of a Finding
             for argument in chain(lines, *map(_read_arguments, _of_scope(scope, ast.Call))):
                 for marked, whole in _texts(argument, known).items():
                     if not _is_value(text := _in_flags(marked)):

@@ -50,7 +50,7 @@ def scores_of(layers: int, heads: int) -> HeadScores:
     columns["induction"][-1, -1] = 0.75
     columns["previous_token"][0, 1:2] = 0.625
     columns["duplicate_token"][0, 0] = np.nan
-    return HeadScores(tuple(range(layers)), tuple(range(heads)), columns)
+    return columns
 
 
 def writes_of(layers: int, heads: int, count: int, num_texts: int, top: int = 3) -> Writes:
@@ -99,10 +99,9 @@ def snapshots_of(num_frames: int, layers: int, heads: int, tokens: list[str]) ->
         weights = (1 - share) * even + share * random
         weights[-1, -1] = (1 - share) * even + share * previous
         numbers = np.linspace(0.0013, 0.1507, layers * heads).reshape(layers, heads) * (1 + share)
-        columns = {name: numbers + place / 100 for place, name in enumerate(COLUMNS)}
-        columns["previous_token"] = weights.diagonal(-1, 2, 3).mean(-1)
-        columns["duplicate_token"] = np.full((layers, heads), np.nan)
-        scores = HeadScores(tuple(range(layers)), tuple(range(heads)), columns)
+        scores = {name: numbers + place / 100 for place, name in enumerate(COLUMNS)}
+        scores["previous_token"] = weights.diagonal(-1, 2, 3).mean(-1)
+        scores["duplicate_token"] = np.full((layers, heads), np.nan)
         step = max(1, 10 * frame)
         found.append(
             Snapshot(step, 4 - 2 * share, " ".join(tokens), tuple(range(count)), tuple(tokens), weights, scores)

@@ -39,10 +39,10 @@ def test_the_first_step_each_period_and_the_last_leave_a_snapshot(tmp_path: Path
     with torch.no_grad():
         weights = model.attention_weights(ids)[:, 0].numpy()
     np.testing.assert_array_equal(last.weights, weights.astype(np.float16))
-    expected = {**score_heads(model, ids[0].numpy(), [(0, 9)], end_of_text=256).columns}
+    expected = {**score_heads(model, ids[0].numpy(), [(0, 9)], end_of_text=256)}
     expected["induction"] = induction_scores(model, end_of_text=256, repeats=2)
     for name, column in expected.items():
-        np.testing.assert_array_equal(last.scores.columns[name], column)
+        np.testing.assert_array_equal(last.scores[name], column)
     assert last.loss == run.progress.loss
     logged = {line["step"]: line["loss"] for line in metrics(run)}
     assert [snapshot.loss == logged.get(snapshot.step) for snapshot in found] == [False, False, True, True]

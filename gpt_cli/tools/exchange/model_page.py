@@ -21,7 +21,7 @@ from gpt_cli.sampling.fast.int8 import to_int8
 from gpt_cli.text.tokenizers import CharTokenizer, Tokenizer
 from gpt_cli.tools.exchange.page_data import Kind, Layout, chosen_layout, page_context, tokenizer_content
 from gpt_cli.tools.explain.explanation import HEAD_STEPS, title_of
-from gpt_cli.tools.interpret.attention_files import scored_content
+from gpt_cli.tools.interpret.attention_files import scores_content
 
 _PROMPTS = ("The value of", "今天")
 _LARGEST_HALF = float(np.finfo(np.float16).max)
@@ -51,6 +51,7 @@ def model_page(checkpoint: Checkpoint, wanted: Kind | None, name: str, *, title:
     config, derived = model.config, ("value_size", "query_size", "key_value_heads", "epsilon", "windows", "gated")
     follows = {name: getattr(config, name) for name in derived} | {"context_length": page_context(config)}
     frequencies = [] if model.rotary is None else model.rotary.frequencies().tolist()
+    induction = induction_scores(model.float(), end_of_text=checkpoint.tokenizer.end_of_text)
     content = {
         "config": config.model_dump(mode="json") | follows | {"frequencies": frequencies},
         "tokenizer": tokenizer,
@@ -66,7 +67,7 @@ def model_page(checkpoint: Checkpoint, wanted: Kind | None, name: str, *, title:
         "title": title,
         "prompt": prompt,
         "colours": STEPS,
-        "scores": scored_content(induction_scores(model.float(), end_of_text=checkpoint.tokenizer.end_of_text)),
+        "scores": scores_content([{"induction": induction}], ["induction"]),
         "steps": {language: {step: say(title_of(step), language) for step in HEAD_STEPS} for language in LANGUAGES},
     }
     return ModelPage(content, packed_weights)

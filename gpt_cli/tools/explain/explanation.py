@@ -87,6 +87,10 @@ class Step:
     def __post_init__(self) -> None:
         assert self.numbers.shape == (len(self.rows), len(self.columns) or self.numbers.shape[1])
 
+    def title_in(self, language: str) -> str:
+        """Return the title in `language`, "en" or "zh"."""
+        return say(self.title or title_of(self.name), language)
+
 
 @dataclass(frozen=True)
 class Explanation:

@@ -9,7 +9,7 @@ import numpy as np
 from gpt_cli.common.drawing.canvas import Axes, Figure, as_file, find_fonts, fonts_for, rc_context, remark_on_missing
 from gpt_cli.common.host import Notify
 from gpt_cli.common.language import say
-from gpt_cli.tools.explain.explanation import Explanation, Step, label_text, title_of
+from gpt_cli.tools.explain.explanation import Explanation, Step, label_text
 from gpt_cli.tools.explain.studies import SIZES
 
 
@@ -33,7 +33,7 @@ def _scaling(steps: Sequence[Step], language: str) -> Figure:
     figure = Figure(figsize=(9.5, 3 * len(steps)), dpi=110, layout="constrained")
     both = [say("undivided", language), say("divided", language)]
     for part, step in zip(figure.subfigures(len(steps), 1, squeeze=False)[:, 0], steps, strict=True):
-        part.suptitle(say(step.title or title_of(step.name), language), fontsize=8, parse_math=False)
+        part.suptitle(step.title_in(language), fontsize=8, parse_math=False)
         # each fact without and with division: in two columns, or, for normal numbers, in two rows
         num_beside = len(step.columns) // 3
         kinds = both[:num_beside]
@@ -89,5 +89,5 @@ def _map(axes: Axes, step: Step, language: str) -> None:
             axes.text(column, row, f"{number:.{digits}f}", ha="center", va="center", fontsize=7, color=ink)
     axes.set_xticks(range(len(columns)), columns)
     axes.set_yticks(range(len(step.rows)), [label_text(label, language) for label in step.rows])
-    axes.set_title(say(step.title or title_of(step.name), language), fontsize=8)
+    axes.set_title(step.title_in(language), fontsize=8)
     axes.tick_params(length=0)

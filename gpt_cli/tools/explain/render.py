@@ -12,7 +12,7 @@ from rich.cells import cell_len
 
 from gpt_cli.common.language import say
 from gpt_cli.common.tables import WORD, filled, right_aligned
-from gpt_cli.tools.explain.explanation import Explanation, Step, label_text, title_of
+from gpt_cli.tools.explain.explanation import Explanation, Step, label_text
 from gpt_cli.tools.pages.html_page import hash_of_source
 
 _MAX_COLUMNS = 12  # of a row in Markdown and on a page, where columns have no names
@@ -118,9 +118,9 @@ def _tables(explanation: Explanation, language: str) -> Iterator[Table]:
         number, part = (0 if begins else number), first.part
         for step in group:
             number += 1
-            headings.append((f"{number}. {_title(step, language)}", f"{step.formula}  {list(step.numbers.shape)}"))
+            headings.append((f"{number}. {step.title_in(language)}", f"{step.formula}  {list(step.numbers.shape)}"))
         if first.beside:
-            header = ["", *(_title(step, language) for step in group)]
+            header = ["", *(step.title_in(language) for step in group)]
             columns = [label_text(label, language) for label in first.columns]
             rows = [[label, *(_number(step.numbers[0, i]) for step in group)] for i, label in enumerate(columns)]
         else:
@@ -131,10 +131,6 @@ def _tables(explanation: Explanation, language: str) -> Iterator[Table]:
         notes = [label_text(note, language) for step in group for note in step.notes]
         title = say(explanation.parts[part], language) if begins else ""
         yield Table(title, headings, header, rows, notes, whole=bool(first.columns))
-
-
-def _title(step: Step, language: str) -> str:
-    return say(step.title or title_of(step.name), language)
 
 
 def _number(number: float) -> str:

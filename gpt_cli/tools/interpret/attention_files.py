@@ -138,14 +138,12 @@ def weights_content(
     }
 
 
-def scores_content(frames: Sequence[HeadScores]) -> dict[str, object]:
-    """Pack head scores for an HTML page: [frames, layers, heads, scores], with a frame for each training step."""
-    numbers = np.stack([np.stack([scores.columns[name] for name in COLUMNS], axis=-1) for scores in frames])
-    return scored_content(numbers)
+def scores_content(frames: Sequence[HeadScores], packed_scores: Sequence[str] = COLUMNS) -> dict[str, object]:
+    """Pack `packed_scores` of heads for an HTML page: [frames, layers, heads, scores], with a frame per training step.
 
-
-def scored_content(numbers: np.ndarray) -> dict[str, object]:
-    """Pack head scores for an HTML page, with all scores' names, and the least scores for roles (induction: 0.4)."""
+    The page also gets the names of all scores, and the least scores for roles (induction: 0.4).
+    """
+    numbers = np.stack([np.stack([scores[name] for name in packed_scores], axis=-1) for scores in frames])
     roles = [(column, least) for column, _, least in ROLES]
     content = packed(numbers.astype("<f4").tobytes())
     return {"columns": COLUMNS, "roles": roles, "least_tokens": LEAST_TOKENS, "numbers": content}

@@ -1,4 +1,4 @@
-"""Finding, the result of `gpt heads`, `lens`, `patch`, `compare`, and View, which shows it. Needs no torch."""
+"""Finding, the base class of the results of `gpt heads`, `lens`, `patch` and `compare`. Needs no torch."""
 
 from __future__ import annotations
 
@@ -31,19 +31,25 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
-class Finding(Figures):
+class Finding(Figures, ABC):
     """Result of an inspection: measured figures (arrays with axes) by name, as in `finding["induction"].values`.
 
     `about` describes the model and what it read; `lists` has results without axes, such as texts. If there are
     several training steps, `stacked` holds a finding for each, and every figure has step as its first axis.
+
+    Each command has a subclass, which shows its results as tables, JSON, CSV, picture and HTML page. `tabled` maps JSON
+    keys to axes, such as "heads" to layer and head. By default, --json prints a finding's `about`, single numbers and
+    `lists`, and, under each key of `tabled`, a row per combination of labels of its axes.
     """
 
-    view: View = field(repr=False)
     about: Mapping[str, Any]
     figures: tuple[Figure, ...]
     lists: Mapping[str, Any] = field(default_factory=dict)
     stacked: tuple[Finding, ...] = ()
     out: str | None = None
+
+    tabled: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # JSON key of a table -> axes of its rows; CSV: the last
+    beside: ClassVar = (1, 1)  # panels in a row of a picture, and in a row of a picture by step
 
     def __getitem__(self, name: str) -> Figure:
         return {figure.name: figure for figure in self.figures}[name]
@@ -90,43 +96,69 @@ class Finding(Figures):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the object that `--json` prints."""
-        return self.view.as_dict(self)
+        if not self.stacked:
+            return {**self.about, **self.measured()}
+        steps = [{"step": at.about["step"], **at.measured()} for at in self.stacked]
+        return {**self.about, **self.lists, "steps": steps}
 
+    def measured(self) -> dict[str, Any]:
+        """Return the measured part of the --json object: single numbers, `lists`, and rows for each key of `tabled`."""
+        numbers = {name: number for name, number in self.numbers.items() if number is not None}
+        rows = {key: self.rows_along(*axes) for key, axes in self.tabled.items()}
+        return numbers | {**self.lists} | {key: table_rows for key, table_rows in rows.items() if table_rows}
+
+    def csv_rows(self) -> list[Row]:
+        """Return the rows of a CSV file; for several training steps, each row begins with the step and its numbers."""
+        if self.stacked:
+            each = ((at, {"step": at.about["step"], **at.numbers}) for at in self.stacked)
+            return [{**numbers, **row} for at, numbers in each for row in at.csv_rows()]
+        return self.rows_along(*[*self.tabled.values()][-1])
+
+    @abstractmethod
     def parts(self, width: int = WIDTH) -> Sequence[Rows | str]:
-        """Return the tables of the finding, and lines of text between them."""
-        return self.view.tables(self, width)
+        """Return tables for a terminal of `width` columns, and lines of text between them."""
 
     def as_text(self, width: int = WIDTH) -> str:
         """Return the tables as text, with empty lines between them."""
-        return _joined(self.parts(width))
+        return joined(self.parts(width))
 
-    def as_coloured_text(self, width: int = WIDTH) -> str:
-        """Return the tables as text, with colours where they have a meaning."""
-        return _joined(self.view.coloured_tables(self, width))
+    def legend(self) -> Iterable[str]:
+        """Return lines that explain the tables."""
+        return ()
 
     def show(self, screen: Screen) -> None:
         """Show the tables, and their legend on stderr; show neither if the finding was written to a file."""
         if self.out is None:
-            for line in self.view.legend(self):
+            for line in self.legend():
                 screen.notice(line)
             super().show(screen)
 
     def as_csv(self) -> bytes:
-        """Return the bytes of a CSV file; the `view` of the command chooses its rows."""
-        return as_csv(self.view.csv_rows(self))
+        """Return the bytes of a CSV file with the rows `csv_rows`."""
+        return as_csv(self.csv_rows())
+
+    def panels(self) -> Iterable[Panel]:
+        """Return the panels (heat maps, plots) of the finding's picture; empty if it has no picture."""
+        return ()
+
+    def origin(self) -> Origin:
+        """Return the caption of the picture: run or checkpoint, step, and text or prompt."""
+        if self.stacked:
+            return Origin(self.about["run"], self.stacked[-1].about["step"], self.source)
+        return Origin(self.about["checkpoint"], self.about["step"], self.source)
+
+    @property
+    def source(self) -> str:
+        """What the model read, as pictures and legends name it: a prompt, or the sources of a text."""
+        return ", ".join(source_names(self.about.get("text", self.about.get("prompt"))))
 
     def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes | None:
         """Return a picture, or None if the command draws none; `notice` receives a line if fonts are missing."""
-        if not (panels := [*self.view.panels(self)]):
+        if not (panels := [*self.panels()]):
             return None
         from gpt_cli.common.drawing.draw_panels import draw_panels
 
-        return draw_panels(self.view.origin(self), panels, notice, kind, beside=self.view.beside[bool(self.stacked)])
-
-    def as_page(self) -> str | None:
-        """Return an HTML page that works offline, or None if the command has no page for these results."""
-        page = self.view.page(self.as_dict())
-        return None if page is None else page.decode()
+        return draw_panels(self.origin(), panels, notice, kind, beside=self.beside[bool(self.stacked)])
 
     def saved(self, host: Host, out: Path | None, *numbers: tuple[int, str]) -> Finding:
         """Write the finding to `out`, if set, and return it; a notice says what it has: "4 heads" for (4, "head")."""
@@ -147,72 +179,6 @@ class Finding(Figures):
         return self.as_csv() if ending == ".csv" else (self.as_page() or "").encode()
 
 
-class View(ABC):
-    """Base class of views: each shows a command's results (a Finding) as tables, JSON, CSV, picture and HTML page.
-
-    `tabled` maps JSON keys to axes, such as "heads" to layer and head. By default, --json prints a finding's `about`,
-    single numbers and `lists`, and, under each key of `tabled`, a row per combination of labels of its axes.
-    """
-
-    tabled: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # JSON key of a table -> axes of its rows; CSV: the last
-    beside: ClassVar = (1, 1)  # panels in a row of a picture, and in a row of a picture by step
-
-    def as_dict(self, finding: Finding) -> dict[str, Any]:
-        """Return the object that `--json` prints."""
-        if not finding.stacked:
-            return {**finding.about, **self.measured(finding)}
-        steps = [{"step": at.about["step"], **self.measured(at)} for at in finding.stacked]
-        return {**finding.about, **finding.lists, "steps": steps}
-
-    def measured(self, finding: Finding) -> dict[str, Any]:
-        """Return the measured part of the --json object: single numbers, `lists`, and rows for each key of `tabled`."""
-        numbers = {name: number for name, number in finding.numbers.items() if number is not None}
-        rows = {key: self.rows(finding, *axes) for key, axes in self.tabled.items()}
-        return numbers | {**finding.lists} | {key: table_rows for key, table_rows in rows.items() if table_rows}
-
-    def rows(self, finding: Finding, *axes: str) -> list[Row]:
-        """Return a dict per combination of labels of `axes`: labels, values, errors of figures with just these axes."""
-        return finding.rows_along(*axes)
-
-    def csv_rows(self, finding: Finding) -> list[Row]:
-        """Return the rows of a CSV file; for several training steps, each row begins with the step and its numbers."""
-        if finding.stacked:
-            each = ((at, {"step": at.about["step"], **at.numbers}) for at in finding.stacked)
-            return [{**numbers, **row} for at, numbers in each for row in self.csv_rows(at)]
-        return self.rows(finding, *[*self.tabled.values()][-1])
-
-    @abstractmethod
-    def tables(self, finding: Finding, width: int) -> Sequence[Rows | str]:
-        """Return tables for a terminal, and lines of text between them."""
-
-    def coloured_tables(self, finding: Finding, width: int) -> Sequence[Rows | str]:
-        """Return the tables for a terminal with colours."""
-        return self.tables(finding, width)
-
-    def legend(self, finding: Finding) -> Iterable[str]:
-        """Return lines that explain the tables."""
-        return ()
-
-    def panels(self, finding: Finding) -> Iterable[Panel]:
-        """Return the panels (heat maps, plots) of the finding's picture; empty if the view has no picture."""
-        return ()
-
-    def origin(self, finding: Finding) -> Origin:
-        """Return the caption of the picture: run or checkpoint, step, and text or prompt."""
-        about, read = finding.about, self.source_of(finding)
-        if finding.stacked:
-            return Origin(about["run"], finding.stacked[-1].about["step"], read)
-        return Origin(about["checkpoint"], about["step"], read)
-
-    def source_of(self, finding: Finding) -> str:
-        """Return what the model read, as pictures and legends name it: a prompt, or the sources of a text."""
-        return ", ".join(source_names(finding.about.get("text", finding.about.get("prompt"))))
-
-    def page(self, report: dict[str, Any]) -> bytes | None:
-        """Return an HTML page of `report`, the object that `--json` prints, or None if this view has no page."""
-        return None
-
-
 def stack(findings: Sequence[Finding], about: Mapping[str, Any], lists: Mapping[str, Any] | None = None) -> Finding:
     """Join findings of training steps into one, with `about` and `lists`; its figures have step as the first axis."""
     last = findings[-1]
@@ -223,7 +189,8 @@ def stack(findings: Sequence[Finding], about: Mapping[str, Any], lists: Mapping[
         coords = {"step": [at.about["step"] for at in findings], **figure.coords}
         return replace(figure, coords=coords, values=np.stack([one.values for one in each]), error=error)
 
-    return Finding(last.view, about, tuple(map(stacked, last.figures)), lists or {}, tuple(findings))
+    figures = tuple(map(stacked, last.figures))
+    return replace(last, about=about, figures=figures, lists=lists or {}, stacked=tuple(findings))
 
 
 def table_by_step(finding: Finding, headings: Iterable[str], cells_of: Callable[[Finding], Iterable[str]]) -> Rows:
@@ -268,5 +235,6 @@ def _flat(row: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{name}{key}", inert_cell(value) if isinstance(value, str) else value
 
 
-def _joined(parts: Iterable[Rows | str]) -> str:
+def joined(parts: Iterable[Rows | str]) -> str:
+    """Return tables and lines of text as one text, with empty lines between them."""
     return "\n\n".join(part if isinstance(part, str) else table(part) for part in parts)

@@ -22,7 +22,7 @@ from gpt_cli.tools.interpret.attention_files import quantise, scores_content, we
 from gpt_cli.tools.interpret.figure import Figure
 from gpt_cli.tools.interpret.finding import Finding, stack
 from gpt_cli.tools.interpret.heads.request import HeadsRequest
-from gpt_cli.tools.interpret.heads.view import HeadsView, head_figures, labels_of
+from gpt_cli.tools.interpret.heads.view import HeadsFinding, head_figures, labels_of
 from gpt_cli.tools.interpret.lens.view import CELL_BYTES, lens_content
 from gpt_cli.tools.interpret.request import AttentionRequest, ToInspect, parse_selection
 from gpt_cli.tools.pages.html_page import ATTENTION, build_page
@@ -125,9 +125,8 @@ def read_frames(
     frames = list[Snapshot]()  # each with only the layers and heads of the film, and quantised weights
     for snapshot in run.read(every):
         triangles = snapshot.weights[np.ix_(*places)][..., *np.tril_indices(T)]
-        columns = {name: values[np.ix_(*places)] for name, values in snapshot.scores.columns.items()}
+        scores = {name: values[np.ix_(*places)] for name, values in snapshot.scores.items()}
         lens = [each | {"layers": [each["layers"][n] for n in places[0]]} for each in snapshot.lens]
-        scores = HeadScores(*places, columns)
         frames.append(replace(snapshot, weights=quantise(triangles, _LEVELS), scores=scores, lens=lens))
     origin = Origin(name or run.run, newest.step, newest.prompt)
     # differences between successive frames, modulo 256: most are near 0, and compress well
@@ -195,12 +194,12 @@ def history_of(snapshots: Steps, layers: tuple[int, ...], heads: tuple[int, ...]
     nats per token, is that of its batch, or, for checkpoints, of the prompt. Unknown validation losses are NaN.
     """
     losses, newest, steps = snapshots.losses, snapshots.newest, list[Finding]()
-    validation, view = dict(losses["validation_loss"] if losses else ()), HeadsView(sort, losses=losses)
+    validation = dict(losses["validation_loss"] if losses else ())
     for snapshot in snapshots.read(1):
-        columns = {name: scores[list(layers)][:, list(heads)] for name, scores in snapshot.scores.columns.items()}
-        scores = HeadScores(layers, heads, columns)
+        scores = {name: values[np.ix_(layers, heads)] for name, values in snapshot.scores.items()}
         nats = {"loss": snapshot.loss, "validation_loss": validation.get(snapshot.step, np.nan)}
         figures = [Figure(name, {}, np.array(number), unit="nats/token") for name, number in nats.items()]
-        texts = labels_of(scores, len(snapshot.tokens))
-        steps.append(Finding(view, {"step": snapshot.step}, (*figures, *head_figures(scores)), {"heads": texts}))
+        figures += head_figures(scores, layers, heads)
+        lists = {"heads": labels_of(scores, len(snapshot.tokens))}
+        steps.append(HeadsFinding({"step": snapshot.step}, (*figures,), lists, sort=sort, losses=losses))
     return stack(steps, {"run": snapshots.run, "prompt": newest.prompt, "tokens": [*newest.tokens]})

@@ -30,15 +30,11 @@ DATA_TO_TRAIN = 0.9  # the share of a text on which a tuned lens trains, if it t
 
 @dataclass(frozen=True)
 class Text:
-    """Ids of a prompt or text, and the `windows` (start, end) of these ids that the model reads.
-
-    `targets` are the same windows, without the last id of a prompt, because its next id is unknown.
-    """
+    """Ids of a prompt or text, and the `windows` (start, end) of these ids that the model reads."""
 
     about: str | list[str]  # the prompt, or the sources of the text
     ids: Ids
     windows: list[tuple[int, int]]
-    targets: list[tuple[int, int]]
     training_share: float | None = None  # about the share of --data that the model was trained on
 
     @property
@@ -56,7 +52,7 @@ def encode_prompt_of(target: ToInspect, loaded: Loaded, *, truncate: bool | None
     ids = encode_prompt(loaded.tokenizer, target.prompt, longest, source=target.source, truncate=truncate)
     if len(ids) < least:
         raise DataError("prompt", "it has 1 token, which can only look at itself; use at least 2")
-    return Text(target.prompt, np.array(ids), [(0, len(ids))], [(0, len(ids) - 1)])
+    return Text(target.prompt, np.array(ids), [(0, len(ids))])
 
 
 def read_text(request: ReadingRequest, target: ToInspect, loaded: Loaded, host: Host, *, rest: bool = False) -> Text:
@@ -74,7 +70,7 @@ def read_text(request: ReadingRequest, target: ToInspect, loaded: Loaded, host: 
         where = "‹data›" if request.data else name
         raise DataError(where, f"the text has {counted(len(ids), 'token')}; use at least 3")
     windows = spaced_windows(len(ids), loaded.config.model.context_length, request.max_tokens, host)
-    return Text(about, ids, windows, windows, *shares)
+    return Text(about, ids, windows, *shares)
 
 
 def open_text(

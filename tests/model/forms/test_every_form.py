@@ -100,14 +100,14 @@ def in_costs(model: GPT) -> None:
 def in_scores_of_heads(model: GPT) -> None:
     """What the parts write adds up to the logits; the change of loss is that of a model without the head."""
     close(attribute(model, IDS, 6).logits.sum(0), model(BATCH[:1])[0, 6])
-    change = ablate(model, np.array(IDS, np.uint16), [(0, 6)], how="zero", layers=[1], heads=[2]).changes
+    change, _ = ablate(model, np.array(IDS, np.uint16), [(0, 6)], how="zero", layers=[1], heads=[2])
 
     def loss() -> torch.Tensor:
         return torch.nn.functional.cross_entropy(model(BATCH[:1, :-1])[0], BATCH[0, 1:])
 
     before = loss()
     remove_heads(model, [(1, 2)])
-    close(change[0, 0], loss() - before)
+    close(change.values[0, 0], loss() - before)
 
 
 def in_an_explanation(model: GPT) -> None:

@@ -24,7 +24,7 @@ def test_a_dump_gets_the_scores_of_its_heads_on_its_tokens() -> None:
     scores = with_heads(DUMP, MODEL, TOKENIZER).scores
     assert scores is not None
     for column in COLUMNS:
-        np.testing.assert_array_equal(scores.columns[column], expected.columns[column])
+        np.testing.assert_array_equal(scores[column], expected[column])
 
 
 def test_a_dump_gets_what_its_heads_write_and_the_texts_of_those_tokens() -> None:

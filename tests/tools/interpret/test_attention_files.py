@@ -89,7 +89,7 @@ def test_the_page_holds_every_score_and_from_which_one_on_a_label_applies() -> N
     assert content["columns"] == list(COLUMNS)
     numbers = unpacked(content["numbers"], "<f4").reshape(1, 2, 3, len(COLUMNS))
     for place, column in enumerate(COLUMNS):
-        np.testing.assert_allclose(numbers[0, ..., place], scores.columns[column], rtol=1e-7)
+        np.testing.assert_allclose(numbers[0, ..., place], scores[column], rtol=1e-7)
     assert content["roles"] == [[column, least] for column, _, least in ROLES]
 
 

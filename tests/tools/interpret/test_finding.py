@@ -13,7 +13,7 @@ import gpt_cli
 from gpt_cli.common.drawing.panels import Panel
 from gpt_cli.common.host import Host
 from gpt_cli.tools.interpret.figure import Figure, cell, farthest, heat_map, matrix, named_curves
-from gpt_cli.tools.interpret.finding import Finding, View, as_csv, stack, table_by_step
+from gpt_cli.tools.interpret.finding import Finding, as_csv, stack, table_by_step
 
 NAN = np.nan
 FIGURE = Figure(
@@ -21,21 +21,21 @@ FIGURE = Figure(
 )
 
 
-class FifthView(View):
+class FifthFinding(Finding):
     """What a fifth report would have to say."""
 
     tabled: ClassVar = {"heads": ("layer", "head")}
 
-    def tables(self, finding: Finding, width: int) -> Any:
-        return [matrix("layer", ["L1", "L4"], finding["share_of_it"], 2)]
+    def parts(self, width: int = 80) -> Any:
+        return [matrix("layer", ["L1", "L4"], self["share_of_it"], 2)]
 
-    def panels(self, finding: Finding) -> list[Panel]:
-        return [heat_map(finding["share_of_it"])]
+    def panels(self) -> list[Panel]:
+        return [heat_map(self["share_of_it"])]
 
 
 def fifth(step: int = 7, loss: float = NAN) -> Finding:
     figures = FIGURE, Figure("loss", {}, np.array(loss), unit="nats")
-    return Finding(FifthView(), {"checkpoint": "runs/a", "step": step, "text": "$a$"}, figures)
+    return FifthFinding({"checkpoint": "runs/a", "step": step, "text": "$a$"}, figures)
 
 
 def test_a_figure_is_taken_at_labels_turned_and_joined() -> None:
@@ -58,7 +58,7 @@ def test_rows_make_the_same_figure_again() -> None:
     assert again.error[1].tolist() == [0.5] * 3
 
 
-def test_a_fifth_report_needs_a_view_alone(tmp_path: Path) -> None:
+def test_a_fifth_report_needs_a_class_alone(tmp_path: Path) -> None:
     found, said = fifth(), list[str]()
     assert found.as_dict()["heads"][1] == {"layer": 1, "head": 2, "share_of_it": 0.2}
     assert "loss" not in found.as_dict(), "nothing was measured"

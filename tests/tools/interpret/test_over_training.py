@@ -30,7 +30,7 @@ def test_each_frame_holds_the_weights_and_scores_of_its_snapshot(tmp_path: Path)
         expected = snapshot.weights[..., *np.tril_indices(4)]
         np.testing.assert_allclose((frames[frame] / 255) ** 2, expected, atol=1 / 255)
         for place, column in enumerate(COLUMNS):
-            np.testing.assert_allclose(numbers[frame, ..., place], snapshot.scores.columns[column], rtol=1e-6)
+            np.testing.assert_allclose(numbers[frame, ..., place], snapshot.scores[column], rtol=1e-6)
 
 
 def test_layers_and_heads_are_chosen_as_for_a_dump(tmp_path: Path) -> None:

@@ -25,17 +25,17 @@ from gpt_cli.evaluation.nll import (
     Stretches,
     byte_lengths_on,
     in_stretches,
+    log_probabilities,
     score,
     standard_error,
     surprisals,
 )
 from gpt_cli.evaluation.texts import BYTES_PER_TOKEN, beginning
 from gpt_cli.model import GPT
-from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encode import encode
 from gpt_cli.tools.interpret.compare.request import CompareRequest, ToCompare
-from gpt_cli.tools.interpret.compare.view import COMPARE, comparison_figures
+from gpt_cli.tools.interpret.compare.view import CompareFinding, comparison_figures
 from gpt_cli.tools.interpret.finding import Finding
 from gpt_cli.tools.interpret.lens.tuned_lens import divergence
 from gpt_cli.tools.interpret.text_windows import ids_of, open_text, spaced_windows
@@ -70,7 +70,7 @@ def compare(request: CompareRequest, target: ToCompare, host: Host) -> Finding:
     for run, share in zip(runs, shares, strict=False):  # without --data, there are no shares
         run["training_share"] = share
     comparison |= {"runs": runs, "weights": weights}
-    return Finding(COMPARE, {"text": about}, comparison_figures(comparison), comparison).saved(host, request.out)
+    return CompareFinding({"text": about}, comparison_figures(comparison), comparison).saved(host, request.out)
 
 
 def _say_what_is_left_out(both: Both, target: ToCompare, weights: list[Row], host: Host) -> None:
@@ -188,11 +188,8 @@ def compare_window(models: Sequence[GPT], window: Tensor, wheres: Sequence[str])
     at_once, parts = max(1, LOGITS_AT_ONCE // first.vocab_size), list[tuple[Tensor, Tensor]]()
     for start in range(0, len(ids), at_once):
         rows = slice(start, start + at_once)
-        log_probs = list[Tensor]()
-        for model, stream, where in zip(models, streams, wheres, strict=True):
-            logits = model.logits(stream[0, rows])
-            require_finite(logits, "logits", where)
-            log_probs.append(logits.log_softmax(dim=-1))
+        of_models = zip(models, streams, wheres, strict=True)
+        log_probs = [log_probabilities(model, stream[0, rows], where) for model, stream, where in of_models]
         nats = torch.stack([-each.gather(-1, following[rows, None])[:, 0] for each in log_probs])
         parts.append((nats, divergence(log_probs[1], log_probs[0]).clamp(min=0)))
     return Window(

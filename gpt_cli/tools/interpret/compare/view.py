@@ -11,11 +11,12 @@ from gpt_cli.attention_maps.head_metrics import Row, head_label
 from gpt_cli.common.drawing.panels import Curves, Panel, PlotLine
 from gpt_cli.common.drawing.token_labels import COLOURS, Origin, quoted
 from gpt_cli.common.language import say
+from gpt_cli.common.results import WIDTH
 from gpt_cli.common.tables import Rows
 from gpt_cli.common.units import with_error
 from gpt_cli.errors import visible
 from gpt_cli.tools.interpret.figure import Figure, cell, curve, heat_map, matrix, names_along
-from gpt_cli.tools.interpret.finding import Finding, View
+from gpt_cli.tools.interpret.finding import Finding
 
 MAX_HEADS = 10  # in the terminal
 _TEXT = 44  # characters of a passage there
@@ -43,17 +44,17 @@ def comparison_figures(comparison: Row) -> tuple[Figure, ...]:
     return (*figures,)
 
 
-class CompareView(View):
-    """How `gpt compare` shows its results: a finding's `lists`, with rows of runs, heads, weights and passages.
+class CompareFinding(Finding):
+    """Result of `gpt compare`: `lists` has rows of runs, heads, weights and passages.
 
     Differences are values of the second model minus those of the first.
     """
 
     beside: ClassVar = (5, 5)
 
-    def tables(self, finding: Finding, width: int) -> list[Rows | str]:
+    def parts(self, width: int = WIDTH) -> list[Rows | str]:
         """Return tables of losses, of the heads that changed most, of weights and passages, and the loss difference."""
-        lists = finding.lists
+        lists = self.lists
         losses = [("run", "step", "tokens", "nats/token", "bits/byte")]
         for one in lists["runs"]:
             loss = with_error(one["loss"], one["loss_error"])
@@ -73,8 +74,8 @@ class CompareView(View):
             parts.append([("head", "attention", "writes"), *changes])
         outside = [(row["part"], cell(row["change"], decimals=4)) for row in lists["weights"] if row["layer"] is None]
         parts += [[("weights", "change"), *outside]] if outside else []
-        if "weight_change" in finding:
-            change = finding["weight_change"]
+        if "weight_change" in self:
+            change = self["weight_change"]
             layers = names_along("layer", change.coords["layer"])
             parts.append(matrix("layer", layers, change, len(change.coords["part"]), 4))
         if passages := lists["passages"]:
@@ -83,21 +84,21 @@ class CompareView(View):
             parts.append([(*names, "passage"), *cells])
         return parts
 
-    def legend(self, finding: Finding) -> Iterator[str]:
+    def legend(self) -> Iterator[str]:
         """Yield lines that name the text that both models read, and explain the columns."""
-        yield f"both models read {visible(self.source_of(finding))}; ±: standard error"
-        if heads := finding.lists["heads"]:
+        yield f"both models read {visible(self.source)}; ±: standard error"
+        if heads := self.lists["heads"]:
             yield "attention: total variation distance of its rows (0 to 1); writes, weights: ||b - a|| / ||a||"
             if len(heads) > MAX_HEADS:
                 yield f"{MAX_HEADS} of {len(heads)} heads are shown; --json and --out have all"
-        if finding.lists["passages"]:
-            unit = "nats/token" if "divergence" in finding else "bits/byte"
+        if self.lists["passages"]:
+            unit = "nats/token" if "divergence" in self else "bits/byte"
             yield f"passages where the predictions differ most, and what they cost each model ({unit})"
 
-    def csv_rows(self, finding: Finding) -> list[Row]:
+    def csv_rows(self) -> list[Row]:
         """Return a row for each number of the comparison, except for the numbers of single passages."""
         empty = {"run": None, "layer": None, "head": None, "part": None}
-        lists, places = finding.lists, []
+        lists, places = self.lists, []
         for one in lists["runs"]:
             places.append(("loss", {"run": one["run"]}, one["loss"], one["loss_error"]))
             places.append(("bits_per_byte", {"run": one["run"]}, one["bits_per_byte"], None))
@@ -113,30 +114,27 @@ class CompareView(View):
             {"what": what, **empty, **labels, "value": value, "error": error} for what, labels, value, error in places
         ]
 
-    def panels(self, finding: Finding) -> Iterator[Panel]:
+    def panels(self) -> Iterator[Panel]:
         """Yield plots of loss difference, losses, and weight changes by layer, and heat maps of head changes."""
-        difference, same = finding["difference"], "divergence" in finding
+        difference, same = self["difference"], "divergence" in self
         none = PlotLine("", (-0.5, 0.5), (0, 0), style={"color": "#777777", "linewidth": 0.8})
         error = None if difference.error is None else difference.error[None]
         point = PlotLine("", (0,), difference.values[None], error, _POINT)
-        ticks = [with_error(float(difference.values), finding.lists["difference"]["error"], signed=True)]
+        ticks = [with_error(float(difference.values), self.lists["difference"]["error"], signed=True)]
         yield Curves(f"second - first ({difference.unit})", [none, point], "", ticks=ticks)
-        losses = finding["loss" if same else "bits_per_byte"]
+        losses = self["loss" if same else "bits_per_byte"]
         points = PlotLine("", (0, 1), losses.values, losses.error, _POINT)
         yield Curves("loss (nats/token)" if same else "bits per byte", [points], "", ticks=losses.coords["run"])
         for name in CHANGES:
-            if name in finding and not np.isnan(finding[name].values).all():
-                yield heat_map(finding[name])
-        if "weight_change" in finding:
-            change = finding["weight_change"]
+            if name in self and not np.isnan(self[name].values).all():
+                yield heat_map(self[name])
+        if "weight_change" in self:
+            change = self["weight_change"]
             lines = [curve(change.at(part=part), part, marker="o") for part in change.coords["part"]]
             yield Curves("change of the weights", lines, "layer", (0, None))
 
-    def origin(self, finding: Finding) -> Origin:
+    def origin(self) -> Origin:
         """Return the caption of the picture: both runs with their steps, and the text."""
-        first, second = finding.lists["runs"]
+        first, second = self.lists["runs"]
         of_first = say(f"{first['run']}, step {first['step']:,}")
-        return Origin(f"{of_first}; {second['run']}", second["step"], self.source_of(finding))
-
-
-COMPARE = CompareView()
+        return Origin(f"{of_first}; {second['run']}", second["step"], self.source)

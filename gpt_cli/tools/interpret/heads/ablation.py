@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gpt_cli.attention_maps.activations import Activations, head_results, walk
+from gpt_cli.attention_maps.head_metrics import LOSS_CHANGE
 from gpt_cli.attention_maps.head_scores import window_batches
 from gpt_cli.common.machine.devices import autocast, float64_device, tokens_at_once
 from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, standard_error, token_nll
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.token_files import Ids
-
-
-@dataclass(frozen=True)
-class Ablation:
-    """Result of `ablate`: loss on a text, in nats per token, and its changes when one head, or one layer, is removed.
-
-    `changes` and their standard `errors` are float64 [layers, heads], or [layers]; errors are NaN for a single window.
-    """
-
-    loss: float
-    changes: np.ndarray
-    errors: np.ndarray
+from gpt_cli.tools.interpret.figure import Figure
 
 
 @torch.no_grad()
@@ -41,13 +30,14 @@ def ablate(
     heads: Sequence[int],
     dtype: str = "float32",
     count: Callable[[int], object] = lambda _: None,
-) -> Ablation:
-    """Measure how the loss changes when one head, or one layer, of `layers` and `heads` is removed.
+) -> tuple[Figure, Figure]:
+    """Measure the change of the loss when one head, or one layer, of `layers` and `heads` is removed; and the loss.
 
     `how` "zero" removes what a head adds to the residual stream, "mean" replaces a head's output by its mean over the
     windows, and "layer" skips a whole block. A window (start, end) reads ids start to end - 1 and predicts start + 1 to
     end. Memory does not grow with the number of heads. `count` receives the number of tokens done since its last call;
-    each of `num_models` models reads every token once. Raises CheckpointError if losses are not finite.
+    each of `num_models` models reads every token once. Errors of the change are NaN for a single window. Raises
+    CheckpointError if losses are not finite.
     """
     assert not model.training
     device = model.token_embedding.weight.device
@@ -68,9 +58,10 @@ def ablate(
     require_finite(torch.from_numpy(nats), "losses")
     rises, num_tokens = nats[:-1] - nats[-1], lengths.sum()
     errors = np.array([standard_error(rise, lengths) for rise in rises], float)  # None is NaN
-    shape = (len(layers),) if how == "layer" else (len(layers), len(heads))
-    changes = (rises.sum(1) / num_tokens).reshape(shape)
-    return Ablation(float(nats[-1].sum() / num_tokens), changes, errors.reshape(shape))
+    places = {"layer": layers} if how == "layer" else {"layer": layers, "head": heads}
+    shape, changes = [len(labels) for labels in places.values()], rises.sum(1) / num_tokens
+    change = Figure(LOSS_CHANGE, places, changes.reshape(shape), errors.reshape(shape), unit="nats", scale="change")
+    return change, Figure("loss", {}, np.array(nats[-1].sum() / num_tokens), unit="nats/token")
 
 
 def num_models(how: str, layers: Sequence[int], heads: Sequence[int]) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpt_cli.attention_maps.head_metrics import LOSS_CHANGE, Row
+from gpt_cli.attention_maps.head_metrics import Row
 from gpt_cli.attention_maps.head_scores import (
     BYTES_PER_WEIGHT,
     num_repeats,
@@ -31,7 +31,7 @@ from gpt_cli.tools.interpret.heads.ablation import ablate, num_models
 from gpt_cli.tools.interpret.heads.circuits import KINDS, Direction, baseline, composition, directions
 from gpt_cli.tools.interpret.heads.max_activating import Passages
 from gpt_cli.tools.interpret.heads.request import HeadsRequest
-from gpt_cli.tools.interpret.heads.view import HeadsView, head_figures, labels_of
+from gpt_cli.tools.interpret.heads.view import HeadsFinding, head_figures, labels_of
 from gpt_cli.tools.interpret.request import ToInspect, step_files
 from gpt_cli.tools.interpret.text_windows import Text, each_checkpoint, encode_prompt_of, read_text
 
@@ -76,10 +76,10 @@ def heads(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
         end = tokenizer.end_of_text
         scores = score_heads(loaded.model, text.ids, text.windows, end_of_text=end, watch=watch, count=count, **chosen)
     if longest > 1:  # otherwise a query has only one key
-        require_finite(torch.from_numpy(scores.columns["entropy"]), "attention weights", shown(loaded.path))
+        require_finite(torch.from_numpy(scores["entropy"]), "attention weights", shown(loaded.path))
     about = {"checkpoint": str(loaded.path), "step": loaded.step, "text": text.about, "tokens": text.num_tokens}
     about |= {} if text.training_share is None else {"training_share": text.training_share}
-    figures, texts, lists = head_figures(scores), labels_of(scores, text.num_tokens), dict[str, Any]()
+    figures, texts, lists = head_figures(scores, **chosen), labels_of(scores, text.num_tokens), dict[str, Any]()
     if request.ablate:
         figures += _without(request, loaded, text, device, host, chosen)
     if query is not None:
@@ -94,8 +94,8 @@ def heads(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
         if pairs := lists["circuits"]["composition"]:
             places = ("kind", "from_layer", "from_head", "to_layer", "to_head")
             figures.append(Figure.of_rows(pairs, "composition", *places, key="score", scale="share"))
-    view = HeadsView(request.sort, of_prompt=target.prompt is not None)
-    finding = Finding(view, about, (*figures,), {**lists, "heads": texts})
+    lists["heads"] = texts
+    finding = HeadsFinding(about, (*figures,), lists, sort=request.sort, of_prompt=target.prompt is not None)
     return finding.saved(host, request.out, (len(texts), "head"))
 
 
@@ -117,7 +117,7 @@ def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Fin
         text = encode_prompt_of(target, loaded, truncate=None, least=2)
     require_room_for_heads(max(end - start for start, end in text.windows), heads, may_choose=True, hint=_SHORTER)
     last: Passages | None = None
-    steps, view = list[Finding](), HeadsView()
+    steps = list[Finding]()
     with host.counting("reading checkpoints", len(paths) * text.num_tokens, "tokens") as count:
         # the last checkpoint first, because the others are measured at its peaks
         for at in each_checkpoint((paths[-1], *paths[:-1]), loaded, device, host):
@@ -136,9 +136,9 @@ def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Fin
             means = np.array([sum(each) / len(each) if each else np.nan for each in values]).reshape(sizes.values.shape)
             ratios = means / np.where(sizes.values > 0, sizes.values, np.nan)
             figures = sizes, Figure("ratio", sizes.coords, ratios)
-            steps.append(Finding(view, {"step": at.step}, figures, {"heads": of_step}))
+            steps.append(HeadsFinding({"step": at.step}, figures, {"heads": of_step}))
     keys = ("layer", "head", "mean_size", "passages")
-    of_last = [{key: row[key] for key in keys} for row in view.rows(steps[0], "layer", "head")]
+    of_last = [{key: row[key] for key in keys} for row in steps[0].rows_along("layer", "head")]
     about = {"run": str(target.header.run.path), "text": text.about, "tokens": text.num_tokens}
     finding = stack([*steps[1:], steps[0]], about, {"heads": of_last})
     return finding.saved(host, request.out, (len(steps), "checkpoint"), (len(of_last), "head"))
@@ -146,17 +146,16 @@ def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Fin
 
 def _without(
     request: HeadsRequest, loaded: Loaded, text: Text, device: torch.device, host: Host, chosen: dict[str, Any]
-) -> list[Figure]:
+) -> tuple[Figure, Figure]:
     """Return the change of the loss without each head or layer in `chosen` (`layers`, `heads`), and the loss itself."""
-    how, layers = request.ablate, chosen["layers"]
+    how = request.ablate
     assert how
     dtype = choose_dtype(request.dtype or "auto", device, loaded.config.model.d_model, host.notice)
-    num_tokens = num_models(how, **chosen) * sum(end - start for start, end in text.targets)
+    # the token after a prompt is unknown
+    windows = [(start, min(end, len(text.ids) - 1)) for start, end in text.windows]
+    num_tokens = num_models(how, **chosen) * sum(end - start for start, end in windows)
     with host.counting("removing heads", num_tokens, "tokens") as count:
-        without = ablate(loaded.model, text.ids, text.targets, how=how, dtype=dtype, count=count, **chosen)
-    places = {"layer": layers} if how == "layer" else {"layer": layers, "head": chosen["heads"]}
-    change = Figure(LOSS_CHANGE, places, without.changes, without.errors, unit="nats", scale="change")
-    return [change, Figure("loss", {}, np.array(without.loss), unit="nats/token")]
+        return ablate(loaded.model, text.ids, windows, how=how, dtype=dtype, count=count, **chosen)
 
 
 def _promoted(loaded: Loaded, ids: Sequence[int], query: int, layers: Sequence[int], heads: Sequence[int]) -> list[Row]:

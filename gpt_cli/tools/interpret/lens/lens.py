@@ -16,16 +16,15 @@ from gpt_cli.checkpoints.load import Loaded, load_for
 from gpt_cli.common.host import Host
 from gpt_cli.common.machine.devices import choose_device, restored_threads, use_threads
 from gpt_cli.errors import shown
-from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, standard_error
+from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, log_probabilities, standard_error
 from gpt_cli.model import GPT
-from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.sources import source_names
 from gpt_cli.text.tokenizers import Tokenizer
 from gpt_cli.tools.interpret.figure import Figure, Scale
 from gpt_cli.tools.interpret.finding import Finding, stack
 from gpt_cli.tools.interpret.lens.request import GAINS, MEASURES, UNITS, LensRequest
 from gpt_cli.tools.interpret.lens.tuned_lens import Maps, divergence, tuned_maps
-from gpt_cli.tools.interpret.lens.view import LENS
+from gpt_cli.tools.interpret.lens.view import LensFinding
 from gpt_cli.tools.interpret.request import ToInspect, step_files
 from gpt_cli.tools.interpret.text_windows import Text, each_checkpoint, encode_prompt_of, read_text
 
@@ -72,7 +71,7 @@ def lens(request: LensRequest, target: ToInspect, host: Host) -> Finding:
         with host.counting("reading checkpoints", len(paths) * text.num_tokens, "tokens") as count:
             for each in each_checkpoint(paths, loaded, device, host):  # one is in memory at a time
                 seen = read_layers(each, text, target.layers, count)
-                steps.append(Finding(LENS, {"step": each.step}, lens_figures(target.layers, seen, of_prompt=of_prompt)))
+                steps.append(LensFinding({"step": each.step}, lens_figures(target.layers, seen, of_prompt=of_prompt)))
         finding = stack(steps, {"run": str(target.header.run.path), **about})
         return finding.saved(host, request.out, (len(steps), "checkpoint"), (len(target.layers), "layer"))
     lenses = [None, tuned.maps] if tuned else [None]
@@ -84,7 +83,7 @@ def lens(request: LensRequest, target: ToInspect, host: Host) -> Finding:
     lists = {}
     if of_prompt:
         lists["positions"] = by_position(loaded.tokenizer, text.ids[:].tolist(), target.layers, seen[0], *mapped)
-    finding = Finding(LENS, about, lens_figures(target.layers, seen, *mapped, of_prompt=of_prompt), lists)
+    finding = LensFinding(about, lens_figures(target.layers, seen, *mapped, of_prompt=of_prompt), lists)
     return finding.saved(host, request.out, (len(target.layers), "layer"))
 
 
@@ -96,12 +95,9 @@ def read_layers(
     After each window, `count` receives the window's number of tokens.
     """
     seen, device = [], loaded.model.output_weight.device
-    for (start, end), (first, last) in zip(text.windows, text.targets, strict=True):
-        ids, following = (
-            torch.from_numpy(np.asarray(text.ids[a:b]).astype(np.int64)).to(device)
-            for a, b in ((start, end), (first + 1, last + 1))
-        )
-        seen.append(look(loaded.model, ids, following, layers, shown(loaded.path), maps))
+    for start, end in text.windows:
+        ids = torch.from_numpy(np.asarray(text.ids[start : end + 1]).astype(np.int64)).to(device)  # and the next
+        seen.append(look(loaded.model, ids[: end - start], ids[1:], layers, shown(loaded.path), maps))
         count(end - start)
     return seen
 
@@ -122,11 +118,11 @@ def look(
     for start in range(0, T, at_once):
         chunk, num_known = slice(start, start + at_once), max(0, min(at_once, N - start))
         targets = following[start : start + num_known, None]
-        last = _predictions(model, streams[-1][chunk], where)
+        last = log_probabilities(model, streams[-1][chunk], where)
         rows = []
         for layer in layers:
-            is_last, stream = layer == len(streams) - 1, streams[layer][chunk]
-            log_probs = last if is_last else _predictions(model, stream, where, maps, layer)
+            stream = streams[layer][chunk] if maps is None else maps(layer, streams[layer][chunk])
+            log_probs = last if layer == len(streams) - 1 else log_probabilities(model, stream, where)
             best, token = log_probs.max(dim=-1)
             apart = divergence(log_probs, last).clamp(min=0)
             target_log_probs = log_probs[:num_known].gather(-1, targets)
@@ -135,13 +131,6 @@ def look(
         parts.append(rows)
     kinds = ([torch.cat([rows[n][kind] for rows in parts]) for n in range(len(layers))] for kind in range(6))
     return Seen(*(torch.stack(kind).cpu().numpy() for kind in kinds))
-
-
-def _predictions(model: GPT, stream: Tensor, where: str, maps: Maps | None = None, layer: int = 0) -> Tensor:
-    """Compute next-token log-probabilities from the stream after `layer`, changed by any `maps`: [T, D] -> [T, V]."""
-    logits = model.logits(stream if maps is None else maps(layer, stream))
-    require_finite(logits, "logits", where)
-    return logits.log_softmax(dim=-1)
 
 
 def lens_figures(

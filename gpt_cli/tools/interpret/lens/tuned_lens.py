@@ -32,10 +32,9 @@ from gpt_cli.common.rng import permutation, random_words, stream_key
 from gpt_cli.common.safetensors_header import MALFORMED
 from gpt_cli.common.units import size
 from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, GptError, counted, shown, visible
-from gpt_cli.evaluation.nll import LOGITS_AT_ONCE
+from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, log_probabilities
 from gpt_cli.evaluation.texts import read_named_text, read_run_text
 from gpt_cli.model import GPT
-from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.load import with_conversations
 from gpt_cli.text.sources import source_names
@@ -186,9 +185,7 @@ def divergence(log_q: Tensor, log_p: Tensor) -> Tensor:
 def _gradients(model: GPT, maps: Maps, streams: list[Tensor], where: str) -> list[Tensor]:
     """Return gradients of W [L - 1, D, D] and b [L - 1, D]; a map's loss is its mean KL divergence from the model."""
     with torch.no_grad():
-        log_p = model.logits(streams[-1])
-        require_finite(log_p, "logits", where)
-        log_p = log_p.log_softmax(dim=-1)
+        log_p = log_probabilities(model, streams[-1], where)
     parts = []
     for layer, stream in enumerate(streams[:-1]):
         parameters = [part[layer].detach().requires_grad_() for part in (maps.weights, maps.biases)]

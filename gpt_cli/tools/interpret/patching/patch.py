@@ -37,7 +37,7 @@ from gpt_cli.tools.interpret.patching.activation_patching import (
     units,
 )
 from gpt_cli.tools.interpret.patching.request import Pair, PatchRequest, ToPatch
-from gpt_cli.tools.interpret.patching.view import LABEL, PATCH, PLACES
+from gpt_cli.tools.interpret.patching.view import LABEL, PLACES, PatchFinding
 from gpt_cli.tools.interpret.request import step_files
 from gpt_cli.tools.interpret.text_windows import each_checkpoint
 
@@ -68,14 +68,14 @@ def patch(request: PatchRequest, target: ToPatch, host: Host) -> Finding:
     with host.counting("patching", total, "positions") as count:
         seen = [(each.step, measure_patches(each, tasks, target, chosen, positions, request, count)) for each in models]
     about = _describe(loaded, request, target, tasks)
-    steps = [Finding(PATCH, {"step": step}, _patch_figures(each, target, chosen, positions)) for step, each in seen]
+    steps = [PatchFinding({"step": step}, _patch_figures(each, target, chosen, positions)) for step, each in seen]
     if paths:
         finding = stack(steps, {"run": str(target.header.run.path), **about})
         return finding.saved(host, request.out, (len(steps), "checkpoint"))
     _require_gap(seen[0][1], target, host)
     about = {"checkpoint": str(loaded.path), "step": loaded.step, **about}
     about |= {} if request.path is None else {"path": request.path}
-    rows = PATCH.rows(replace(steps[0], about=about), *PLACES)
+    rows = replace(steps[0], about=about).rows_along(*PLACES)
     finding = replace(steps[0], about={**about, "correlation": _correlation(rows)})
     return finding.saved(host, request.out, (len(rows), "row"))
 

@@ -14,13 +14,13 @@ from gpt_cli.checkpoints.run_paths import run_name
 from gpt_cli.common.drawing.panels import Curves, Panel
 from gpt_cli.common.drawing.token_labels import label_of, quoted
 from gpt_cli.common.language import say
+from gpt_cli.common.results import WIDTH
 from gpt_cli.common.tables import Rows
 from gpt_cli.errors import counted
 from gpt_cli.tools.interpret.figure import Figure, cell, cell_at, curve, farthest, heat_map, matrix, named_curves
-from gpt_cli.tools.interpret.finding import Finding, View, steps_shown, table_by_step
+from gpt_cli.tools.interpret.finding import Finding, steps_shown, table_by_step
 from gpt_cli.tools.interpret.patching.request import PARTS
-from gpt_cli.tools.pages.html_page import PATCH as PATCH_PAGE
-from gpt_cli.tools.pages.html_page import build_page, packed
+from gpt_cli.tools.pages.html_page import PATCH, build_page, packed
 
 MOST_TOKENS = 24  # of a map; the last ones of longer prompts
 LABEL = 10  # characters of a token
@@ -40,8 +40,8 @@ _TITLES = {
 }
 
 
-class PatchView(View):
-    """How `gpt patch` shows its results: the share of the metric that each patch recovers, by part, layer, position.
+class PatchFinding(Finding):
+    """Result of `gpt patch`: the share of the metric that each patch recovers, by part, layer, position.
 
     A part is residual, attention, feed_forward or a head, such as H3. Position None means all positions at once. If one
     edge (head to reader) is patched, axes are [input, position]: all, or queries, keys or values of a reading head.
@@ -49,88 +49,88 @@ class PatchView(View):
 
     tabled: ClassVar = {"rows": PLACES}
 
-    def rows(self, finding: Finding, *axes: str) -> list[Row]:
+    def rows_along(self, *axes: str) -> list[Row]:
         """Return a row for each patch: part, layer, head, position, share, error, and the estimate or input, if any."""
         shares: Row = {"recovered": None, "recovered_error": None}
-        if path := finding.about.get("path"):
+        if path := self.about.get("path"):
             layer, _, head = path.partition(":")[2].strip().partition(".")
             reader = {"part": "path", "layer": _number(layer), "head": _number(head)}
-            read = finding.rows_along("input", "position")
+            read = super().rows_along("input", "position")
             return [reader | {key: row[key] for key in ("position", "input")} | shares | row for row in read]
         rows = list[Row]()
-        for row in finding.rows_along(*axes):
+        for row in super().rows_along(*axes):
             part = row.pop("part")
             place = {"part": _kind(part), "layer": row["layer"], "head": _number(part[1:]), "position": row["position"]}
             rows.append(place | shares | row)
         return sorted(rows, key=lambda row: (PARTS.index(row["part"]), row["layer"], row["head"] or 0))
 
-    def tables(self, finding: Finding, width: int) -> list[Rows]:
+    def parts(self, width: int = WIDTH) -> list[Rows]:
         """Return a table of the residual stream, positions by layers, and a table of the other parts' largest shares.
 
         For an edge (from a head to its reader), the table has the shares when the head's output is patched at all
         positions together, and the largest shares of single positions. For several training steps, it has the metric
         on both prompts and, for each part, such as attention, the layer or head with the largest share.
         """
-        parts = parts_by_step(finding)
-        if finding.stacked:
+        parts = parts_by_step(self)
+        if self.stacked:
             metrics = [f"{prompt}_metric" for prompt in _SIDES]
 
             def of_step(at: Finding) -> list[str]:
                 return [*(cell_at(at[name], decimals=3) for name in metrics), *(best_place(at, part) for part in parts)]
 
-            return [table_by_step(finding, (*_SIDES, *parts), of_step)]
-        rows, names = self.rows(finding, *PLACES), [_shown(finding).name]
-        if path := finding.about.get("path"):
+            return [table_by_step(self, (*_SIDES, *parts), of_step)]
+        rows, names = self.rows_along(*PLACES), [_shown(self).name]
+        if path := self.about.get("path"):
             best = [row for row in rows if row["position"] is None]
             best += strongest(rows, "path", names[0], 0, 2 * STRONGEST)
-            cells = (_cells(finding, row, names, path, row["input"]) for row in best)
+            cells = (_cells(self, row, names, path, row["input"]) for row in best)
             return [[("edge", "read as", "position", *names), *cells]]
-        names += ["estimate"] if "recovered" in finding and "estimate" in finding else []
+        names += ["estimate"] if "recovered" in self and "estimate" in self else []
         best = [row for part in PARTS[1:] for row in strongest(rows, part, names[0])]
-        places = [_cells(finding, row, names, row["part"], head_label(row)) for row in best]
-        maps = [_map(finding, width)] if "residual" in parts else []
+        places = [_cells(self, row, names, row["part"], head_label(row)) for row in best]
+        maps: list[Rows] = [_map(self, width)] if "residual" in parts else []
         return maps + ([[("part", "place", "position", *names), *places]] if places else [])
 
-    def legend(self, finding: Finding) -> Iterator[str]:
+    def legend(self) -> Iterator[str]:
         """Yield lines on the metric, the model and the meaning of the columns."""
-        about, pairs = finding.about, finding.about.get("pairs")
-        if finding.stacked:
-            yield f"{about['run']}; metric: {metric_words(finding)}"
+        about, pairs = self.about, self.about.get("pairs")
+        if self.stacked:
+            yield f"{about['run']}; metric: {metric_words(self)}"
             yield "of each part, the place with the largest share, above or below 0, at all positions together"
-            if "residual" in parts_by_step(finding):
+            if "residual" in parts_by_step(self):
                 yield "residual: the first layer after which the last position alone recovers half"
-            yield from steps_shown(finding, "checkpoint")
+            yield from steps_shown(self, "checkpoint")
             return
-        clean, corrupt = (float(finding[f"{prompt}_metric"].values) for prompt in _SIDES)
-        yield f"{run_name(Path(about['checkpoint']))}, step {about['step']:,}; metric: {metric_words(finding)}"
+        clean, corrupt = (float(self[f"{prompt}_metric"].values) for prompt in _SIDES)
+        yield f"{run_name(Path(about['checkpoint']))}, step {about['step']:,}; metric: {metric_words(self)}"
         yield f"clean {clean:.4f}, corrupt {corrupt:.4f}; recovered: 0 like corrupt, 1 like clean"
         if pairs is not None and pairs["number"] > 1:
             yield f"{counted(pairs['number'], 'pair')}: mean change over mean difference, ± standard error"
         if about["correlation"] is not None:
             yield f"correlation of estimates and exact shares: {about['correlation']:.4f}"
 
-    def panels(self, finding: Finding) -> Iterator[Panel]:
+    def panels(self) -> Iterator[Panel]:
         """Yield heat maps of shares for each part, and of heads by position; for several steps, curves by step.
 
         All maps have the same colour scale. If only estimates were computed, the maps show estimates.
         """
-        if finding.stacked:
-            metrics = [curve(finding[f"{prompt}_metric"], prompt, marker="o") for prompt in _SIDES]
-            yield Curves(finding.about["metric"].replace("_", " "), metrics)
-            for part in parts_by_step(finding):
-                shares = shares_by_unit(finding, part)
+        if self.stacked:
+            metrics = [curve(self[f"{prompt}_metric"], prompt, marker="o") for prompt in _SIDES]
+            yield Curves(self.about["metric"].replace("_", " "), metrics)
+            for part in parts_by_step(self):
+                shares = shares_by_unit(self, part)
                 last = np.nan_to_num(shares.values[-1])
-                named = {unit: {} for unit in farthest(shares.at(step=finding.coords["step"][-1]), STRONGEST)}
+                named = {unit: {} for unit in farthest(shares.at(step=self.coords["step"][-1]), STRONGEST)}
                 limits = min(_LIMITS[0], *last), max(_LIMITS[1], *last)
                 yield named_curves(shares, part.replace("_", "-"), named, limits)
             return
-        shares, reached = _shown(finding), _reached(_shown(finding))
-        columns = {"position": [label(finding, position, 8).replace(" / ", "\n") for position in reached]}
+        shares, reached = _shown(self), _reached(_shown(self))
+        columns = {"position": [label(self, position, 8).replace(" / ", "\n") for position in reached]}
         placed = shares.at(position=reached or None)
-        if "path" in finding.about:
+        if "path" in self.about:
             names = {"input": [*map(say, shares.coords["input"])], **columns}
             yield heat_map(placed, "share of the edge", names, shares.ends)
-        for kind, parts in _by_kind(finding).items():
+        for kind, parts in _by_kind(self).items():
             if kind != "head":
                 yield heat_map(placed.at(part=kind), _TITLES[kind], columns, shares.ends)
                 continue
@@ -140,17 +140,17 @@ class PatchView(View):
                 best = of_heads.at(place=farthest(of_heads, _HEADS))
                 yield heat_map(best, "output of the strongest heads", columns, shares.ends)
 
-    def source_of(self, finding: Finding) -> str:
-        """Return both prompts, or the file of pairs."""
-        about = finding.about
+    @property
+    def source(self) -> str:
+        """Both prompts, or the file of pairs."""
+        about = self.about
         return about["pairs"]["file"] if "pairs" in about else f"{about['clean']} / {about['corrupt']}"
 
-    def page(self, report: dict[str, Any]) -> bytes | None:
-        """Return an HTML page that shows the shares of `report` as heat maps; None for an edge (head to reader)."""
-        return None if "path" in report else patch_page({"checkpoint": report.get("run"), **report})
-
-
-PATCH = PatchView()
+    def as_page(self) -> str | None:
+        """Return an HTML page that shows the shares as heat maps; None for an edge (head to reader)."""
+        if "path" in self.about:
+            return None
+        return patch_page({"checkpoint": self.about.get("run"), **self.as_dict()}).decode()
 
 
 def metric_words(finding: Finding) -> str:
@@ -274,7 +274,7 @@ def patch_page(report: dict[str, Any]) -> bytes:
         "tokens": [{kind: _labelled(row[kind]) for kind in _SIDES} for row in report.get("tokens") or []],
         "patch": {"parts": PARTS, "places": packed(places.tobytes()), "numbers": packed(numbers.tobytes())},
     }
-    return build_page(PATCH_PAGE, content)
+    return build_page(PATCH, content)
 
 
 def _labelled(text: str | None) -> str | None:

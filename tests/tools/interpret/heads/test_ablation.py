@@ -59,29 +59,31 @@ def with_mean(model: GPT, layer: int, head: int) -> GPT:
 @torch.no_grad()
 def test_the_loss_is_that_of_a_model_without_the_columns_of_the_head(settings: str, how: str) -> None:
     model = sharp_model(31, *settings.split())
-    found = ablate(model, IDS, WINDOWS, how=how, **all_heads(model))
+    change, loss = ablate(model, IDS, WINDOWS, how=how, **all_heads(model))
+    assert change.error is not None
     lengths, whole = np.diff(WINDOWS)[:, 0], nats_of(model)
-    assert found.loss == pytest.approx(whole.sum() / 59, abs=1e-10)
+    assert loss.values == pytest.approx(whole.sum() / 59, abs=1e-10)
     for layer, head in product(range(2), range(model.config.num_heads)):
         other = nats_of((without if how == "zero" else with_mean)(model, layer, head)) - whole
         assert np.abs(other).max() > 0.01  # it is worth something, so that a fault would show
-        assert found.changes[layer, head] == pytest.approx(other.sum() / 59, abs=1e-10)
-        assert found.errors[layer, head] == pytest.approx(standard_error(other, lengths), abs=1e-10)
+        assert change.values[layer, head] == pytest.approx(other.sum() / 59, abs=1e-10)
+        assert change.error[layer, head] == pytest.approx(standard_error(other, lengths), abs=1e-10)
 
 
 @pytest.mark.parametrize("settings", ["", "model.norm_position=post"])
 @torch.no_grad()
 def test_the_loss_without_a_layer_is_that_of_a_model_that_lacks_the_block(settings: str) -> None:
     model = sharp_model(31, "model.num_blocks=3", *settings.split())
-    found, whole = ablate(model, IDS, WINDOWS, how="layer", **all_heads(model)), nats_of(model)
-    assert found.changes.shape == (3,)
+    (change, _), whole = ablate(model, IDS, WINDOWS, how="layer", **all_heads(model)), nats_of(model)
+    assert change.values.shape == (3,)
+    assert change.error is not None
     for layer in range(3):
         other = copy.deepcopy(model)
         assert isinstance(other.blocks, torch.nn.ModuleList)
         del other.blocks[layer]
         rise = nats_of(other) - whole
-        assert found.changes[layer] == pytest.approx(rise.sum() / 59, abs=1e-10)
-        assert found.errors[layer] == pytest.approx(standard_error(rise, np.diff(WINDOWS)[:, 0]), abs=1e-10)
+        assert change.values[layer] == pytest.approx(rise.sum() / 59, abs=1e-10)
+        assert change.error[layer] == pytest.approx(standard_error(rise, np.diff(WINDOWS)[:, 0]), abs=1e-10)
 
 
 @pytest.mark.parametrize("how", ["zero", "mean"])
@@ -90,11 +92,14 @@ def test_neither_batches_nor_a_choice_of_heads_change_what_a_head_is_worth(
     how: str, tokens_at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = sharp_model(31, "model.num_heads=4", "model.num_blocks=3")
-    every = ablate(model, IDS, WINDOWS, how=how, **all_heads(model))
+    every, _ = ablate(model, IDS, WINDOWS, how=how, **all_heads(model))
     monkeypatch.setattr(ablation, "tokens_at_once", lambda *_: tokens_at_once)
-    some = ablate(model, IDS, WINDOWS, how=how, layers=[0, 2], heads=[1, 2, 3])
-    np.testing.assert_allclose(some.changes, every.changes[[0, 2], 1:], rtol=0, atol=1e-10)
-    np.testing.assert_allclose(some.errors, every.errors[[0, 2], 1:], rtol=0, atol=1e-10)
+    some, _ = ablate(model, IDS, WINDOWS, how=how, layers=[0, 2], heads=[1, 2, 3])
+    expected = every.at(layer=[0, 2], head=[1, 2, 3])
+    assert some.error is not None
+    assert expected.error is not None
+    np.testing.assert_allclose(some.values, expected.values, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(some.error, expected.error, rtol=0, atol=1e-10)
 
 
 def test_no_batch_is_larger_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,9 +120,10 @@ def test_every_token_counts_once_for_each_model() -> None:
 def test_bfloat16_rounds_the_changes() -> None:
     model = sharp_model(31).float()
     dtypes = ("float32", "bfloat16")
-    exact, rounded = (ablate(model, IDS, WINDOWS, how="zero", dtype=dtype, **all_heads(model)) for dtype in dtypes)
-    assert not np.array_equal(exact.changes, rounded.changes)
-    assert np.abs(exact.changes - rounded.changes).max() < 0.2 * np.abs(exact.changes).max()
+    found = (ablate(model, IDS, WINDOWS, how="zero", dtype=dtype, **all_heads(model)) for dtype in dtypes)
+    exact, rounded = (change.values for change, _ in found)
+    assert not np.array_equal(exact, rounded)
+    assert np.abs(exact - rounded).max() < 0.2 * np.abs(exact).max()
 
 
 def test_losses_that_are_not_finite_are_refused() -> None:

@@ -2,19 +2,20 @@
 
 import csv
 import io
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from gpt_cli.attention_maps.head_metrics import COLUMNS, LOSS_CHANGE, SHARES, HeadScores
+from gpt_cli.attention_maps.head_metrics import COLUMNS, LOSS_CHANGE, SHARES
 from gpt_cli.attention_maps.snapshots import Snapshot, Steps
 from gpt_cli.common.drawing.panels import Curves
 from gpt_cli.common.language import chinese
 from gpt_cli.tools.interpret.figure import Figure
 from gpt_cli.tools.interpret.finding import Finding, stack
-from gpt_cli.tools.interpret.heads.view import HeadsView, head_figures, labels_of
+from gpt_cli.tools.interpret.heads.view import HeadsFinding, head_figures, labels_of
 from gpt_cli.tools.interpret.over_training import history_of
 
 NAN = np.nan
@@ -23,10 +24,10 @@ LOSSES = {"loss": [(1, 3.0), (5, 2.0)], "validation_loss": [(5, 2.25)]}
 
 def finding(*more: Figure, sort: str | None = None, texts: Any = None, tokens: int = 640, **columns: Any) -> Finding:
     """Scores of layer 3 with heads 0 and 11; 0.25 in columns that are not named."""
-    scores = HeadScores((3,), (0, 11), {name: np.array([columns.get(name, [0.25, 0.25])]) for name in COLUMNS})
+    scores = {name: np.array([columns.get(name, [0.25, 0.25])]) for name in COLUMNS}
     rows = [label | text for label, text in zip(labels_of(scores, tokens), texts or [{}, {}], strict=True)]
     about = {"checkpoint": "runs/a/checkpoints/best.safetensors", "step": 1, "text": "The", "tokens": tokens}
-    return Finding(HeadsView(sort), about, (*head_figures(scores), *more), {"heads": rows})
+    return HeadsFinding(about, (*head_figures(scores, (3,), (0, 11)), *more), {"heads": rows}, sort=sort)
 
 
 def change(*values: float, errors: Any = None, layer: bool = False) -> tuple[Figure, Figure]:
@@ -74,7 +75,7 @@ def test_a_change_has_its_sign_and_its_error_where_there_is_one() -> None:
 def test_the_widest_table_of_a_gpt2_has_80_columns() -> None:
     wide: dict[str, Any] = {"entropy": [6.93] * 2, "mean_distance": [1023.4] * 2, "duplicate_token": [0.9] * 2}
     found = finding(*change(-0.1234, 0.5, errors=[0.5, 0.5]), **wide)
-    assert max(map(cell_len, [*found.as_text().splitlines(), *found.view.legend(found)])) <= 80
+    assert max(map(cell_len, [*found.as_text().splitlines(), *found.legend()])) <= 80
 
 
 def test_whole_layers_have_a_table_of_their_own() -> None:
@@ -97,7 +98,7 @@ def raises(*tokens: str) -> list[dict[str, Any]]:
 )
 def test_as_many_raised_tokens_as_fit_stand_in_quotes(width: int, shown: str) -> None:
     found = finding(texts=[{"raises": raises("今天", " is", "\n")}] * 2)
-    found = Finding(found.view, {**found.about, "query": {"position": 4, "token": " the"}}, found.figures, found.lists)
+    found = replace(found, about={**found.about, "query": {"position": 4, "token": " the"}})
     _, _, second = found.as_text(width).partition("\n\n")
     assert second.splitlines()[0::2] == ['head    raised most at token 4, " the"', f"L3 H11  {shown}"]
 
@@ -113,7 +114,7 @@ def test_a_picture_has_a_map_for_each_column_and_every_word_has_chinese() -> Non
 
 
 def panels(found: Finding) -> list[Any]:
-    return [*found.view.panels(found)]
+    return [*found.panels()]
 
 
 def a_snapshot(step: int, shift: float = 0) -> Snapshot:
@@ -121,8 +122,7 @@ def a_snapshot(step: int, shift: float = 0) -> Snapshot:
     scores = np.arange(6.0).reshape(2, 3) / 10
     columns = {name: (scores + shift * place) % 0.6 for place, name in enumerate(COLUMNS)}
     columns["duplicate_token"] = np.full((2, 3), NAN)
-    of_heads = HeadScores((0, 1), (0, 1, 2), columns)
-    return Snapshot(step, 4.0 - step / 2, "a b", (1, 2), ("a", "b"), np.zeros((2, 3, 2, 2)), of_heads)
+    return Snapshot(step, 4.0 - step / 2, "a b", (1, 2), ("a", "b"), np.zeros((2, 3, 2, 2)), columns)
 
 
 def history(
@@ -161,7 +161,7 @@ def test_by_step_the_peaks_of_passages_are_in_brackets_or_in_colour() -> None:
     passage = {"tokens": ["a", "b"], "peak": 1, "value": 2.0, "place": 0}
     rows = [{"layer": 3, "head": 1, "mean_size": 1.0, "passages": [passage]}]
     ratio = Figure("ratio", {"layer": (3,), "head": (1,)}, np.array([[2.0]]))
-    found = stack([Finding(HeadsView(), {"step": 5}, (ratio,))], {"run": "runs/a", "tokens": 2}, {"heads": rows})
+    found = stack([HeadsFinding({"step": 5}, (ratio,))], {"run": "runs/a", "tokens": 2}, {"heads": rows})
     assert "a[[b]]" in found.as_text()
     assert "a\033[30;43mb\033[0m" in found.as_coloured_text()
 

@@ -16,10 +16,9 @@ import gpt_cli
 from gpt_cli.common.drawing.panels import Curves, HeatMap
 from gpt_cli.common.drawing.token_labels import label_of
 from gpt_cli.tools.interpret.figure import Figure
-from gpt_cli.tools.interpret.finding import Finding
 from gpt_cli.tools.interpret.lens.lens import look
 from gpt_cli.tools.interpret.lens.request import MEASURES
-from gpt_cli.tools.interpret.lens.view import LENS
+from gpt_cli.tools.interpret.lens.view import LensFinding
 
 V = 11
 IDS = torch.tensor([3, 1, 4, 1, 5, 9, 2, 6])
@@ -139,14 +138,14 @@ def test_python_gets_the_same_and_a_notebook_a_picture(smoke_run: Path) -> None:
 
 def test_a_picture_has_its_layers_downwards_and_a_text_its_errors(smoke_run: Path) -> None:
     found = gpt_cli.lens("The value", run=smoke_run)
-    (panel,) = found.view.panels(found)
+    (panel,) = found.panels()
     assert isinstance(panel, HeatMap)
     assert panel.texts is not None
     assert (panel.rows, panel.columns, panel.axis_labels) == (["L0", "L1"], ["The", " value"], ("layer", ""))
     assert panel.numbers[1, 0] == found.positions[0]["layers"][1]["token_probability"]
     assert panel.texts[1, 0] == label_of(found.positions[0]["layers"][1]["token"], 7)
     of_text = gpt_cli.lens(run=smoke_run, max_tokens=400)
-    panels = [*of_text.view.panels(of_text)]
+    panels = [*of_text.panels()]
     assert [each.title for each in panels] == ["loss (nats)", "rank", "probability", "divergence (nats)"]
     assert isinstance(panels[0], Curves)
     assert panels[0].lines[0].errors.tolist() == [row["loss_error"] for row in of_text.layers]
@@ -155,6 +154,6 @@ def test_a_picture_has_its_layers_downwards_and_a_text_its_errors(smoke_run: Pat
 def test_in_a_narrow_terminal_the_layers_that_fit_are_evenly_spaced() -> None:
     figures = tuple(Figure(name, {"layer": range(12)}, np.ones(12), np.ones(12)) for name in MEASURES)
     position = {"position": 0, "token": "a", "next": None, "layers": [{"layer": n, "token": "b"} for n in range(12)]}
-    found = Finding(LENS, {}, figures, {"positions": [position]})
+    found = LensFinding({}, figures, {"positions": [position]})
     assert found.parts(50)[0][0] == ("token", "L3", "L7", "L11")
     assert len(found.parts(400)[0][0]) == 13

@@ -21,7 +21,7 @@ from gpt_cli.tools.interpret.figure import Figure
 from gpt_cli.tools.interpret.finding import Finding
 from gpt_cli.tools.interpret.patching.patch import shares
 from gpt_cli.tools.interpret.patching.request import Edge, parse_edge
-from gpt_cli.tools.interpret.patching.view import PATCH, best_place
+from gpt_cli.tools.interpret.patching.view import PatchFinding, best_place
 
 WORDS = ("--clean", "The value of", "--corrupt", "The name of", "--answer", " the", "--against", " a")
 ONE: dict[str, Any] = {"clean": "The value of", "corrupt": "The name of", "answer": " the", "against": " a"}
@@ -211,7 +211,7 @@ def of_parts(*parts: str, **shares: list[float]) -> Finding:
     """A finding of a share for each layer, at all positions together and at the last one."""
     values = np.stack([np.array([shares.get(f"{part}_all", shares["last"]), shares["last"]]).T for part in parts])
     coords = {"part": parts, "layer": range(values.shape[1]), "position": (None, 0)}
-    return Finding(PATCH, {"step": 1}, (Figure("recovered", coords, values, scale="signed share"),))
+    return PatchFinding({"step": 1}, (Figure("recovered", coords, values, scale="signed share"),))
 
 
 def test_a_step_names_the_largest_share_of_a_part_above_or_below_0() -> None:

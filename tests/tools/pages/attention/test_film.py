@@ -69,7 +69,7 @@ def test_each_frame_shows_the_weights_the_scores_and_the_loss_of_its_step(page: 
         assert page.inner_text("#moment") == f"step {snapshot.step} · loss {snapshot.loss:.4f}"
         found = [float(line[6]) for line in opened.copied()[1:]]
         np.testing.assert_allclose(found, snapshot.weights[1, 2][ROW, COLUMN], atol=1 / 255)
-        values = snapshot.scores.of(1, 2).values()
+        values = [scores[1, 2] for scores in snapshot.scores.values()]
         shown = page.locator("#scores dd").all_inner_texts()
         assert shown == ["–" if np.isnan(value) else f"{value:.3f}" for value in values]
         assert page.inner_text("#head-role") == ("· previous token" if frame >= 2 else "")
@@ -85,7 +85,7 @@ def test_an_order_follows_the_frame(page: Page) -> None:
     page.select_option("#order", "previous_token")
     for key, snapshot in (("End", SNAPSHOTS[-1]), ("Home", SNAPSHOTS[0])):
         page.press("#frame", key)
-        found = snapshot.scores.columns["previous_token"].astype(np.float32)
+        found = snapshot.scores["previous_token"].astype(np.float32)
         rows = sorted((-float(found[layer, head]), layer, head) for layer in range(2) for head in range(3))
         assert captions(page) == [f"L{layer} H{head} {-value:.3f}" for value, layer, head in rows]
     page.select_option("#role", "previous_token")
@@ -106,7 +106,7 @@ def test_curves_show_the_losses_and_the_score_of_the_chosen_head(page: Page) -> 
     names = page.locator("#curve .name").all_text_contents()
     assert names == ["loss (orange: on validation text)", "L1 H2 previous token", "1"]
     score = points(page, "score")
-    values = np.array([snapshot.scores.columns["previous_token"][1, 2] for snapshot in SNAPSHOTS])
+    values = np.array([snapshot.scores["previous_token"][1, 2] for snapshot in SNAPSHOTS])
     scale = np.polyfit(values, score[:, 1], 1)
     np.testing.assert_allclose(score[:, 1], np.polyval(scale, values), atol=0.11)
     assert scale[0] == pytest.approx(-52, abs=0.5), "52 pixels from 0 to 1"

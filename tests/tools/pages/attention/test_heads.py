@@ -30,7 +30,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def expected_order(column: str) -> list[str]:
     """All heads by a column as Python sorts them, NaN last."""
-    rows = [(float(SCORES.columns[column][layer, head]), layer, head) for layer in range(3) for head in range(4)]
+    rows = [(float(SCORES[column][layer, head]), layer, head) for layer in range(3) for head in range(4)]
     rows.sort(key=lambda row: (np.isnan(row[0]), -row[0], row[1], row[2]))
     return [f"L{layer} H{head} {'–' if np.isnan(value) else f'{value:.3f}'}" for value, layer, head in rows]
 
@@ -104,7 +104,7 @@ def test_the_chosen_head_has_its_scores_and_a_mean_has_none(page: Page) -> None:
     for layer, head in ((0, 0), (2, 3)):
         page.click(f'button[aria-label="layer {layer} head {head}"]')
         shown = page.locator("#scores dd").all_inner_texts()
-        values = SCORES.of(layer, head).values()
+        values = [scores[layer, head] for scores in SCORES.values()]
         assert shown == ["–" if np.isnan(value) else f"{value:.3f}" for value in values]
     page.click('button[aria-label="layer 1 mean of 4 heads"]')
     assert not page.is_visible("#scores")

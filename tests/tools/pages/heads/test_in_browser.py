@@ -13,15 +13,14 @@ from support.pages import BY_HAND, TICK, dump_of, random_weights, scores_of
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS
 from gpt_cli.tools.interpret.attention_files import attention_page
-from gpt_cli.tools.interpret.finding import Finding
-from gpt_cli.tools.interpret.heads.view import HeadsView, head_figures, labels_of
+from gpt_cli.tools.interpret.heads.view import HeadsFinding, head_figures, labels_of
 from gpt_cli.tools.interpret.heads.writers import heads_page
 
 SCORES = scores_of(2, 3)  # the last head has the highest induction, 0.75; the first has no duplicates
 
 
 def head_rows() -> list[dict[str, Any]]:
-    finding = Finding(HeadsView(), {}, (*head_figures(SCORES),), {"heads": labels_of(SCORES, 640)})
+    finding = HeadsFinding({}, (*head_figures(SCORES, range(2), range(3)),), {"heads": labels_of(SCORES, 640)})
     return finding.as_dict()["heads"]
 
 
@@ -97,7 +96,7 @@ def test_the_table_has_every_head_and_sorts_by_a_column(page: Page) -> None:
     assert names(page) == places
     assert page.inner_text("#rows tr:nth-child(2) td:nth-child(8)") == "–", "it had no duplicates"
     page.click("#rows th:nth-child(8) button")
-    known = [(float(SCORES.columns["duplicate_token"][n // 3, n % 3]), name) for n, name in enumerate(places) if n]
+    known = [(float(SCORES["duplicate_token"][n // 3, n % 3]), name) for n, name in enumerate(places) if n]
     assert names(page) == [name for _, name in sorted(known, key=lambda pair: -pair[0])] + ["L0 H0"]
     assert page.locator('#rows [aria-sort="descending"]').inner_text().split() == ["duplicate", "token"]
     page.keyboard.press("Enter")

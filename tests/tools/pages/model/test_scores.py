@@ -42,7 +42,7 @@ def test_the_engine_scores_heads_and_says_what_they_write_as_python_does(form: s
     asked = [("writes", {"ids": ids, "query": query, **head}) for query in (0, 26)]
     _, found, single, *written = answers(run_script, checkpoint, *calls, *asked)
     expected = scores_on(model, ids, checkpoint.tokenizer.end_of_text)
-    columns = np.stack([expected.columns[name] for name in PATTERNS], -1)
+    columns = np.stack([expected[name] for name in PATTERNS], -1)
     np.testing.assert_allclose(np.array(found["patterns"], float).reshape(columns.shape), columns, rtol=0, atol=1e-5)
     assert set(single["patterns"]) == {None}, "a single token can only look at itself"
     writes = head_writes(model, ids, queries=[0, 26], layers=[1], heads=[2], top=5)
@@ -64,7 +64,7 @@ def expected_scores(model: GPT, ids: list[int]) -> HeadScores:
     """Of the text as the page computes them; induction of the whole model as it was written."""
     scores = scores_on(model, ids, LEARNED.end_of_text)
     induction = induction_scores(CHECKPOINT.build_model(), end_of_text=LEARNED.end_of_text)
-    return HeadScores(scores.layers, scores.heads, {**scores.columns, "induction": induction})
+    return {**scores, "induction": induction}
 
 
 def test_the_scores_and_the_label_of_a_head_follow_the_text_and_the_heads_that_are_off(page: Page) -> None:
@@ -74,7 +74,7 @@ def test_the_scores_and_the_label_of_a_head_follow_the_text_and_the_heads_that_a
         expected = expected_scores(model, LEARNED.encode(text))
         for layer, head in ((0, 1), (2, 3)):
             choose(page, f"layer {layer} head {head}")
-            of_head = expected.of(layer, head)
+            of_head = {name: scores[layer, head] for name, scores in expected.items()}
             texts = {name: "–" if np.isnan(score) else f"{score:.3f}" for name, score in of_head.items()}
             assert shown_scores(page) == texts
             role = role_of(of_head, len(LEARNED.encode(text)))
@@ -83,7 +83,7 @@ def test_the_scores_and_the_label_of_a_head_follow_the_text_and_the_heads_that_a
     press_key(page, "x")
     choose(page, "layer 2 head 3")
     remove_heads(model, [(0, 1)])
-    without = expected_scores(model, LEARNED.encode("The value")).of(2, 3)
+    without = {name: scores[2, 3] for name, scores in expected_scores(model, LEARNED.encode("The value")).items()}
     assert shown_scores(page)["entropy"] == f"{without['entropy']:.3f}"
     assert shown_scores(page)["induction"] == f"{without['induction']:.3f}"
 
@@ -92,7 +92,7 @@ def test_heads_are_ordered_by_a_score_of_the_text_and_keep_the_focus(page: Page)
     page.select_option("#order", "previous_token")
     for text in (TEXT, "of the value"):
         write(page, text)
-        scores = expected_scores(rounded(CHECKPOINT, "float16"), LEARNED.encode(text)).columns["previous_token"]
+        scores = expected_scores(rounded(CHECKPOINT, "float16"), LEARNED.encode(text))["previous_token"]
         order = [divmod(place, 4) for place in np.argsort(-scores.reshape(-1), kind="stable").tolist()]
         shown = [caption.split() for caption in page.locator("#sorted .caption").all_inner_texts()]
         assert shown == [[f"L{layer}", f"H{head}", f"{scores[layer, head]:.3f}"] for layer, head in order]
