@@ -198,10 +198,14 @@ def test_memory_is_counted_for_what_a_report_needs_beside_its_heads_and_its_text
     assert lines[-1] == "hint: leave out --query"
 
 
-def test_shorter_windows_are_announced(smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shorter_windows_are_announced(
+    smoke_run: Path, run: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("gpt_cli.tools.interpret.text_windows.HEADS_WINDOW", 16)
     lines = run("heads", "--max-tokens", "64").err.splitlines()
     assert "the model reads windows of 16 tokens, not of 32, to save time" in lines
+    (tmp_path / "t.txt").write_text("The value of")
+    assert "to save time" not in run("heads", "--data", tmp_path / "t.txt", exits=0).err, "no window is that long"
 
 
 ENDINGS = "ends in none of .json, .csv, .png, .svg, .pdf"
