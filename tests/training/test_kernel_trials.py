@@ -242,14 +242,6 @@ def test_a_run_that_continues_keeps_its_kernel_where_nothing_compiles(
     assert kernels(state) == [True, True]
 
 
-def test_a_step_that_is_only_timed_waits_for_no_kernel(install: Callable[..., None]) -> None:
-    """Its choice compiles for seconds, and `gpt train` without a config has three to look at text and device."""
-    twin = Twin()
-    install(twin, 0.1)
-    record_step(state_on("sim"), pytest.fail)
-    assert twin.num_calls == 0
-
-
 @pytest.mark.parametrize("compiles", ["auto", "off"])
 @pytest.mark.parametrize(("steps", "tried"), [(19, False), (40, True)])
 def test_a_training_of_less_than_twenty_seconds_compiles_no_kernel(
