@@ -49,6 +49,8 @@ def shell(_shell: Shell, folder: Path, monkeypatch: pytest.MonkeyPatch, sweeping
     monkeypatch.setattr("gpt_cli.training.auto_config.auto_config.reference_seconds", lambda _: 0.06)
     # its import takes seconds, and tests of bench have it
     monkeypatch.setitem(sys.modules, "transformers", None)
+    # as long as many commands; tests of pictures look at them
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda _, buffer, **__: buffer.write(b"drawn"))
     return _shell
 
 
