@@ -207,7 +207,7 @@ def test_a_training_for_which_the_kernel_is_not_made_tries_none(
 
 def test_a_kernel_whose_gradients_are_wrong_for_the_last_tokens_is_found_out() -> None:
     """These are small: few queries attend to the last keys and values."""
-    for factor, agrees in ((1.0, True), (0.5, False), (0.0, False)):
+    for factor, agrees in ((1.0, True), (0.5, False)):
         factors = torch.ones(1024, 1)
         factors[-128:] = factor
         shape, cpu = (1, 2, 1024, 16), torch.device("cpu")
