@@ -12,7 +12,7 @@ from support.helpers import CORPUS_TEXT, RunCommand
 from support.light import WithoutTorch
 from tools.exchange.test_hf_directory import with_config
 
-from gpt_cli import import_model, load
+from gpt_cli import load
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.common.host import NOBODY
 from gpt_cli.config.load import read_config
@@ -102,14 +102,6 @@ def test_weights_of_16_bits_stay_as_they_are_until_float32_is_asked_for(
     assert {name: tensor.dtype for name, tensor in again.items()} == dict.fromkeys(theirs, dtype)
     assert all(torch.equal(tensor, theirs[name]) for name, tensor in again.items())
     assert json.loads(Path("again/config.json").read_text())["dtype"] == str(dtype).removeprefix("torch.")
-
-
-def test_python_makes_the_run_silently(directory: Path, run: RunCommand, capfd: pytest.CaptureFixture[str]) -> None:
-    found = import_model(directory, out=Path("runs/mine"))
-    assert capfd.readouterr() == ("", "")
-    assert load(found.run).model.config.d_model == found.d_model == 48
-    printed = run("import", directory, "--out", "runs/mine", "--overwrite", "--json").out
-    assert found.as_dict() == json.loads(printed)
 
 
 def test_what_is_no_model_gets_the_command_that_helps(directory: Path, run: RunCommand) -> None:
