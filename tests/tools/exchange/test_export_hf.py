@@ -21,7 +21,7 @@ MISTRAL, QWEN2, QWEN3 = "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausa
 ROPE, RMS = "positions=rope", "norm=rmsnorm"
 GROUPED, LATENT = "attention=grouped_query num_key_value_heads=2", "attention=latent latent_size=20"
 SLOWED = "rope_scaling=8 rope_original_length=20"
-NUM_WRITTEN = 20
+NUM_WRITTEN = 6
 # what each class must express, the settings of the model in words
 CASES = [
     ("", GPT2),
