@@ -215,8 +215,10 @@ def test_a_kernel_whose_gradients_are_wrong_for_the_last_tokens_is_found_out() -
         assert result == agrees
 
 
-@pytest.mark.parametrize("compiles", ["auto", "off"])
-@pytest.mark.parametrize(("seconds", "used"), [(0.9, True), (1.1, False), (None, False)])
+@pytest.mark.parametrize(
+    ("compiles", "seconds", "used"),
+    [("auto", 0.9, True), ("auto", None, False), ("off", 0.9, True), ("off", 1.1, False)],
+)
 def test_a_kernel_stays_only_if_whole_steps_are_replayed_and_not_slower_with_it(
     install: Callable[..., None], monkeypatch: pytest.MonkeyPatch, compiles: str, seconds: float | None, used: bool
 ) -> None:
@@ -242,8 +244,7 @@ def test_a_run_that_continues_keeps_its_kernel_where_nothing_compiles(
     assert kernels(state) == [True, True]
 
 
-@pytest.mark.parametrize("compiles", ["auto", "off"])
-@pytest.mark.parametrize(("steps", "tried"), [(19, False), (40, True)])
+@pytest.mark.parametrize(("compiles", "steps", "tried"), [("auto", 19, False), ("off", 40, True)])
 def test_a_training_of_less_than_twenty_seconds_compiles_no_kernel(
     install: Callable[..., None], compiles: str, steps: int, tried: bool
 ) -> None:
