@@ -69,14 +69,8 @@ def test_the_plain_form_has_no_dropout_and_ours_is_a_training_step(trained: list
     assert trained[0].config.model.dropout == 0.1
 
 
-@pytest.fixture
-def _without_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its import takes seconds."""
-    monkeypatch.setitem(sys.modules, "transformers", None)
-
-
-@pytest.mark.usefixtures("_without_transformers")
-def test_sampling_variants_cost_the_weights_they_read() -> None:
+def test_sampling_variants_cost_the_weights_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)  # whose import takes seconds
     forms = [form for form in sampling_variants(CONFIG, CPU, 3) if "32" not in form.name]
     names = ["gpt sample", *(["gpt sample, compiled"] if library() else [])]
     assert [(form.dtype, form.name) for form in forms] == [
@@ -134,8 +128,8 @@ def test_no_share_of_the_roof_exceeds_it() -> None:
     assert limits[READING] == max(each.tokens_per_second * form.cost for each, form in zip(timings, forms, strict=True))
 
 
-@pytest.mark.usefixtures("_without_transformers")
-def test_tied_weights_are_read_too_and_short_contexts_are_sampled() -> None:
+def test_tied_weights_are_read_too_and_short_contexts_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)  # whose import takes seconds
     tied = small_config("model.tie_embeddings=true", "model.context_length=4")
     ours, theirs = (sampling_variants(config, CPU, 2)[1] for config in (tied, CONFIG))
     assert ours.cost == theirs.cost
