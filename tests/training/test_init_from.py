@@ -67,8 +67,8 @@ def test_a_stopped_run_continues_to_the_same_end_without_the_flag_and_the_source
     next(reports)  # the first step
     reports.close()
     assert [path.name for path in Path("killed/checkpoints").iterdir()] == ["step-00000000.safetensors"]
-    zero, first = (read_checkpoint(path).weights for path in ("killed/checkpoints/step-00000000.safetensors", source))
-    assert all(torch.equal(tensor, first[name]) for name, tensor in zero.items())
+    zero, first = read_checkpoint(Path("killed/checkpoints/step-00000000.safetensors")), read_checkpoint(source)
+    assert all(torch.equal(tensor, first.weights[name]) for name, tensor in zero.weights.items())
     source.unlink()
     run("train", "--out", "killed", "--resume", "--quiet", exits=0)
     found = read_checkpoint(Path("killed/checkpoints") / last).weights
