@@ -14,7 +14,6 @@ from gpt_cli.common.language import Catalogue, chinese, language, say
     [
         ({}, "en"),
         ({"LANG": "C.UTF-8"}, "en"),
-        ({"LANG": "de_DE.UTF-8"}, "en"),
         ({"LANG": "zh_CN.UTF-8"}, "zh"),
         ({"LC_MESSAGES": "zh_CN.UTF-8", "LANG": "en_GB.UTF-8"}, "zh"),
         ({"LC_ALL": "en_GB.UTF-8", "LC_MESSAGES": "zh_CN.UTF-8"}, "en"),
@@ -22,7 +21,6 @@ from gpt_cli.common.language import Catalogue, chinese, language, say
         ({"GPT_LANGUAGE": "en", "LANG": "zh_CN.UTF-8"}, "en"),
         ({"GPT_LANGUAGE": "", "LANG": "zh-TW"}, "zh"),
         ({"GPT_LANGUAGE": "中文"}, "zh"),
-        ({"GPT_LANGUAGE": "cn"}, "zh"),
         ({"GPT_LANGUAGE": "Chinese"}, "zh"),
         ({"GPT_LANGUAGE": "English", "LANG": "zh_CN.UTF-8"}, "en"),
         ({"GPT_LANGUAGE": "日本語", "LANG": "zh_CN.UTF-8"}, "zh"),
