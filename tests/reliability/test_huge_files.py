@@ -37,8 +37,6 @@ CONFIG = (2, "a config has at most 1,000,000 bytes")
     ("command", "code", "sentence"),
     [
         ("config check", *CONFIG),
-        ("config show", *CONFIG),
-        ("info", *CONFIG),
         ("train --config", *CONFIG),
         ("sample --run runs/smoke --prompt-file", 3, "a prompt has at most 10,000,000 bytes"),
     ],
