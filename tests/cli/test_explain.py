@@ -52,10 +52,9 @@ def test_the_language_is_that_of_the_user(
 def test_the_example_and_the_studies_need_no_model(here: Path, run: RunCommand) -> None:
     outcome = run("explain", "--example", "journey", exits=0)
     assert "journey  0.1385   0.2379  0.2333  0.1240  0.1082  0.1581" in outcome.out
-    for study in ("dropout", "padding"):
-        outcome = run("explain", "--study", study, "--out", here / f"{study}.pdf", exits=0)
-        assert (outcome.out, outcome.err) == ("", f"wrote {here / study}.pdf\n")
-        assert (here / f"{study}.pdf").read_bytes().startswith(b"%PDF")
+    outcome = run("explain", "--study", "padding", "--out", "padding.pdf", exits=0)
+    assert (outcome.out, outcome.err) == ("", "wrote padding.pdf\n")
+    assert (here / "padding.pdf").read_bytes().startswith(b"%PDF")
     assert run("explain", "--study", "scaling", exits=0).err.startswith("the study shows no trained model: ")
     run("explain", "--study", "scaling", "--run", "nowhere", exits=4)
 
