@@ -49,7 +49,6 @@ train -c tiny | --config tiny
 sample -t 8 | --threads 8
 sample -t 0.5 | --temperature 0.5
 train --num_train_epochs 3 | set the length of a training with --max-steps 1000 or --max-time 5m; gpt does not count epochs
-train --learning_rate 3e-4 | --set train.learning_rate=3e-4
 train --lr_scheduler_type cosine | --set train.schedule=cosine
 train --lr_scheduler_type constant | --set train.schedule=VALUE
 train --warmup_ratio 0.1 | --set train.warmup_steps=100
@@ -78,7 +77,6 @@ train --learning-rat 1e-3 | --set train.learning_rate=1e-3
 train --batch_size=8 | --set train.batch_size=8
 train --tokenizer char | --set tokenizer.kind=char
 train --steps 300 | --max-steps 300
-train --gpu | --device cuda
 bench --layers 2 | --set model.num_blocks=2
 sample --model runs/tiny | --run runs/tiny
 report --run runs/tiny | gpt report runs/tiny
@@ -88,7 +86,6 @@ sample --ckpt | --run PATH
 sample -p 'The value' | --prompt 'The value'
 sample -prompt 'The value' | --prompt 'The value'
 sample -p="The value" | --prompt 'The value'
-sample --temp 0.5 | --temperature 0.5
 sample --lr 1 | NOTHING
 runs rm smoke -y | --yes
 train my.txt | --data my.txt

@@ -67,7 +67,6 @@ SMALL = Catalogue(
         ("1 head", "1 个注意力头"),
         ("12 heads", "12 个注意力头"),
         ("1 head on 3 rows", "3 行上的 1 个注意力头"),
-        ("12 heads on 1 row", "1 行上的 12 个注意力头"),
         ("12 heads on 1 rowing boat", "12 heads on 1 rowing boat"),
         ("ask for 12 heads", "要求 12 个注意力头"),
         ("ask for 1,200 heads, no such run, 3.5", "要求 1,200 个注意力头，没有这个训练，3.5"),
