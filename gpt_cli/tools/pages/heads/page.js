@@ -7,7 +7,7 @@ class HeadsPage {
     this.frame = content.frames.length - 1;
     this.place = 0; // of the chosen head among the heads of the report
     this.sorted = null; // a column; null is the order of the report
-    this.scatter = new Scatter(this);
+    this.scatter = new Scatter(this, content.columns, this.heads.length);
     byId("scattering").open = true;
     this.film = this.frame > 0 ? new Film(this, content.steps) : null;
     this.speak();
@@ -18,21 +18,20 @@ class HeadsPage {
   get words() { return this.shell.words; }
   get columns() { return this.content.columns; }
   get heads() { return this.content.frames[this.frame]; }
-  get numHeads() { return this.heads.length; }
   get head() { return this.heads[this.place]; }
 
-  of(place, column) { return this.heads[place][column] ?? NaN; }
+  score(place, column) { return this.heads[place][column] ?? NaN; }
   // A change of the loss as in the terminal, with its sign and its standard error.
   shown(place, column) {
-    const number = this.of(place, column), error = this.of(place, `${column}_error`);
+    const number = this.score(place, column), error = this.score(place, `${column}_error`);
     if (Number.isNaN(number)) return "–";
     if (column !== "loss_change") return number.toFixed(3);
     return `${number < 0 ? "−" : "+"}${Math.abs(number).toFixed(4)}${Number.isNaN(error) ? "" : ` ±${error.toFixed(4)}`}`;
   }
 
-  name(place) { return shortName(this.heads[place]); }
+  shortName(place) { return shortName(this.heads[place]); }
 
-  take(place) {
+  takeHead(place) {
     this.place = place;
     this.show();
   }
@@ -50,7 +49,7 @@ class HeadsPage {
   panels() {
     const { words, content, place } = this, ratios = content.frames.map((heads) => heads[place].ratio ?? NaN);
     const points = content.steps.map((step, at) => [step, ratios[at]]).filter(([, ratio]) => !Number.isNaN(ratio));
-    return [{ name: words.atLast(this.name(place)), now: this.shown(place, "ratio"), lines: [["score", points]], ends: [0, 1] }];
+    return [{ name: words.atLast(this.shortName(place)), now: this.shown(place, "ratio"), lines: [["score", points]], ends: [0, 1] }];
   }
 
   click(event) {
@@ -60,7 +59,7 @@ class HeadsPage {
       this.sorted = this.sorted === column ? null : column;
       this.fill();
       byId("rows").querySelectorAll("th button")[this.columns.indexOf(column)].focus();
-    } else if (row?.place !== undefined) this.take(row.place);
+    } else if (row?.place !== undefined) this.takeHead(row.place);
   }
 
   walk(event) {
@@ -70,7 +69,7 @@ class HeadsPage {
     event.preventDefault();
     const next = step > 0 ? row.nextSibling : row.previousSibling;
     if (next?.place === undefined) return;
-    this.take(next.place);
+    this.takeHead(next.place);
     next.querySelector("button").focus();
   }
 
@@ -98,7 +97,7 @@ class HeadsPage {
     if (this.sorted) places.sort((a, b) => height(b) - height(a) || a - b);
     byId("rows").replaceChildren(title, ...places.map((place) => {
       const row = Object.assign(element("tr"), { place }), first = element("td");
-      first.append(element("button", "", this.name(place)));
+      first.append(element("button", "", this.shortName(place)));
       const { role } = heads[place];
       row.append(first, element("td", "", role ? words.short[role] : ""),
         ...columns.map((column) => element("td", "", this.shown(place, column))));
