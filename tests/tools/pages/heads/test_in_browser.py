@@ -1,7 +1,6 @@
 """The page of a report on heads, and the scatter that it shares with the attention page, in headless Chromium."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
