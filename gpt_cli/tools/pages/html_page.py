@@ -112,7 +112,7 @@ REPORT = PageParts("report", (*_scripts("attention_views", "weights maps"), "att
 ENGINE = _scripts(
     "model/engine",
     "refusal numbers rows changes layers positions ngrams attention model reading tokenizer byte_pairs imported "
-    "streaming labels sampling streams explain heads lens patching worker",
+    "labels sampling streams explain heads lens patching worker",
 )
 _OF_MODEL = (
     "words calling engine/labels engine/rows live settings writing candidates reading changing second head_views "
