@@ -69,7 +69,7 @@ class AttentionPage extends Views {
     const title = this.named ? `${this.named} · ${kind}` : kind;
     document.querySelector("h1").textContent = title;
     document.title = `${title}${origin ? `: ${origin.prompt}` : ""} – gpt`;
-    byId("origin").textContent = origin ? words.origin(`\u2068${origin.prompt}\u2069`, origin.checkpoint, origin.step) : "";
+    byId("origin").textContent = origin ? words.origin(isolated(origin.prompt), origin.checkpoint, origin.step) : "";
     this.film?.speak();
     byId("sizes").textContent = words.sizes(weights.layers.length, weights.heads.length, weights.numTokens);
     byId("precision").textContent = words.precision(weights.levels, (0.25 / weights.levels ** 2).toExponential(0));

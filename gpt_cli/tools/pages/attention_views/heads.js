@@ -134,11 +134,7 @@ class Heads {
     this.list.hidden = this.order === null;
     if (this.order === null) for (const tile of this.ofHeads) tile.cell.append(tile);
     this.list.classList.toggle("many", this.ofHeads.length > 24);
-    this.list.replaceChildren(...(this.order ?? []).map((tile) => {
-      const item = document.createElement("li");
-      item.append(tile);
-      return item;
-    }));
+    this.list.replaceChildren(...(this.order ?? []).map((tile) => holding("li", tile)));
     if (byId("maps").contains(focused)) focused.focus({ preventScroll: true });
   }
 

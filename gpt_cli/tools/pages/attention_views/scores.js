@@ -56,9 +56,6 @@ function showScores(page) {
   byId("scores").hidden = byId("scores-help").hidden = none;
   const role = none ? null : scores.role(frame, place);
   byId("head-role").textContent = role === null ? "" : `· ${words.columns[role]}`;
-  byId("scores").replaceChildren(...(none ? [] : scores.columns).map((column) => {
-    const pair = document.createElement("div");
-    pair.append(element("dt", "", words.columns[column]), element("dd", "", scoreText(page.score(place, column))));
-    return pair;
-  }));
+  byId("scores").replaceChildren(...(none ? [] : scores.columns).map((column) =>
+    pairOf(words.columns[column], scoreText(page.score(place, column)))));
 }

@@ -121,9 +121,7 @@ class Views {
     this.tokens.measure();
     this.heads.draw(sides);
     const short = weights.labels.map((label) => label.short);
-    const colour = (name) => getComputedStyle(root).getPropertyValue(`--${name}`);
-    this.cells = drawLarge(byId("map"), weights.of(this.layer, this.head), short, threshold,
-      { palette: this.palette, ink: colour("ink"), ground: colour("ground"), room });
+    this.cells = drawLarge(byId("map"), weights.of(this.layer, this.head), short, threshold, this.palette, room);
     this.showToken();
   }
 

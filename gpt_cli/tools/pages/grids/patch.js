@@ -86,7 +86,7 @@ class PatchView {
 
   // The name of a place.
   named(place, words) {
-    const token = this.shown[0].tokens[place.position], quoted = (text) => `“\u2068${marked(text)}\u2069”`;
+    const token = this.shown[0].tokens[place.position];
     const at = place.position < 0 ? words.patchEverywhere : words.patchAt(place.position, token?.clean ? [quoted(token.clean), quoted(token.corrupt)] : null);
     return words.patchWhere(words.patchParts[place.part], place.layer, place.head, at);
   }

@@ -26,7 +26,7 @@ class HeadsPage {
     const number = this.score(place, column), error = this.score(place, `${column}_error`);
     if (Number.isNaN(number)) return "–";
     if (column !== "loss_change") return number.toFixed(3);
-    return `${number < 0 ? "−" : "+"}${Math.abs(number).toFixed(4)}${Number.isNaN(error) ? "" : ` ±${error.toFixed(4)}`}`;
+    return signed(number, 4) + (Number.isNaN(error) ? "" : ` ±${error.toFixed(4)}`);
   }
 
   shortName(place) { return shortName(this.heads[place]); }
@@ -75,7 +75,7 @@ class HeadsPage {
 
   speak() {
     const { text, tokens, checkpoint, steps, all_steps: all } = this.content;
-    const origin = this.words.origin(`\u2068${text}\u2069`, tokens, checkpoint, steps[this.frame]);
+    const origin = this.words.origin(isolated(text), tokens, checkpoint, steps[this.frame]);
     byId("origin").textContent = origin + (all > steps.length ? this.words.someSteps(steps.length, all) : "");
     this.fill();
     this.scatter.speak();
@@ -85,8 +85,7 @@ class HeadsPage {
   // The table, in its order.
   fill() {
     const { words, columns, heads } = this;
-    const title = element("tr");
-    title.append(element("th"), element("th", "", heads.some(({ role }) => role) ? words.label : ""), ...columns.map((column) => {
+    const title = holding("tr", element("th"), element("th", "", heads.some(({ role }) => role) ? words.label : ""), ...columns.map((column) => {
       const cell = element("th"), button = element("button", "", words.columns[column]);
       cell.scope = "col";
       cell.setAttribute("aria-sort", column === this.sorted ? "descending" : "none");
@@ -96,12 +95,10 @@ class HeadsPage {
     const places = [...heads.keys()], height = (place) => heads[place][this.sorted] ?? -Infinity;
     if (this.sorted) places.sort((a, b) => height(b) - height(a) || a - b);
     byId("rows").replaceChildren(title, ...places.map((place) => {
-      const row = Object.assign(element("tr"), { place }), first = element("td");
-      first.append(element("button", "", this.shortName(place)));
-      const { role } = heads[place];
-      row.append(first, element("td", "", role ? words.short[role] : ""),
+      const first = holding("td", element("button", "", this.shortName(place))), { role } = heads[place];
+      const row = holding("tr", first, element("td", "", role ? words.short[role] : ""),
         ...columns.map((column) => element("td", "", this.shown(place, column))));
-      return row;
+      return Object.assign(row, { place });
     }));
     this.show();
   }
@@ -120,7 +117,7 @@ class HeadsPage {
     byId("passages").replaceChildren(...(head.passages ? [element("h3", "", words.passages), ...head.passages.map((each) => this.passage(each)),
       element("p", "help", head.passages.length ? words.shades : words.none)] : []));
     const tables = ["ov", "qk", "query"].filter((name) => head[name]).map((name) => tableOf(words[name], head[name].map(({ value, first, second }) =>
-      [value === null ? "" : value.toFixed(3), first.map(quotedToken).join(" "), second.map(quotedToken).join(" ")])));
+      [value === null ? "" : value.toFixed(3), first.map(quoted).join(" "), second.map(quoted).join(" ")])));
     const { composed } = head;
     if (composed) tables.push(element("h3", "", words.composed(content.baseline.toFixed(3))),
       ...["receives", "gives"].filter((way) => composed[way].length).map((way) =>
@@ -139,16 +136,13 @@ class HeadsPage {
       span.style.borderBottomColor = `rgb(var(--looked) / ${Math.sqrt(weights.get(at) ?? 0).toFixed(3)})`;
       return span;
     }));
-    const told = looks.map(({ token, weight }) => `${quotedToken(token)} ${weight.toFixed(3)}`).join(" · ");
+    const told = looks.map(({ token, weight }) => `${quoted(token)} ${weight.toFixed(3)}`).join(" · ");
     part.append(text, element("p", "told", this.words.size(value.toFixed(3), place) + told));
     return part;
   }
 }
 
 function shortName({ layer, head }) { return `L${layer} H${head}`; }
-
-// Isolated, so that its direction of writing leaves the rest alone; a space at its beginning has a sign.
-function quotedToken(token) { return `“\u2068${token.replace(/^ /, "␣")}\u2069”`; }
 
 function tableOf(titles, rows) {
   const table = element("table");

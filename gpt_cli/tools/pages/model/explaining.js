@@ -51,8 +51,7 @@ class Explaining {
   section(group) {
     const section = element("section");
     for (const { number, name, formula, shape } of group) {
-      const line = element("p");
-      line.append(element("code", "", formula), element("code", "shape", `[${shape.join(", ")}]`));
+      const line = holding("p", element("code", "", formula), element("code", "shape", `[${shape.join(", ")}]`));
       section.append(element("h3", "", `${number}. ${this.title(name)}`), line);
     }
     const frame = element("div", "numbers");
@@ -98,8 +97,4 @@ function tableOf(header, rows) {
   return table;
 }
 
-function numberText(number) {
-  if (number === -Infinity) return "−∞";
-  const text = number.toFixed(4);
-  return text === "-0.0000" ? "0.0000" : text.replace("-", "−");
-}
+function numberText(number) { return number === -Infinity ? "−∞" : numberOf(number, 4); }

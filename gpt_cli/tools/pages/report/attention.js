@@ -61,7 +61,7 @@ class AttentionOfRun {
     const { page: { words, runs }, weights, palette, chosen } = this;
     const { steps, losses } = weights.frames ?? {};
     const step = steps ? steps.at(-1) : weights.origin?.step;
-    const what = words.attentionTo(`\u2068${weights.origin?.prompt ?? ""}\u2069`, whole.format(step));
+    const what = words.attentionTo(isolated(weights.origin?.prompt ?? ""), whole.format(step));
     this.caption.replaceChildren(...(runs.length > 1 ? [this.run.label(true), " · "] : []), what);
     this.slider.setAttribute("aria-label", words.frames);
     if (steps) this.moment.textContent = words.moment(whole.format(steps[weights.frame]), losses[weights.frame].toFixed(4));
@@ -72,9 +72,8 @@ class AttentionOfRun {
       drawSmall(canvas, weights.of(layer, head), weights.numTokens, 96, 0, palette);
     }
     this.name.textContent = this.nameOf(...chosen);
-    const colour = (name) => getComputedStyle(root).getPropertyValue(`--${name}`);
-    const look = { palette, ink: colour("ink"), ground: colour("ground"), room: Math.min(460, this.one.clientWidth) };
-    drawLarge(this.large, weights.of(...chosen), weights.labels.map(({ short }) => short), 0, look);
+    const room = Math.min(460, this.one.clientWidth);
+    drawLarge(this.large, weights.of(...chosen), weights.labels.map(({ short }) => short), 0, palette, room);
     this.more.textContent = this.command ? words.more(this.command) : "";
   }
 

@@ -44,8 +44,8 @@ class Curves {
   }
 
   speak() {
-    const { words, content } = this.page;
-    byId("axis").replaceChildren(...content.axes.map((axis) => new Option(words.axes[axis], axis, false, axis === this.axis)));
+    const { words } = this.page;
+    byId("axis").replaceChildren(...AXES.map((axis) => new Option(words.axes[axis], axis, false, axis === this.axis)));
   }
 
   show() {
