@@ -73,6 +73,14 @@ function holding(name, ...parts) {
 // A name and what belongs to it, in a list of such pairs.
 function pairOf(name, ...what) { return holding("div", element("dt", "", name), holding("dd", ...what)); }
 
+// A table of texts below titles; with `named`, the first column has titles too.
+function tableOf(titles, rows, named = false) {
+  const table = element("table");
+  for (const [at, cells] of [titles, ...rows].entries())
+    table.insertRow().append(...cells.map((text, column) => element(at && (column || !named) ? "td" : "th", "", text)));
+  return table;
+}
+
 // An element of an SVG.
 function drawn(name, kind, attributes, text = "") {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);

@@ -11,6 +11,7 @@ const WORDS = {
     frames: "steps of the training",
     moment: (step, loss = null) => `step ${step}${loss === null ? "" : ` · loss ${loss}`}`,
     origin: (text, checkpoint, step) => `“${text}” · ${checkpoint}, step ${step}`,
+    headOf: (layer, head) => `layer ${layer} head ${head}`,
     old: "This page needs a browser from 2023 or later.",
   },
   zh: {
@@ -24,6 +25,7 @@ const WORDS = {
     frames: "训练步",
     moment: (step, loss = null) => `第 ${step} 步${loss === null ? "" : ` · 损失 ${loss}`}`,
     origin: (text, checkpoint, step) => `“${text}” · ${checkpoint}，第 ${step} 步`,
+    headOf: (layer, head) => `第 ${layer} 层第 ${head} 头`,
     old: "请使用 2023 年或更新的浏览器打开本页面。",
   },
 };

@@ -144,10 +144,4 @@ class HeadsPage {
 
 function shortName({ layer, head }) { return `L${layer} H${head}`; }
 
-function tableOf(titles, rows) {
-  const table = element("table");
-  for (const [kind, cells] of [["th", titles], ...rows.map((row) => ["td", row])]) table.insertRow().append(...cells.map((cell) => element(kind, "", cell)));
-  return table;
-}
-
 start((content) => { new HeadsPage(content); });

@@ -22,11 +22,10 @@ class Run {
     return svg;
   }
 
-  // Swatch, mark and name; the name alone where there is one run.
-  label(several) {
+  // Swatch, mark and name.
+  label() {
     const label = element("span", "run");
-    if (several) label.append(this.swatch(), element("b", "", this.mark), " ");
-    label.append(element("bdi", "", this.name));
+    label.append(this.swatch(), element("b", "", this.mark), " ", element("bdi", "", this.name));
     return label;
   }
 }
@@ -143,7 +142,7 @@ class Runs {
       run.shown = box.checked;
       this.page.curves.show();
     });
-    return holding("label", box, run.label(true));
+    return holding("label", box, run.label());
   }
 }
 
@@ -180,7 +179,7 @@ class Tables {
         row.append(head, ...values.map((value) => element("td", "value", value ?? "")));
         return row;
       });
-      const head = holding("tr", element("td"), ...runs.map((run) => holding("th", run.label(true))));
+      const head = holding("tr", element("td"), ...runs.map((run) => holding("th", run.label())));
       table.replaceChildren(...(runs.length > 1 ? [head] : []), ...rows);
     }
   }

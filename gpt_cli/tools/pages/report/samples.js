@@ -34,7 +34,7 @@ class Samples {
       const found = run.samples.findLast((sample) => exactly ? sample.step === step : sample.step <= step);
       if (!found) continue;
       const [figure, caption] = [element("figure", "sample"), element("figcaption")];
-      if (runs.length > 1) caption.append(run.label(true), " · ");
+      if (runs.length > 1) caption.append(run.label(), " · ");
       caption.append(words.moment(whole.format(found.step)));
       const text = element("p");
       if (found.begins) text.append(element("mark", "", found.begins));

@@ -58,7 +58,6 @@ Object.assign(WORDS.en, {
   noAttention: (command) => `There are no snapshots of the attention. gpt train --watch TEXT keeps them; ${command} shows the attention of the finished model.`,
   tooLarge: "The maps of all heads are too large for this page.",
   more: (command) => `To look at single tokens and see all views: ${command}`,
-  headOf: (layer, head) => `layer ${layer} head ${head}`,
   settings: "Settings and environment",
   tables: { models: "Models that the run trains in turn: steps, lowest validation loss", settings: "All settings", environment: "Environment", corpus: "Corpus" },
   rows: {
@@ -126,7 +125,6 @@ Object.assign(WORDS.zh, {
   noAttention: (command) => `没有保存注意力快照。gpt train --watch TEXT 会在训练时保存；${command} 显示训练好的模型的注意力。`,
   tooLarge: "所有注意力头的图放不进本页面。",
   more: (command) => `想逐个 token 查看、看到所有视图：${command}`,
-  headOf: (layer, head) => `第 ${layer} 层第 ${head} 头`,
   settings: "设置与环境",
   tables: { models: "先后训练的模型：步，最低验证损失", settings: "全部设置", environment: "环境", corpus: "语料" },
   rows: {
