@@ -81,6 +81,11 @@ function tableOf(titles, rows, named = false) {
   return table;
 }
 
+// Fills a select with options [value, text]; where none is the chosen one, it is the first.
+function fillSelect(select, options, chosen) {
+  select.replaceChildren(...options.map(([value, text]) => new Option(text, value, false, value === chosen)));
+}
+
 // An element of an SVG.
 function drawn(name, kind, attributes, text = "") {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);

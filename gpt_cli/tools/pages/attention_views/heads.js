@@ -143,10 +143,9 @@ class Heads {
   speak() {
     for (const { button } of this.tiles) button.setAttribute("aria-label", this.page.name(button.layer, button.head));
     const { words, scores } = this.page;
-    const options = (select, pairs, chosen) => select.replaceChildren(...pairs.map(([value, text]) => new Option(text, value, false, value === chosen)));
     const named = (names, say) => names.map((name) => [name, say(words.columns[name])]);
-    options(byId("order"), [["", words.byPlace], ...named(scores.columns, words.byColumn)], this.column ?? "");
-    options(byId("role"), [["", words.anyRole], ...named(scores.rolesFound(), (name) => name), ["none", words.noRole]], this.role);
+    fillSelect(byId("order"), [["", words.byPlace], ...named(scores.columns, words.byColumn)], this.column ?? "");
+    fillSelect(byId("role"), [["", words.anyRole], ...named(scores.rolesFound(), (name) => name), ["none", words.noRole]], this.role);
     byId("least").disabled = this.column === null;
   }
 

@@ -30,8 +30,8 @@ class Scatter {
 
   speak() {
     const { words } = this.page;
-    this.axes.forEach((select, axis) => select.replaceChildren(...this.columns.map((column) =>
-      new Option(words.columns[column], column, false, column === this.chosen[axis]))));
+    const options = this.columns.map((column) => [column, words.columns[column]]);
+    this.axes.forEach((select, axis) => fillSelect(select, options, this.chosen[axis]));
     this.show();
   }
 

@@ -74,7 +74,7 @@ class PatchView {
     const { maps } = result;
     if (!maps.includes(this.map)) [this.map] = maps;
     const named = (map) => words.patchMaps[map] ?? words.patchHeadsOf(map.split(" ").at(-1));
-    byId("patch-map").replaceChildren(...maps.map((map) => new Option(named(map), map, false, map === this.map)));
+    fillSelect(byId("patch-map"), maps.map((map) => [map, named(map)]), this.map);
     this.grid.show({ ...this.content(result, words), label: words.patchLabel(named(this.map)), say: (row, column) => this.say(row, column) });
   }
 

@@ -45,7 +45,7 @@ class Curves {
 
   speak() {
     const { words } = this.page;
-    byId("axis").replaceChildren(...AXES.map((axis) => new Option(words.axes[axis], axis, false, axis === this.axis)));
+    fillSelect(byId("axis"), AXES.map((axis) => [axis, words.axes[axis]]), this.axis);
   }
 
   show() {
