@@ -43,10 +43,7 @@ class Curves {
     return this.known.get(key);
   }
 
-  speak() {
-    const { words } = this.page;
-    fillSelect(byId("axis"), AXES.map((axis) => [axis, words.axes[axis]]), this.axis);
-  }
+  speak() { fillSelect(byId("axis"), Object.entries(this.page.words.axes), this.axis); }
 
   show() {
     for (const panel of this.panels) panel.draw();
