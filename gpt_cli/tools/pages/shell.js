@@ -95,6 +95,9 @@ function drawn(name, kind, attributes, text = "") {
   return made;
 }
 
+// Whether a key belongs to the browser or the system, such as Ctrl and an arrow.
+function withModifier(event) { return event.altKey || event.ctrlKey || event.metaKey; }
+
 // A label with a sign for the space that it begins with, since words with and without one are different tokens.
 function marked(label) { return label.replace(/^ /, "␣"); }
 

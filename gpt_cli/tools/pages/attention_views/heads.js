@@ -84,7 +84,7 @@ class Heads {
   }
 
   walk(event) {
-    if (event.altKey || event.ctrlKey || event.metaKey) return;
+    if (withModifier(event)) return;
     const [down, right] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key] ?? [0, 0];
     const { tile } = event.target;
     if (!tile || !(down || right)) return;

@@ -93,7 +93,7 @@ class Tokens {
 
 // Arrow keys between the spans of a text; Enter and Space choose, and nothing else: a page would scroll.
 function walkTokens(event, spans, page) {
-  if (event.altKey || event.ctrlKey || event.metaKey) return;
+  if (withModifier(event)) return;
   if (event.key === "Enter" || event.key === " ") {
     event.preventDefault();
     page.choose(event.target.token);

@@ -16,7 +16,7 @@ class Film {
     this.slider.addEventListener("input", () => this.go(Number(this.slider.value)));
     byId("play").addEventListener("click", () => this.playOrPause());
     document.addEventListener("keydown", (event) => {
-      if (event.key !== " " || ![document.body, this.slider].includes(event.target)) return;
+      if (event.key !== " " || event.shiftKey || ![document.body, this.slider].includes(event.target)) return;
       event.preventDefault();
       this.playOrPause();
     });

@@ -67,7 +67,7 @@ class Grid {
   }
 
   walk(event) {
-    if (!this.content || event.altKey || event.ctrlKey || event.metaKey) return;
+    if (!this.content || withModifier(event)) return;
     const { rows, headers: [header] } = this.content, last = header.length - 1;
     const [down, right] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1], Home: [0, -last], End: [0, last] }[event.key] ?? [0, 0];
     if (!(down || right)) return;

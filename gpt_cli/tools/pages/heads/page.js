@@ -65,7 +65,7 @@ class HeadsPage {
   walk(event) {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     const row = event.target.closest("tr");
-    if (!step || row?.place === undefined) return;
+    if (!step || row?.place === undefined || withModifier(event)) return;
     event.preventDefault();
     const next = step > 0 ? row.nextSibling : row.previousSibling;
     if (next?.place === undefined) return;

@@ -16,7 +16,7 @@ class Candidates {
   walk(event) {
     const rows = [...byId("candidates").querySelectorAll("button")];
     const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
-    if (!step || event.altKey || event.ctrlKey || event.metaKey) return;
+    if (!step || withModifier(event)) return;
     event.preventDefault();
     rows[rows.indexOf(event.target) + step]?.focus();
   }

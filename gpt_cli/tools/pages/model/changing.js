@@ -15,7 +15,7 @@ class Changing {
       changed();
     });
     document.addEventListener("keydown", (event) => {
-      if (event.key === "x" && !event.altKey && !event.ctrlKey && !event.metaKey && !inField(event.target)) this.toggle();
+      if (event.key === "x" && !withModifier(event) && !inField(event.target)) this.toggle();
     });
   }
 

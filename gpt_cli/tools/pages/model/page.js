@@ -34,7 +34,7 @@ class ModelPage {
 
   press(event) {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.act(() => this.step());
-    else if (event.key === " " && event.target === document.body) this.playOrPause();
+    else if (event.key === " " && !event.shiftKey && event.target === document.body) this.playOrPause();
     else return;
     event.preventDefault();
   }

@@ -129,7 +129,7 @@ class Panel {
   }
 
   walk(event) {
-    if (event.altKey || event.ctrlKey || event.metaKey) return;
+    if (withModifier(event)) return;
     if (event.key === "Escape") return this.curves.look(null, this);
     const places = [...new Set(this.found.flatMap(([, , points]) => points.map(([x]) => x)))].sort((a, b) => a - b);
     const now = this.snapped === null ? -1 : places.indexOf(this.snapped);

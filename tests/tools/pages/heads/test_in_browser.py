@@ -129,6 +129,8 @@ def test_arrow_keys_move_between_heads(page: Page) -> None:
     assert page.inner_text("#head-name") == "layer 1 head 2"
     page.keyboard.press("ArrowUp")
     assert page.evaluate("document.activeElement.textContent") == "L1 H1"
+    page.keyboard.press("Control+ArrowUp")
+    assert page.evaluate("document.activeElement.textContent") == "L1 H1", "which is a key of the browser"
 
 
 def test_a_point_of_the_scatter_is_a_head_and_chooses_it(page: Page) -> None:

@@ -129,6 +129,8 @@ def test_it_plays_what_single_steps_give_until_it_pauses_or_someone_types(page: 
     assert page.input_value("#prompt") == TEXT
     assert page.is_disabled("#undo")
     page.locator("h1").click()
+    page.keyboard.press("Shift+ ")
+    assert page.inner_text("#play") == "play", "the browser scrolls up"
     page.keyboard.press(" ")
     page.wait_for_function("text => document.getElementById('prompt').value.startsWith(text)", arg=stepped)
     page.click("#play")
