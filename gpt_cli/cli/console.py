@@ -138,17 +138,13 @@ class Console:
         if not self.quiet:
             self._line(say(as_flags(text)))
 
-    def tell(self, text: str) -> None:
-        """Print an important line on stderr, even if the console is `quiet`; unlike `warn`, without "warning:"."""
-        self._line(say(as_flags(text)))
+    def tell(self, text: str, label: str = "") -> None:
+        """Print an important line on stderr, even if the console is `quiet`, after a label such as "hint: "."""
+        self._line(label + say(as_flags(text)))
 
     def warn(self, text: str) -> None:
         """Print a warning on stderr, even if the console is `quiet`."""
-        self._line(f"warning: {say(as_flags(text))}")
-
-    def hint(self, text: str) -> None:
-        """Print a hint on stderr: how to act on the warning that was printed before."""
-        self._line(f"hint: {say(as_flags(text))}")
+        self.tell(text, "warning: ")
 
     def result(self, text: str) -> None:
         """Print a line of a command's result on stdout."""

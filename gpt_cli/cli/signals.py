@@ -52,15 +52,16 @@ class Signals:
             self._save_requested = True
             return
         hurry()
+        name = signal.Signals(number).name
         if not self.saving:
-            self._leave(number, f"stopped by {signal_name(number)} before the first step")
+            self._leave(number, f"stopped by {name} before the first step")
         elif self.received is None:
             self.received, self._received_at = number, time.monotonic()
         elif number == signal.SIGXCPU:
             pass  # beyond the limit, XCPU comes again every second of processor time
         elif time.monotonic() - self._received_at > SAME_REQUEST_SECONDS:
-            again = f"ended by a second signal, {signal_name(number)}, without saving the last steps"
-            after = f"ended by a second signal, {signal_name(number)}, after all was saved"
+            again = f"ended by a second signal, {name}, without saving the last steps"
+            after = f"ended by a second signal, {name}, after all was saved"
             self._leave(number, after if self.saved else again + self.advice)
 
     def _leave(self, number: int, line: str) -> None:
@@ -110,8 +111,3 @@ def removing_unfinished() -> Iterator[None]:
 
     with handling((signal.SIGTERM, signal.SIGHUP), leave):
         yield
-
-
-def signal_name(number: int) -> str:
-    """Return the name of a signal: SIGTERM for 15."""
-    return signal.Signals(number).name
