@@ -7,10 +7,10 @@ import io
 import os
 import re
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from json import dumps
 from typing import Any, TextIO
@@ -22,7 +22,7 @@ from gpt_cli.cli.progress import Bar, Lines
 from gpt_cli.common.host import Host, uncounted
 from gpt_cli.common.language import labelled, say
 from gpt_cli.common.machine.memory import importing_torch
-from gpt_cli.common.machine.signals import PATIENCE, write_until
+from gpt_cli.common.machine.signals import PATIENCE, handling, write_until
 from gpt_cli.common.results import Result, Screen
 from gpt_cli.common.spelling import as_flags
 from gpt_cli.common.tables import filled
@@ -122,6 +122,21 @@ def hurried_stdout() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def removing_unfinished() -> Iterator[None]:
+    """Turn TERM and HUP in the context into SystemExit, so that long work removes its temporary file, as after Ctrl-C.
+
+    The exit code is 128 plus the signal's number. Signals that were ignored before stay ignored.
+    """
+
+    def leave(number: int, _: object) -> None:
+        hurry()
+        raise SystemExit(128 + number)
+
+    with handling((signal.SIGTERM, signal.SIGHUP), leave):
+        yield
+
+
 def colourful(stream: TextIO) -> bool:
     """Return whether a stream is a terminal and neither NO_COLOR nor TERM=dumb asks for plain text."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
@@ -180,13 +195,10 @@ class Console:
         with contextlib.closing(progress):
             yield progress.count
 
-    def host(self, writing: Callable[[], AbstractContextManager[None]] = nullcontext) -> Host:
-        """Return a Host that prints a task's lines and progress on this console.
-
-        The task writes a long file within `writing()`; with `removing_unfinished`, SIGTERM removes a partial file.
-        """
+    def host(self) -> Host:
+        """Return a Host that prints a task's lines and progress on this console; a signal removes a partial file."""
         counting = uncounted if self.quiet else self.counting
-        return Host(self.notice, self.warn, counting, importing_torch, writing, sys.stdin)
+        return Host(self.notice, self.warn, counting, importing_torch, removing_unfinished, sys.stdin)
 
     def _line(self, text: str) -> None:
         # keeps a progress bar in one piece

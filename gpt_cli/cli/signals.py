@@ -1,4 +1,4 @@
-"""Handle signals that ask a training to stop or to save, or that end other long work.
+"""Handle signals that ask a training to stop or to save.
 
 A thread receives a training's signals, because Python runs handlers only between operations of the main thread.
 """
@@ -96,18 +96,3 @@ def listening(signals: Signals) -> Iterator[None]:
         os.close(write_end)
         thread.join()
         os.close(read_end)
-
-
-@contextmanager
-def removing_unfinished() -> Iterator[None]:
-    """Turn TERM and HUP in the context into SystemExit, so that long work removes its temporary file, as after Ctrl-C.
-
-    The exit code is 128 plus the signal's number. Signals that were ignored before stay ignored.
-    """
-
-    def leave(number: int, _: object) -> None:
-        hurry()
-        raise SystemExit(128 + number)
-
-    with handling((signal.SIGTERM, signal.SIGHUP), leave):
-        yield

@@ -31,9 +31,7 @@ from gpt_cli.training.request import Plan
 from gpt_cli.training.setup import setup
 
 
-def train_together(
-    rank_env: RankEnvironment, read: Callable[[RankEnvironment], Plan], console: Console, *, json: bool
-) -> int:
+def train_together(rank_env: RankEnvironment, read: Callable[[], Plan], console: Console, *, json: bool) -> int:
     """Train the plan that `read` returns, as one rank (process) of several; return the exit code.
 
     Prints the result as JSON if `json`. Raises an error only if this rank must report the error to the user; if another
@@ -41,7 +39,7 @@ def train_together(
     """
     plan, failure = None, None
     try:
-        plan = read(rank_env)
+        plan = read()
     except GptError as error:  # which the other ranks must learn of
         failure = error
     directory = None if plan is None else plan.directory
