@@ -144,9 +144,13 @@ def colourful(stream: TextIO) -> bool:
 
 @dataclass(frozen=True)
 class Console:
-    """Output of a command: results on stdout, translated messages on stderr; `quiet` hides notices and progress."""
+    """Output of a command: results on stdout, translated messages on stderr; `quiet` hides notices and progress.
+
+    A console that is `mute` prints nothing, for all ranks (processes) of a training but the first.
+    """
 
     quiet: bool = False
+    mute: bool = False
 
     def notice(self, text: str) -> None:
         """Print a line of information on stderr, unless the console is `quiet`."""
@@ -163,10 +167,13 @@ class Console:
 
     def result(self, text: str) -> None:
         """Print a line of a command's result on stdout."""
-        print(text, flush=True)
+        if not self.mute:
+            print(text, flush=True)
 
     def pieces(self, pieces: Iterable[str]) -> None:
         """Print the pieces of a result on stdout one by one, as they may not all fit in memory; end with a newline."""
+        if self.mute:
+            return
         last = ""
         for last in filter(None, pieces):
             print(for_stdout(last), end="")
@@ -201,26 +208,13 @@ class Console:
         return Host(self.notice, self.warn, counting, importing_torch, removing_unfinished, sys.stdin)
 
     def _line(self, text: str) -> None:
-        # keeps a progress bar in one piece
-        tqdm.write(wrapped(inert(text), terminal_width(sys.stderr)), file=sys.stderr)
+        if not self.mute:  # tqdm keeps a progress bar in one piece
+            tqdm.write(wrapped(inert(text), terminal_width(sys.stderr)), file=sys.stderr)
 
 
 def for_stdout(text: str) -> str:
     """Escape the control characters of a text if stdout is a terminal; else return the text unchanged."""
     return inert(text) if sys.stdout.isatty() else text
-
-
-class Mute(Console):
-    """A Console that prints nothing, for all ranks (processes) of a training but the first."""
-
-    def __init__(self) -> None:
-        super().__init__(quiet=True)
-
-    def result(self, text: str) -> None: ...
-
-    def pieces(self, pieces: Iterable[str]) -> None: ...
-
-    def _line(self, text: str) -> None: ...
 
 
 def terminal_width(stream: TextIO) -> int | None:

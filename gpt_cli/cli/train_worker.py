@@ -13,7 +13,7 @@ from threading import Thread
 import torch
 
 from gpt_cli.checkpoints.run_paths import RunFiles
-from gpt_cli.cli.console import Console, Mute, hurried_stdout
+from gpt_cli.cli.console import Console, hurried_stdout
 from gpt_cli.cli.signals import Signals, listening
 from gpt_cli.cli.train_output import announce, conclude, show_progress, show_result
 from gpt_cli.common.files import write_durably
@@ -97,7 +97,7 @@ def train_and_show(
     `may_speak` takes an exit code, and returns whether this process may print a line when a signal ends it at once;
     `part` is called when this process no longer needs the other ranks.
     """
-    console = console if ranks.is_first else Mute()
+    console = console if ranks.is_first else Console(quiet=True, mute=True)
     with contextlib.ExitStack() as stack:
         stack.callback(part)
         advice = f"; resume: {RunFiles(plan.directory).resume_command}"

@@ -74,19 +74,15 @@ class RunReport(Result):
         """Unit of the mean losses: nats/token, or bits/byte if tokenizers differ."""
         return "nats/token" if by_token(self.runs) else "bits/byte"
 
-    def as_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:
-        """Return a drawing of the best MOST_DRAWN curves, and a table of differing settings or means over seeds."""
-        return self._drawn(width, encoding)
-
-    def as_coloured_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:
+    def as_coloured_text(self, width: int = WIDTH) -> str:
         """Return the text of `as_text`, coloured if the terminal that TERM names has at least 256 colours."""
-        return self._drawn(width, encoding, coloured=True)
+        return self.as_text(width, coloured=True)
 
     def show(self, screen: Screen) -> None:
         """Show the curves in characters that stdout can encode; show nothing if they were written to a file."""
         if self.out is None:
-            show = self.as_coloured_text if screen.coloured else self.as_text
-            screen.result(show(screen.width, getattr(sys.stdout, "encoding", None) or "ascii"))
+            encoding = getattr(sys.stdout, "encoding", None) or "ascii"
+            screen.result(self.as_text(screen.width, encoding, coloured=screen.coloured))
 
     def as_page(self) -> str:
         """Return an HTML page with curves, samples, settings and attention of the best runs, at most MOST_ON_A_PAGE."""
@@ -108,7 +104,8 @@ class RunReport(Result):
 
         return draw_curves(self.runs, self.axis, kind, notice)
 
-    def _drawn(self, width: int, encoding: str, *, coloured: bool = False) -> str:
+    def as_text(self, width: int = WIDTH, encoding: str = "utf-8", *, coloured: bool = False) -> str:
+        """Return a drawing of the best MOST_DRAWN curves, and a table of differing settings or means over seeds."""
         # writes into memory, with the colours of the terminal that TERM names
         terminal = Console(file=io.StringIO(), width=width, force_terminal=True, force_jupyter=False, highlight=False)
         style = Style.of(width, encoding, colour=coloured and terminal.color_system in ("256", "truecolor"))
