@@ -57,7 +57,7 @@ def train_together(rank_env: RankEnvironment, read: Callable[[], Plan], console:
                 raise failure
             assert plan is not None
             _choose_gpu(plan, rank_env)
-            group = ProcessGroup(rank_env.rank, rank_env.size, meeting, rank_env.local_size)
+            group = ProcessGroup(meeting)
             return train_and_show(plan, console, json=json, ranks=group, may_speak=claim, part=meeting.part)
         except LeftToAnother as left:
             return left.exit_code

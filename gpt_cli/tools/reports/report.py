@@ -74,6 +74,32 @@ class RunReport(Result):
         """Unit of the mean losses: nats/token, or bits/byte if tokenizers differ."""
         return "nats/token" if by_token(self.runs) else "bits/byte"
 
+    def as_text(self, width: int = WIDTH, encoding: str = "utf-8", *, coloured: bool = False) -> str:
+        """Return a drawing of the best MOST_DRAWN curves, and a table of differing settings or means over seeds."""
+        # writes into memory, with the colours of the terminal that TERM names
+        terminal = Console(file=io.StringIO(), width=width, force_terminal=True, force_jupyter=False, highlight=False)
+        style = Style.of(width, encoding, colour=coloured and terminal.color_system in ("256", "truecolor"))
+        with terminal.capture() as capture:
+            terminal.print(plot_curves(self.runs, self.axis, style), soft_wrap=True)
+        blocks = [capture.get().rstrip("\n")]
+        if models := models_in_turn(self.runs):
+            names = [visible(record.name, 40) for record in self.runs]
+            rows = [(row.name, *(value or "" for value in row.values)) for row in models]
+            title = "models that the run trains in turn: steps, lowest validation loss"
+            blocks.append(f"{title}\n{table([('', *names), *rows])}")
+        every = groups_of(self.runs)
+        letters = {group.mean.places: letter_of(group.rank) for group in every if group.rank < MOST_DRAWN}
+        if len(letters) < len(every):
+            blocks.append(f"the best {len(letters)} of {len(every)} curves are drawn")
+        if repeated(self.means):
+            head, *rows = rows_of_means(self.means, self.unit)
+            rows = [(letters.get(mean.places, ""), *row) for mean, row in zip(self.means, rows, strict=True)]
+            blocks.append(table([("", *head), *rows]))
+        elif differing := differing_settings(self.runs):
+            rows = [(row.name, *(visible(row.values[first] or "", 40) for first, *_ in letters)) for row in differing]
+            blocks.append(table([("settings that differ", *letters.values()), *rows]))
+        return "\n\n".join(blocks)
+
     def as_coloured_text(self, width: int = WIDTH) -> str:
         """Return the text of `as_text`, coloured if the terminal that TERM names has at least 256 colours."""
         return self.as_text(width, coloured=True)
@@ -103,32 +129,6 @@ class RunReport(Result):
         from gpt_cli.tools.reports.curves_picture import draw_curves
 
         return draw_curves(self.runs, self.axis, kind, notice)
-
-    def as_text(self, width: int = WIDTH, encoding: str = "utf-8", *, coloured: bool = False) -> str:
-        """Return a drawing of the best MOST_DRAWN curves, and a table of differing settings or means over seeds."""
-        # writes into memory, with the colours of the terminal that TERM names
-        terminal = Console(file=io.StringIO(), width=width, force_terminal=True, force_jupyter=False, highlight=False)
-        style = Style.of(width, encoding, colour=coloured and terminal.color_system in ("256", "truecolor"))
-        with terminal.capture() as capture:
-            terminal.print(plot_curves(self.runs, self.axis, style), soft_wrap=True)
-        blocks = [capture.get().rstrip("\n")]
-        if models := models_in_turn(self.runs):
-            names = [visible(record.name, 40) for record in self.runs]
-            rows = [(row.name, *(value or "" for value in row.values)) for row in models]
-            title = "models that the run trains in turn: steps, lowest validation loss"
-            blocks.append(f"{title}\n{table([('', *names), *rows])}")
-        every = groups_of(self.runs)
-        letters = {group.mean.places: letter_of(group.rank) for group in every if group.rank < MOST_DRAWN}
-        if len(letters) < len(every):
-            blocks.append(f"the best {len(letters)} of {len(every)} curves are drawn")
-        if repeated(self.means):
-            head, *rows = rows_of_means(self.means, self.unit)
-            rows = [(letters.get(mean.places, ""), *row) for mean, row in zip(self.means, rows, strict=True)]
-            blocks.append(table([("", *head), *rows]))
-        elif differing := differing_settings(self.runs):
-            rows = [(row.name, *(visible(row.values[first] or "", 40) for first, *_ in letters)) for row in differing]
-            blocks.append(table([("settings that differ", *letters.values()), *rows]))
-        return "\n\n".join(blocks)
 
 
 def report(request: ReportRequest, paths: Sequence[Path], host: Host) -> RunReport:
