@@ -15,6 +15,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import torch
 
 from benchmarks.laboratory import find_chromium
 from gpt_cli.attention_maps.file_formats import FORMATS
+from gpt_cli.attention_maps.head_scores import score_heads
 from gpt_cli.attention_maps.patterns import AttentionDump, dump_attention
 from gpt_cli.common.files import write_durably
 from gpt_cli.config.load import read_config
@@ -52,7 +54,8 @@ def main() -> None:
     def ours() -> AttentionDump:
         return dump_attention(model, tokenizer, ids, layers=range(sizes.num_blocks), heads=range(sizes.num_heads))
 
-    dump = ours()
+    scores = score_heads(model, np.array(ids), [(0, len(ids))], end_of_text=tokenizer.end_of_text)
+    dump = replace(ours(), scores=scores)  # which a page shows
     forms: dict[str, Callable[[], object]] = {"gpt": ours}
     theirs = _transformers(model, ids)
     if theirs:

@@ -10,11 +10,14 @@ from gpt_cli.config.field_types import LoggerName
 from gpt_cli.config.schema import Config
 
 # values that a JSON schema cannot describe
+_DEVICES = ["auto", "cpu", "cuda", "cuda:N", "mps", "xpu"]
 _NOUNS_BY_KEY = {
     "model.attention_window": ["a whole number from 1 to 65,536", "a list of them and null", "null"],
     "data.source": ["a source of text", "a list of sources"],
     "data.validation_source": ["a source of text", "a list of sources", "null"],
-    **dict.fromkeys(("train.device", "device", "check_device"), ["auto", "cpu", "cuda", "cuda:N", "mps", "xpu"]),
+    "train.device": _DEVICES,
+    "device": _DEVICES,
+    "check_device": _DEVICES,
     "train.log_to": [*get_args(LoggerName), "a list of them"],
     "train.max_time": ["a duration, such as 90s or 1h30m, up to 10,000 hours", "null"],
     "max_time": ["a duration, such as 90s or 1h30m, up to 10,000 hours"],

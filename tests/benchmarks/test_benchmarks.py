@@ -192,6 +192,7 @@ def test_shakespeare(bench: Bench) -> None:
     assert lines[-2] == f"ratio {figures['plain_seconds'] / figures['seconds']:.1f}"
 
 
+@pytest.mark.long
 def test_the_plain_trainer_learns() -> None:
     torch.manual_seed(0)
     trainer = shakespeare.PlainTrainer(CORPUS_TEXT)

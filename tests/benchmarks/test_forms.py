@@ -59,6 +59,7 @@ def test_what_is_kept_can_be_counted_by_hand() -> None:
     assert found == 8 * (7 * 3 + tokens) + 4 * (tokens * 3 + tokens * 5 + tokens * 5 + 1)
 
 
+@pytest.mark.long
 def test_the_figures_have_the_cache_of_every_form(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

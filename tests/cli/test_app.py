@@ -53,10 +53,12 @@ def test_descriptions_of_commands_are_whole_sentences_in_every_list(
             assert "..." not in listed
 
 
-_LONG = [pytest.param(moment, marks=pytest.mark.long) for moment in ("typer", "numpy", "gpt_cli.model.gpt")]
+_LONG = ("gpt_cli.cli", "typer", "numpy", "gpt_cli.model.gpt")
 
 
-@pytest.mark.parametrize("moment", ["gpt_cli.cli", "gpt_cli.cli.app", "torch._utils", *_LONG])
+@pytest.mark.parametrize(
+    "moment", ["gpt_cli.cli.app", "torch._utils", *(pytest.param(name, marks=pytest.mark.long) for name in _LONG)]
+)
 def test_ctrl_c_while_gpt_starts_prints_no_traceback(moment: str, smoke_run: Path) -> None:
     """`moment` is the module whose import has just ended when the signal is sent."""
     command = [sys.executable, "-X", "importtime", "-m", "gpt_cli", "sample", "--prompt", "x"]

@@ -1,4 +1,5 @@
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,20 +20,25 @@ QUICK = ["--config", "smoke", "--rounds", "1", "--tokens", "3"]
 def _small_roof(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpt_cli.tools.bench.bench._SIZE", 64)
     monkeypatch.setattr("gpt_cli.tools.bench.bench._READ", 1000)
+    monkeypatch.setitem(sys.modules, "transformers", None)  # whose import takes seconds
 
 
-def test_the_bench_prints_the_roof_and_the_forms(here: Path, run: RunCommand) -> None:
+def test_the_bench_prints_the_roof_and_the_forms_and_tells_what_it_measures(here: Path, run: RunCommand) -> None:
     outcome = run("bench", *QUICK, exits=0)
     lines = outcome.out.splitlines()
     assert "GFLOP/s, reading" in lines[1]
     assert lines[3] == "training smoke, 256 tokens a step; the roof is products"
     assert [line.split("  ")[0] for line in lines[4:8]] == ["implementation", "plain", "heads", "gpt train"]
     assert "sampling smoke, 3 tokens after 8; the roof is reading the weights" in lines
+    told = [line.split(":")[0] for line in outcome.err.splitlines()]
+    assert told == [f"measuring {what}" for what in ("the roof", "training", "sampling")]
     assert list(here.iterdir()) == []
 
 
-def test_its_json_is_alone_on_stdout(here: Path, run: RunCommand) -> None:
-    found = json.loads(run("bench", *QUICK, "--json", "--set", "model.dropout=0").out)
+def test_its_json_is_alone_on_stdout_and_quiet_says_nothing(here: Path, run: RunCommand) -> None:
+    outcome = run("bench", *QUICK, "--json", "--quiet", "--set", "model.dropout=0", exits=0)
+    assert outcome.err == ""
+    found = json.loads(outcome.out)
     assert (found["config"], found["device"], found["rounds"]) == ("smoke", "cpu", 1)
     assert found["roof"]["flops"]["float32"] > 0
     assert found["training"][0]["ratio"] == found["sampling"][0]["ratio"] == 1
@@ -47,12 +53,6 @@ def test_warming_up_and_building_are_shown(run: RunCommand, monkeypatch: pytest.
     total = 2 * (2 * 4 + 2 + bool(library()))  # rounds; products by dtype; ways to read
     assert shown[-total:] == [f"the roof: {n} of {total} runs" for n in range(1, total + 1)]
     assert {"building models to train", "building models to sample from"} <= {line.split(":")[0] for line in lines}
-
-
-def test_what_is_measured_is_told_as_it_begins(here: Path, run: RunCommand) -> None:
-    lines = [line.split(":")[0] for line in run("bench", *QUICK).err.splitlines()]
-    assert lines == [f"measuring {what}" for what in ("the roof", "training", "sampling")]
-    assert run("bench", *QUICK, "--quiet").err == ""
 
 
 def test_a_batch_that_memory_cannot_hold_is_refused_with_one_that_fits(run: RunCommand) -> None:

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import signal
 import threading
 import time
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import pytest
 from support.helpers import Terminal, unread_pipe
 
 from gpt_cli.cli.console import Console, Patient
+from gpt_cli.cli.signals import Signals
 from gpt_cli.common.results import Result
 
 HOSTILE = "a\x1b[2Jb\x9bc\u202ed\x7f"
@@ -49,7 +51,9 @@ def test_json_is_json_in_every_locale(encoding: str, monkeypatch: pytest.MonkeyP
     assert json.loads(stream.buffer.getvalue()) == {"token": "é 今天 😀"}  # type: ignore[attr-defined]
 
 
-def test_a_line_waits_for_its_reader_until_something_is_more_urgent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_waits_for_its_reader_until_a_signal_is_more_urgent(monkeypatch: pytest.MonkeyPatch) -> None:
+    signals = Signals()
+    signals.saving = True  # as while a training prints
     monkeypatch.setattr("gpt_cli.cli.console.PATIENCE", 0.1)
     with unread_pipe() as writer, open(writer, "w", closefd=False) as stream:
         patient = Patient(stream)
@@ -57,7 +61,8 @@ def test_a_line_waits_for_its_reader_until_something_is_more_urgent(monkeypatch:
         thread.start()
         thread.join(0.3)
         assert thread.is_alive()
-        patient.hurry()
+        monkeypatch.setattr("sys.stderr", patient)
+        signals.hear(signal.SIGTERM)
         thread.join(30)
         assert not thread.is_alive()
         begun = time.monotonic()

@@ -29,12 +29,12 @@ OF_KERNELS, OF_BFLOAT16 = 1e-5, 1e-2
 # of the smoke run, whose window has 32 tokens -> by how much figures may differ
 SHARE = {
     "sample --prompt The --greedy --max-new-tokens 40": 0.0,
-    "eval --data text.txt --per-token": OF_KERNELS,
     "eval --data text.txt --run runs/smoke --run runs/smoke --checkpoint last": OF_KERNELS,
     "heads --data text.txt --ablate zero --dtype float32": OF_KERNELS,
-    "attn-dump --prompt def --generate 6": OF_KERNELS,
 }
 REST = {
+    "attn-dump --prompt def --generate 6": OF_KERNELS,
+    "eval --data text.txt --per-token": OF_KERNELS,
     "sample --prompt The --prompt If --num-samples 3 --top-k 20 --seed 5 --max-new-tokens 40": 0.0,
     "sample --prompt The --dtype bfloat16 --seed 5 --max-new-tokens 40": 0.0,
     "sample --prompt The --seed 5 --max-new-tokens 40 --without 0.1": 0.0,

@@ -21,14 +21,6 @@ hint: did you mean train?
 $ gpt train --init-from runs/smoke --config auto
 error: gpt train: --config auto chooses sizes, but the model of --init-from has its own; leave --config out
 
-$ gpt train --confg x
-error: gpt train: there is no flag "--confg"
-hint: did you mean --config FILE?
-
-$ gpt train --config smoke extra
-error: gpt train: unexpected argument "extra"
-hint: gpt train --help lists the flags
-
 $ gpt train --config smal
 error: "smal": there is no such config file
 hint: did you mean small? shipped configs: auto, grouped-query, induction, latent, modern, multi-head, shakespeare, shakespeare-cpu, small, smoke, sums, tiny
@@ -60,10 +52,6 @@ hint: runs here: runs/smoke
 $ gpt train --resume --out runs/smok
 error: --resume: there is no run in "runs/smok" to continue
 hint: gpt train --out runs/smoke --resume
-
-$ gpt info smoek
-error: "smoek": there is no such config or run
-hint: did you mean runs/smoke? else the shipped config smoke
 
 $ gpt train --config smoke --data short.txt --out o
 error: corpus: its training part has 1 token, but context_length 32 needs at least 33
@@ -104,10 +92,6 @@ error: --data: "" is empty; name a file or a directory
 $ gpt data lst
 error: gpt data: there is no command "lst"
 hint: did you mean list?
-
-$ gpt sample --prompt The value
-error: gpt sample: unexpected argument "value"
-hint: put quotes around a text with spaces: --prompt 'The value'
 
 $ gpt sample --prompt x --num_samples=0
 error: --num_samples: "0" is not a whole number from 1 to 10,000
@@ -319,12 +303,19 @@ def test_a_character_that_the_model_lacks_is_an_error_of_what_gave_the_prompt(
         assert f"error: {where}: {sentence}\n" in outcome.err
 
 
+@pytest.fixture(scope="module")
+def overflowing(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run whose weights are too large, to be read."""
+    folder = tmp_path_factory.mktemp("overflowing")
+    for path in shutil.copytree(trained / "runs", folder / "runs").glob("smoke/checkpoints/*"):
+        overflow(path)
+    return folder
+
+
 @pytest.mark.parametrize(
     ("command", "numbers"),
     [
         ("sample --prompt The --greedy --quiet", "logits"),
-        ("sample --prompt The --seed 1 --json", "logits"),
-        ("attn-dump --prompt The", "weights in layer 0"),
         ("attn-dump --prompt The --out a.html", "weights in layer 0"),
         ("attn-dump --prompt The --generate 3", "logits"),
         ("explain --prompt The --layer 1 --json", "weights in layer 1"),
@@ -335,14 +326,13 @@ def test_a_character_that_the_model_lacks_is_an_error_of_what_gave_the_prompt(
     ],
 )
 def test_weights_whose_results_are_not_finite_are_refused_with_their_file(
-    command: str, numbers: str, copied: Path, run: RunCommand
+    command: str, numbers: str, overflowing: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for path in (copied / "checkpoints").iterdir():
-        overflow(path)
+    monkeypatch.chdir(overflowing)
     outcome = run(*command.split(), exits=4)
     assert outcome.out == ""
     error = (
-        rf'^error: "{copied}/checkpoints/\S+": its weights give {numbers} that are not finite, so it cannot be used$'
+        rf'^error: "runs/smoke/checkpoints/\S+": its weights give {numbers} that are not finite, so it cannot be used$'
     )
     assert re.search(error, outcome.err, re.MULTILINE)
     assert not Path("a.html").exists()

@@ -52,10 +52,9 @@ def test_the_language_is_that_of_the_user(
 def test_the_example_and_the_studies_need_no_model(here: Path, run: RunCommand) -> None:
     outcome = run("explain", "--example", "journey", exits=0)
     assert "journey  0.1385   0.2379  0.2333  0.1240  0.1082  0.1581" in outcome.out
-    for study in ("dropout", "padding"):
-        outcome = run("explain", "--study", study, "--out", here / f"{study}.pdf", exits=0)
-        assert (outcome.out, outcome.err) == ("", f"wrote {here / study}.pdf\n")
-        assert (here / f"{study}.pdf").read_bytes().startswith(b"%PDF")
+    outcome = run("explain", "--study", "padding", "--out", "padding.pdf", exits=0)
+    assert (outcome.out, outcome.err) == ("", "wrote padding.pdf\n")
+    assert (here / "padding.pdf").read_bytes().startswith(b"%PDF")
     assert run("explain", "--study", "scaling", exits=0).err.startswith("the study shows no trained model: ")
     run("explain", "--study", "scaling", "--run", "nowhere", exits=4)
 
@@ -64,7 +63,6 @@ def test_the_example_and_the_studies_need_no_model(here: Path, run: RunCommand) 
     ("words", "error"),
     [
         ("--layer 2", '--layer: this model has layers 0 to 1, so "2" is out of range'),
-        ("--head 9", '--head: this model has heads 0 to 1, so "9" is out of range'),
         ("--layer x", '--layer: "x" is not a whole number of at least 0'),
         ("--query -1", '--query: "-1" is not a position; use a number from 0 on, or all'),
         ("--example journy", '--example: "journy" is not journey'),
@@ -72,7 +70,6 @@ def test_the_example_and_the_studies_need_no_model(here: Path, run: RunCommand) 
         ("--study mask --example journey", f"--study and --example {NOT_BOTH}"),
         ("--study mask", f"--prompt and --study mask {NOT_BOTH}"),
         ("--json --format html", f"--format and --json {NOT_BOTH}"),
-        ("--study mask --json --format html", f"--prompt and --study mask {NOT_BOTH}"),
         ("--out a.png", "--out: only a study has a picture; use .html, .md or .json"),
         ("--out a.md --format html", f"--format and --out {NOT_BOTH}"),
         ("--format pdf", '--format: "pdf" is not one of terminal, markdown, html'),

@@ -16,12 +16,12 @@ from gpt_cli.checkpoints.run_paths import RunFiles
 pytestmark = pytest.mark.slow
 
 
-def size_at(path: Path, ids: list[int], layer: int, head: int, place: int) -> float:
-    """The norm of what a head writes at a token of a prompt."""
+def sizes(path: Path, ids: list[int], layer: int, head: int) -> list[float]:
+    """The norm of what a head writes at each token of a prompt."""
     model = gpt_cli.load(path).model
     with torch.no_grad():
         made = list(walk(model, *model.embed(torch.tensor([ids]))))[layer]
-        return float(head_results(made.block, made.heads, [head])[0, 0, place].norm())
+        return head_results(made.block, made.heads, [head])[0, 0].norm(dim=-1).tolist()
 
 
 def test_a_head_has_its_passages_whose_tokens_are_those_of_the_text(
@@ -39,9 +39,9 @@ def test_a_head_has_its_passages_whose_tokens_are_those_of_the_text(
         for passage in row["passages"]:
             assert "".join(passage["tokens"]) in text
             start = passage["place"] // 32 * 32  # of its window
+            of_window = sizes(smoke_run, ids[start : start + 32], row["layer"], 1)
             place = passage["place"] + passage["peak"] - start
-            size = size_at(smoke_run, ids[start : start + 32], row["layer"], 1, place)
-            assert passage["value"] == pytest.approx(size, rel=1e-4)
+            assert passage["value"] == pytest.approx(of_window[place], rel=1e-4)
 
 
 def test_circuits_have_every_pair_the_strongest_first(smoke_run: Path, run: RunCommand) -> None:
@@ -108,18 +108,17 @@ def test_over_training_each_checkpoint_has_the_sizes_at_the_last_passages(smoke_
     ids = gpt_cli.load(smoke_run).tokenizer.encode(prompt)
     for at, path in zip(found["steps"], steps.values(), strict=True):
         for row, final in zip(at["heads"], found["heads"], strict=True):
-            places = [passage["place"] + passage["peak"] for passage in final["passages"]]
-            sizes = [size_at(path, ids, row["layer"], 0, place) for place in places]
-            assert row["values"] == pytest.approx(sizes, rel=1e-4)
-            every = [size_at(path, ids, row["layer"], 0, place) for place in range(1, len(ids))]
-            assert row["mean_size"] == pytest.approx(np.mean(every), rel=1e-4)
+            at_step = sizes(path, ids, row["layer"], 0)
+            at_peaks = [at_step[passage["place"] + passage["peak"]] for passage in final["passages"]]
+            assert row["values"] == pytest.approx(at_peaks, rel=1e-4)
+            assert row["mean_size"] == pytest.approx(np.mean(at_step[1:]), rel=1e-4)
 
 
 def test_over_training_of_a_text_has_a_table_and_csv(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
     flags = ["--passages", "2", "--over-training", "--max-tokens", "200"]
     outcome = run("heads", *flags, exits=0)
-    sizes, passages = outcome.out.strip().split("\n\n")
-    assert [line.split()[0] for line in sizes.splitlines()] == ["step", *map(str, RunFiles(smoke_run).steps())]
+    table, passages = outcome.out.strip().split("\n\n")
+    assert [line.split()[0] for line in table.splitlines()] == ["step", *map(str, RunFiles(smoke_run).steps())]
     assert passages.count("[[") >= 4
     outcome = run("heads", *flags, "--out", tmp_path / "a.csv")
     assert f"a.csv: {len(RunFiles(smoke_run).steps())} checkpoints, 4 heads" in outcome.err

@@ -124,6 +124,9 @@ def test_short_or_quiet_work_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     assert terminal.getvalue() == ""
 
 
+BYTES = ["--config", "smoke", "--set", "tokenizer.kind=byte"]
+
+
 @pytest.mark.parametrize(
     ("words", "shown"),
     [
@@ -132,11 +135,11 @@ def test_short_or_quiet_work_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> N
         (["heads", "--ablate", "mean", "--max-tokens", "64"], {"scoring heads", "removing heads"}),
         (["eval", "--max-tokens", "64"], {"tokenizing", "evaluating", "comparing with the training"}),
         (["data", "stats", "runs/smoke/config.yaml"], {"reading"}),
-        (["data", "prepare", "--config", "smoke"], {"tokenizing"}),
+        (["data", "prepare", *BYTES], {"tokenizing"}),
         (["data", "fetch", "python-docs"], {"fetching python-docs"}),
         (["export", "--out", "exported"], {"writing exported"}),
-        (["info", "smoke"], {"tokenizing"}),
-        (["train", "--config", "smoke", "--max-steps", "1", "--out", "runs/b"], {"timing a step"}),
+        (["info", "smoke", *BYTES[2:]], {"tokenizing"}),
+        (["train", *BYTES, "--max-steps", "1", "--out", "runs/b"], {"timing a step"}),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )

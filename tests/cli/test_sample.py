@@ -127,15 +127,12 @@ NOT_BOTH = "cannot be combined; leave one of them out"
     [
         ("--prompt x --stop ''", 2, '--stop: "" is empty; name the text before which a sample ends'),
         ("--prompt x --greedy --temperature 0.8", 2, f"--temperature and --greedy {NOT_BOTH}"),
-        ("--run nothere", 4, '"nothere": there is no such run or checkpoint'),
         ("--checkpoint 7", 4, '"runs/smoke": this run has no checkpoint of step 7, only of 10, 20'),
         ("--checkpoint worst", 2, '--checkpoint: "worst" is not allowed; use best, last or the number of a step'),
         ("--without 0.0,9.1", 2, '--without: this model has layers 0 to 1 with heads 0 to 1, so "9.1" is out of range'),
         ("--top-p 1.5", 2, '--top-p: "1.5" is not a number from 0 to 1'),
-        ("--min-p -0.1", 2, '--min-p: "-0.1" is not a number from 0 to 1'),
         ("--repetition-penalty 0", 2, '--repetition-penalty: "0" is not a number above 0'),
         ("--temperature nan", 2, '--temperature: "nan" is not a number of at least 0'),
-        ("--temperature inf", 2, '--temperature: "inf" is not a number of at least 0'),
         ("--top-k -1", 2, '--top-k: "-1" is not a whole number of at least 0'),
         ("--prompt-file nowhere.txt", 3, '"nowhere.txt": there is no such file'),
     ],
@@ -178,11 +175,6 @@ def test_a_space_at_the_end_is_remarked_on_where_byte_pairs_were_learned(
     assert outcome.err.count("the prompt ends with a space") == said
 
 
-def test_an_empty_prompt_starts_a_document(smoke_run: Path, run: RunCommand) -> None:
-    outcome = run("sample", "--prompt", "", "--greedy", "--max-new-tokens", "5", "--json", exits=0)
-    assert len(json.loads(outcome.out)["samples"][0]["tokens"]) == 5
-
-
 def test_an_ascii_terminal_gets_escapes_instead_of_an_error(smoke_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out := io.BytesIO(), encoding="ascii"))
     monkeypatch.setattr(sys, "stderr", io.StringIO())
@@ -218,7 +210,7 @@ def test_a_head_that_is_switched_off_writes_nothing(smoke_run: Path, run: RunCom
     cut[:, :size] = 0
     save_checkpoint(tmp_path / "cut.safetensors", replace(stored, weights={**stored.weights, name: cut}))
     options = ["--prompt", "The value", "--seed", "1", "--max-new-tokens", "20", "--temperature", "2"]
-    for more in ([], ["--quantize", "int8"], ["--dtype", "bfloat16"]):
+    for more in ([], ["--quantize", "int8"]):
         off = run("sample", "--checkpoint", "20", *options, "--without", "1.0", *more)
         assert off.err == "heads switched off: 1.0\n"
         assert off.out == run("sample", "--run", tmp_path / "cut.safetensors", *options, *more).out
@@ -232,14 +224,13 @@ def test_switched_off_heads_are_in_the_json_where_there_are_any(smoke_run: Path,
     assert "without" not in json.loads(run("sample", *options).out)
 
 
-@pytest.mark.parametrize("form", [[], ["--json"]], ids=["text", "json"])
 def test_many_prompts_are_continued_in_batches_of_bounded_memory(
-    form: list[str], smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """100,000 prompts took 7 GB at once."""
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("".join(f"The value of x{'x' * (number % 5)}\n" for number in range(12)))
-    command = ["sample", "--prompt-file", prompts, "--max-new-tokens", "4", "--num-samples", "2", "--seed", "1", *form]
+    command = ["sample", "--prompt-file", prompts, "--max-new-tokens", "4", "--num-samples", "2", "--seed", "1"]
     together = run(*command)
     counts = []
     original = Decoder.prefill
@@ -252,7 +243,7 @@ def test_many_prompts_are_continued_in_batches_of_bounded_memory(
     monkeypatch.setattr("gpt_cli.sampling.sample.SAMPLING_BYTES", 1_000_000)
     in_batches = run(*command)
     said = [line for line in in_batches.err.splitlines() if not re.search(r" continues?: ", line)]
-    assert (in_batches.code, said) == (0, [])
+    assert (in_batches.code, in_batches.out, said) == (0, together.out, [])
     assert sum(counts) == 24
     assert len(counts) > 1
     # of a conversation, all turns count, not the last one alone
@@ -263,11 +254,6 @@ def test_many_prompts_are_continued_in_batches_of_bounded_memory(
     monkeypatch.setattr("gpt_cli.sampling.sample.SAMPLING_BYTES", 6 * row_bytes(found, 512, 1, 5))
     run("sample", "--messages", "m.jsonl", "--max-new-tokens", "4", exits=0)
     assert (sum(counts), len(counts) > 1) == (6, True)
-    if form:
-        drawn, expected = (json.loads(outcome.out)["samples"] for outcome in (in_batches, together))
-        assert [sample["tokens"] for sample in drawn] == [sample["tokens"] for sample in expected]
-    else:
-        assert in_batches.out == together.out
 
 
 def test_samples_too_many_for_memory_are_refused_with_a_length_that_fits(

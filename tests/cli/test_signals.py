@@ -129,13 +129,14 @@ GPT = (
 SWEEP = "base: c.yaml\nsettings: {train.warmup_steps: 2}\ngrid: {train.learning_rate: [1e-3]}\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "pages"),
     [
-        pytest.param((*START, "--quiet"), 0, id="quiet", marks=pytest.mark.long),
+        pytest.param((*START, "--quiet"), 0, id="quiet"),
         pytest.param((*START, "--set", "train.eval_every=1", "--set", "train.sample_every=1"), 2, id="printing"),
-        pytest.param((*START, "--quiet", "--processes", "2"), 0, id="processes", marks=pytest.mark.long),
-        pytest.param(("sweep", "s.yaml", "--out", "run", "--quiet"), 0, id="sweep", marks=pytest.mark.long),
+        pytest.param((*START, "--quiet", "--processes", "2"), 0, id="processes"),
+        pytest.param(("sweep", "s.yaml", "--out", "run", "--quiet"), 0, id="sweep"),
     ],
 )
 def test_term_saves_and_ends_a_training_whose_output_nobody_reads(

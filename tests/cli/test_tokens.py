@@ -28,11 +28,8 @@ def test_json_has_every_byte_of_the_text(smoke_run: Path, run: RunCommand) -> No
     found = json.loads(run("tokens", TEXT, "--json").out)
     assert bytes(byte for token in found["tokens"] for byte in token["bytes"]) == TEXT.encode()
     assert found["tokens"][-1] == {"id": 0x8A, "text": "<0x8A>", "bytes": [0x8A]}
-    assert (found["tokenizer"], found["num_tokens"], found["num_characters"]) == (
-        "runs/smoke",
-        len(found["tokens"]),
-        11,
-    )
+    assert (found["tokenizer"], found["num_characters"]) == ("runs/smoke", 11)
+    assert found["num_tokens"] == len(found["tokens"])
     assert found["bytes_per_token"] == pytest.approx(13 / found["num_tokens"])
     assert json.loads(run("tokens", "", "--json").out)["bytes_per_token"] is None
 

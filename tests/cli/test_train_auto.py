@@ -27,6 +27,7 @@ ALONE = ("--set", "train.teacher_share=null")
 def _corpus(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (here / "corpus.txt").write_text(CORPUS_TEXT)
     monkeypatch.setattr(choosing, "reference_seconds", lambda _: 0.06)
+    monkeypatch.setattr("gpt_cli.training.setup.time_steps", lambda *_, **__: 0.01)  # a busy machine may take 100 times
 
 
 def refused(*_: Any) -> Any:
@@ -54,10 +55,7 @@ def test_a_run_without_a_config_has_an_ordinary_one_and_continues_with_it(
     assert read_config("runs/auto/config.yaml").train.max_steps == 5
 
 
-def test_a_dry_run_prints_the_config_alone_and_writes_nothing(
-    here: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gpt_cli.training.setup.time_steps", lambda *_, **__: 0.01)  # a busy machine may take 100 times
+def test_a_dry_run_prints_the_config_alone_and_writes_nothing(run: RunCommand) -> None:
     outcome = run("train", "--data", "corpus.txt", "--dry-run", "--max-time", "1m", exits=0)
     begins = ["text", "budget", "model", "training", "length", "device", "parameters", "corpus", "tokenizer"]
     assert [line.split()[0] for line in outcome.err.splitlines()] == [*begins, "estimate"]

@@ -18,8 +18,6 @@ from gpt_cli.config.suggest import Meaning, _elsewhere
 # nanoGPT, litgpt, the Trainer of transformers, Lightning, axolotl, llama.cpp, mlx-lm: what is typed | what is meant
 ELSEWHERE_TYPED = r"""
 train --gradient_accumulation_steps 4 | a step has train.batch_size sequences and computes train.micro_batch_size at once: --set train.batch_size=32 --set train.micro_batch_size=8
-train --save_steps 10 | --set train.save_every=10
-train --checkpoint_dir x | --init-from x
 train --logger tensorboard | --set train.log_to=tensorboard
 train --model gpt2 | gpt import gpt2
 train --model tiny | --config tiny
@@ -30,17 +28,13 @@ sample --do_sample | leave it out; gpt does that by itself
 sample --do_sample False | --greedy
 train --wandb_log | --set train.log_to=wandb
 train --wandb_log=False | leave it out
-train --wandb | --set train.log_to=wandb
 train --wandb_project mine | --set train.log_to=wandb
-train --report_to wandb | --set train.log_to=wandb
 train --lora | --set train.rank=8
 train --fsdp full_shard | leave it out; gpt has nothing like it
 train --lora_r 16 | --set train.rank=16
-train --lora_alpha 32 | leave it out; gpt has nothing like it
 train --bf16 True | --dtype bfloat16
 train --fp16 | --dtype bfloat16
 train --precision bf16-mixed | --dtype bfloat16
-train --precision 32-true | --dtype float32
 train --train_file short.txt | --data short.txt
 train --continue | --resume
 sample --out_dir runs/smoke | --run runs/smoke
@@ -54,37 +48,22 @@ train -c 512 | --set model.context_length=512
 train -c tiny | --config tiny
 sample -t 8 | --threads 8
 sample -t 0.5 | --temperature 0.5
-train --per_device_train_batch_size 8 | --set train.batch_size=8
 train --num_train_epochs 3 | set the length of a training with --max-steps 1000 or --max-time 5m; gpt does not count epochs
-train --learning_rate 3e-4 | --set train.learning_rate=3e-4
 train --lr_scheduler_type cosine | --set train.schedule=cosine
 train --lr_scheduler_type constant | --set train.schedule=VALUE
 train --warmup_ratio 0.1 | --set train.warmup_steps=100
-train --weight_decay 0.01 | --set train.weight_decay=0.01
-train --max_seq_length 256 | --set model.context_length=256
 train --eval_interval 50 | --set train.eval_every=50
 train --eval.interval 50 | --set train.eval_every=50
 train --train.global_batch_size 8 | --set train.batch_size=8
 train --train.batch_size 8 | --set train.batch_size=8
-train --eval_iters 200 | --set train.eval_tokens=16384
-train --always_save_checkpoint | leave it out; gpt does that by itself
 train --devices 2 | --processes 2
 train --devices auto | --processes N
-train --accumulate_grad_batches 4 | a step has train.batch_size sequences and computes train.micro_batch_size at once: --set train.batch_size=32 --set train.micro_batch_size=8
-train --gradient_clip_val 0.5 | --set train.gradient_clip=0.5
 train --optim adamw_torch | --set train.optimizer=adamw
 train --ckpt_path runs/smoke | --init-from runs/smoke
-train --iters 100 | --max-steps 100
-train --steps_per_eval 20 | --set train.eval_every=20
 train --eval_only | gpt eval
-train --block_size 64 | --set model.context_length=64
 train --torch_compile | --compile on
-train --val_set_size 0.05 | --set data.validation_fraction=0.05
-train --save_total_limit 3 | --set train.keep_checkpoints=3
 train --tokenizer o200k_base | --set tokenizer.kind=tiktoken --set tokenizer.name=o200k_base
 train --optimiser sgd | --set train.optimizer=VALUE
-sample --num_return_sequences 3 | --num-samples 3
-sample --repeat_penalty 1.1 | --repetition-penalty 1.1
 heads --heds 0 | --heads 0
 train --logg tensorboard | NOTHING
 train --max_speed 3 | NOTHING
@@ -96,24 +75,18 @@ train --lr | --set train.learning_rate=VALUE
 train -lr 3e-4 | --set train.learning_rate=3e-4
 train --learning-rat 1e-3 | --set train.learning_rate=1e-3
 train --batch_size=8 | --set train.batch_size=8
-train --n-layer 4 | --set model.num_blocks=4
 train --tokenizer char | --set tokenizer.kind=char
 train --steps 300 | --max-steps 300
-train --gpu | --device cuda
 bench --layers 2 | --set model.num_blocks=2
 sample --model runs/tiny | --run runs/tiny
 report --run runs/tiny | gpt report runs/tiny
-info --run runs/smoke | gpt info runs/smoke
 info --model tiny | gpt info tiny
 train --run runs/tiny | --out runs/tiny
 sample --ckpt | --run PATH
 sample -p 'The value' | --prompt 'The value'
 sample -prompt 'The value' | --prompt 'The value'
 sample -p="The value" | --prompt 'The value'
-sample --temp 0.5 | --temperature 0.5
-sample --max_tokens 9 | --max-new-tokens 9
 sample --lr 1 | NOTHING
-heads --max-tok 9 | --max-tokens 9
 runs rm smoke -y | --yes
 train my.txt | --data my.txt
 train short.txt tiny | --data short.txt --config tiny
@@ -124,7 +97,6 @@ train runs/smoke | --out runs/smoke --resume
 train runs/smoke --data short.txt | --init-from runs/smoke
 train runs/smoke/checkpoints/best.safetensors | --init-from runs/smoke/checkpoints/best.safetensors
 train --config tiny small | NOTHING
-sample 'The value' | --prompt 'The value'
 sample The value of | --prompt 'The value of'
 sample smoke "It's" | --run smoke --prompt 'It'"'"'s'
 eval short.txt | --data short.txt
@@ -138,7 +110,6 @@ train --config tiny －－max-steps=3 | --max-steps=3
 train --config＝tiny | --config=tiny
 train --max_steps：3 | --max_steps=3
 sample --tempature 1 | --temperature 1
-eval --memorized | --memorised
 sample --prompt a=b c | put quotes around a text with spaces: --prompt 'a=b c'
 sample --prompt=a=b c | put quotes around a text with spaces: --prompt 'a=b c'
 train --config tiny --set model.d_model= 128 | write no spaces around the equals sign: --set model.d_model=128
@@ -147,7 +118,7 @@ train --config tiny --set model.d_model 128 | write no spaces around the equals 
 
 
 @pytest.mark.parametrize("line", (ELSEWHERE_TYPED + MISTYPED.lstrip()).strip().splitlines())
-def test_a_flag_of_another_program_or_a_mistyped_one_leads_to_ours(line: str, copied: Path, run: RunCommand) -> None:
+def test_a_flag_of_another_program_or_a_mistyped_one_leads_to_ours(line: str, smoke_run: Path, run: RunCommand) -> None:
     Path("short.txt").write_text("short")
     typed, _, meant = line.partition(" | ")
     command, *_ = words = shlex.split(typed)
@@ -196,14 +167,11 @@ def test_all_unknown_flags_of_a_line_and_all_wrong_values_are_reported_at_once(r
         ("prepare texts/novel.txt", "gpt data prepare"),
         ("chat", "gpt sample --chat"),
         ("训练", "gpt train"),
-        ("续写", "gpt sample"),
-        ("评估", "gpt eval"),
         ("download", "gpt data fetch"),
         ("convert_hf", "gpt import"),
         ("attention", "gpt attn-dump"),
         ("version", "gpt --version"),
         ("serve", None),
-        ("plot", None),
     ],
 )
 def test_a_command_of_another_program_leads_to_ours(typed: str, meant: str | None, run: RunCommand) -> None:

@@ -23,7 +23,6 @@ from gpt_cli.cli.console import Console, wrapped
     ("text", "lines"),
     [
         ("a text that fits", ["a text that fits"]),
-        ("the validation loss may fall further", ["the validation loss", "may fall further"]),
         ("try it: gpt train --out a --resume", ["try it:", "gpt train --out a --resume"]),
         ("stopped; --max-steps 600 goes on", ["stopped;", "--max-steps 600 goes", "on"]),
         ("hint: --prompt 'The value of all'", ["hint:", "--prompt 'The value of all'"]),

@@ -136,7 +136,7 @@ def test_a_repr_is_a_line_with_the_key_figures() -> None:
 
 
 def test_what_a_result_has_is_an_attribute_and_its_repr_is_short(smoke_run: Path, tmp_path: Path) -> None:
-    ended = gpt_cli.train("smoke", out=tmp_path / "short", max_steps=1).finish()
+    ended = gpt_cli.train("smoke", out=tmp_path / "short", max_steps=1, settings=["tokenizer.kind=byte"]).finish()
     assert ended.validation_loss == ended.as_dict()["validation_loss"]
     found = [
         gpt_cli.sample("The", max_new_tokens=40, num_samples=9),

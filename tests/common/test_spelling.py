@@ -173,7 +173,7 @@ _REFUSED: Mapping[str, list[dict[str, Any]]] = {
         {"config": "smoke", "out": "runs/tiny"},
         {"config": "smoke", "out": "runs/tiny", "resume": True, "settings": ["model.d_model=16"]},
         {"out": "nothere", "resume": True},
-        {"config": "smoke", "settings": ["train.learning_rate=100", "train.gradient_clip=null"]},
+        {"config": "smoke", "settings": ["tokenizer.kind=byte", "train.learning_rate=100", "train.gradient_clip=null"]},
     ],
 }
 

@@ -59,7 +59,7 @@ def test_a_setting_of_a_command_line_has_no_lines() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["data:\n  source: [" + "a, " * 50_000 + "a]\n", "model:\n" + "  d_model: 4\n" * 30_000]
+    "text", ["data:\n  source: [" + "a, " * 21_000 + "a]\n", "model:\n" + "  d_model: 4\n" * 11_000]
 )
 def test_a_config_of_many_parts_is_refused_before_it_is_read(text: str) -> None:
     assert "a config has at most 20,000 keys and values" in str(refused(text))
@@ -84,7 +84,6 @@ def test_a_byte_order_mark_and_windows_line_ends_are_fine(tmp_path: Path) -> Non
         ("model:\n\u3000\u3000d_model: 32\n", "f:2", "the indentation has full-width spaces; type half-width ones"),
         ("model:\n  num_heads: 4\n \u3000d_model: 32\n", "f:3", "the indentation has full-width spaces"),
         ("model:\n  d_model:32\n", "f:2", '"d_model:32" has no space after its colon; type "d_model: 32"'),
-        ("model:\n  d_model:32\n  num_heads: 4\n", "f:2", '"d_model:32" has no space'),
         ("model:\n  num_heads: 4\n  d_model:32\n", "f:3", '"d_model:32" has no space'),
     ],
 )

@@ -19,13 +19,6 @@ TORCHELASTIC_USE_AGENT_STORE=True TORCHELASTIC_RESTART_COUNT=2
 SRUN = variables("SLURM_JOB_ID=1000 SLURM_STEP_ID=3 SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=6")
 
 
-def found(given: dict[str, str], changes: str) -> RankEnvironment:
-    """What variables say with some of them changed, of a process that is not alone."""
-    rank_env = rank_environment(given | variables(changes))
-    assert rank_env is not None
-    return rank_env
-
-
 @pytest.mark.parametrize(
     "alone",
     [
@@ -53,7 +46,9 @@ def test_torchrun_serves_the_store_and_counts_its_restarts() -> None:
 
 
 def test_without_the_agent_of_torchrun_the_first_rank_serves_the_store() -> None:
-    assert found(TORCHRUN, "RANK=0 LOCAL_RANK=0 TORCHELASTIC_USE_AGENT_STORE=False").serves
+    first = rank_environment(TORCHRUN | variables("RANK=0 LOCAL_RANK=0 TORCHELASTIC_USE_AGENT_STORE=False"))
+    assert first is not None
+    assert first.serves
 
 
 def test_srun_without_torchrun_is_an_error_that_names_both_ways() -> None:

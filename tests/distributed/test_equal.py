@@ -86,7 +86,7 @@ def test_a_run_continues_on_another_number_of_processes(servers: Servers, tmp_pa
 
 def test_processes_that_end_by_the_clock_end_together(servers: Servers, tmp_path: Path) -> None:
     """Each has a clock of its own, and that of the first decides."""
-    folder = new_folder(tmp_path / "run", *EIGHT, "train.max_time=1")
+    folder = new_folder(tmp_path / "run", *EIGHT, "train.max_time=0.3")
     servers.gpt(folder, *START, processes=2, exits=0)
     assert strays(folder / "run") == []
 

@@ -25,7 +25,6 @@ from gpt_cli.errors import EnvironmentFailure, UsageError
         (8, 16, 4, "8 processes cannot share a batch of 16 sequences evenly, 4 at once; 1, 2 or 4 processes can", 2),
         (4, 12, 2, "4 processes cannot share a batch of 12 sequences evenly, 2 at once; 1 or 2 processes can", 1),
         (8, 12, 2, "8 processes cannot share a batch of 12 sequences evenly, 2 at once; 1 or 2 processes can", None),
-        (3, 12, 2, "3 processes cannot share a batch of 12 sequences evenly, 2 at once; 1 or 2 processes can", None),
     ],
 )
 def test_a_number_that_does_not_fit_is_refused_with_what_does(

@@ -45,10 +45,14 @@ def shell(_shell: Shell, folder: Path, monkeypatch: pytest.MonkeyPatch, sweeping
     monkeypatch.chdir(folder)
     monkeypatch.setattr("gpt_cli.tools.bench.bench._SIZE", 64)
     monkeypatch.setattr("gpt_cli.tools.interpret.lens.tuned_lens.MOST_STEPS", 5)
+    monkeypatch.setattr("gpt_cli.training.evaluate_and_log.SAMPLE_NEW_TOKENS", 8)
     # a second of steps for each training without a config and each sweep, which tests of auto_config take
     monkeypatch.setattr("gpt_cli.training.auto_config.auto_config.reference_seconds", lambda _: 0.06)
     # its import takes seconds, and tests of bench have it
     monkeypatch.setitem(sys.modules, "transformers", None)
+    # each takes longer than most commands; tests of pictures and of pages look at them
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda _, buffer, **__: buffer.write(b"drawn"))
+    monkeypatch.setattr("gpt_cli.tools.exchange.page_data.javascript_pattern", lambda pattern: pattern)
     return _shell
 
 

@@ -1,5 +1,6 @@
 """`read_checkpoint` notices any damage to a checkpoint."""
 
+import contextlib
 import random
 import struct
 from pathlib import Path
@@ -13,23 +14,24 @@ from gpt_cli.checkpoints.run_directory import RunDirectory
 from gpt_cli.errors import CheckpointError
 
 
-@pytest.fixture
-def damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The checkpoint of a training with learned byte pairs, to be damaged."""
+@pytest.fixture(scope="module")
+def content(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The checkpoint of a training with learned byte pairs."""
     small = ("tokenizer.kind=bpe", "tokenizer.vocab_size=300", "model.d_model=8", "train.max_steps=2")
-    monkeypatch.chdir(new_folder(tmp_path / "a", *small))
-    run_command(*START, "--quiet", exits=0)
-    return RunDirectory(tmp_path / "a" / "run").step_file(2)
+    folder = new_folder(tmp_path_factory.mktemp("damage") / "a", *small)
+    with contextlib.chdir(folder):
+        run_command(*START, "--quiet", exits=0)
+    return RunDirectory(folder / "run").step_file(2).read_bytes()
 
 
-def split(path: Path) -> tuple[bytes, int]:
-    """The content, and the byte at which the tensors begin."""
-    content = path.read_bytes()
-    return content, 8 + struct.unpack("<Q", content[:8])[0]
+@pytest.fixture
+def begin(content: bytes) -> int:
+    """The byte at which the tensors begin."""
+    return 8 + struct.unpack("<Q", content[:8])[0]
 
 
-def test_every_truncation_is_noticed(damaged: Path, tally) -> None:
-    content, begin = split(damaged)
+def test_every_truncation_is_noticed(content: bytes, begin: int, tmp_path: Path, tally) -> None:
+    damaged = tmp_path / "damaged.safetensors"
     draw = random.Random(0)
     lengths = [
         *some_of(range(begin), 50),
@@ -43,8 +45,9 @@ def test_every_truncation_is_noticed(damaged: Path, tally) -> None:
     tally(f"truncations, at every byte of the {begin:,} of the header and at random beyond: noticed", len(lengths))
 
 
-def test_every_flipped_bit_is_noticed(damaged: Path, tally) -> None:
-    content, begin = split(damaged)
+def test_every_flipped_bit_is_noticed(content: bytes, begin: int, tmp_path: Path, tally) -> None:
+    damaged = tmp_path / "damaged.safetensors"
+    damaged.write_bytes(content)
     draw = random.Random(0)
     header = some_of(range(8 * begin), 150, cost=8)
     beyond = [draw.randrange(8 * begin, 8 * len(content)) for _ in range(scaled(10_000, 100))]

@@ -62,7 +62,8 @@ def prepared(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Call
 
 
 @pytest.mark.parametrize(
-    ("how", "kind"), [("kill", "fresh"), ("kill", "continued"), ("kill", "taught"), ("torn", "fresh")]
+    ("how", "kind"),
+    [*(("kill", kind) for kind in KINDS), pytest.param("torn", "fresh", marks=pytest.mark.long)],
 )
 def test_killed_at_any_file_operation(servers: Servers, prepared, tmp_path: Path, tally, how: str, kind: str) -> None:
     template, expected, num_operations, _ = prepared(kind)

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 # in a process of its own, whose highest memory is not that of other tests; a small call imports and warms up
 SCRIPT = """
 import re, sys
@@ -48,6 +50,7 @@ AS_IT_IS = {"MALLOC_MMAP_THRESHOLD_": "1000000", "MALLOC_ARENA_MAX": "1", "NUMPY
 MEGABYTES = {".json=600": 15, ".csv=600": 10, "explain=600": 10, ".png=1500": 400}
 
 
+@pytest.mark.long
 def test_memory_beside_the_numbers_is_bounded(here: object) -> None:
     command = [sys.executable, "-c", SCRIPT, *MEGABYTES]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **AS_IT_IS})

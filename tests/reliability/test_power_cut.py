@@ -164,7 +164,7 @@ def test_the_power_fails_while_a_run_is_replaced(recorded: Recorder, tmp_path: P
     """Until the new config is written, the old run or a part of it is there; afterwards, nothing of it."""
     recorded.disk.fsync_all()
     recorded.states.clear()
-    record(recorded, *START, "--overwrite", "--seed", "5")
+    record(recorded, *START, "--overwrite", "--seed", "5", "--max-steps", "4")
     states = some_of(list(recorded.states.values()), 60)
     old = new = 0
     for number, (tree, _) in enumerate(states):

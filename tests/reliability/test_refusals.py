@@ -35,8 +35,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory, servers: Servers) -> tuple[P
 
 @pytest.mark.parametrize(
     ("kind", "ever_after"),
-    [("ENOSPC", False), ("ENOSPC", True), ("EIO", False), ("EROFS", True)],
-    ids=["full-once", "full-for-good", "broken-once", "read-only"],
+    [
+        pytest.param("ENOSPC", False, id="full-once"),
+        pytest.param("ENOSPC", True, id="full-for-good", marks=pytest.mark.long),
+        pytest.param("EIO", False, id="broken-once", marks=pytest.mark.long),
+        pytest.param("EROFS", True, id="read-only"),
+    ],
 )
 def test_refused_at_any_file_operation(
     tmp_path: Path, servers: Servers, whole, tally, kind: str, ever_after: bool

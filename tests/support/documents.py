@@ -66,7 +66,8 @@ def smaller(command: str) -> str:
     reads_all = {"sums", "--ablate", "--without"} & {*words[2:]} and words[1] in ("eval", "heads")
     if reads_all or words[1] == "compare":
         words += ["--max-tokens", "1000"]
-    words = ["1000" if word == "4000" else re.sub(r"(?<=^train\.batch_size=)\d+", "4", word) for word in words]
+    less = {"4000": "1000", "data.validation_fraction=0.5": "data.validation_fraction=0.05"}
+    words = [less.get(word) or re.sub(r"(?<=^train\.batch_size=)\d+", "4", word) for word in words]
     if words[1] == "train" and "--resume" not in words:
         words += ["--set", "train.sample_every=null", "--set", "data.validation_tokens=1000"]
         words += ["--max-steps", "4", "--overwrite"]

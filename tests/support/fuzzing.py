@@ -14,7 +14,7 @@ from gpt_cli.errors import GptError
 from support.faults import SCALE
 from support.helpers import Outcome
 
-SHARE = 60  # `make test` tries one input of this many
+SHARE = 120  # `make test` tries one input of this many
 _AT_ONCE = 500  # hypothesis holds all inputs of a test: 14 GB of 10,000
 
 

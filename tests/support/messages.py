@@ -133,11 +133,11 @@ def _in_flags(text: str) -> str:
     return as_flags(text.replace(_VALUE, "_VALUE_")).replace("_VALUE_", _VALUE)
 
 
-def calls() -> Iterator[tuple[str, list[ast.expr]]]:
+@cache
+def calls() -> list[tuple[str, list[ast.expr]]]:
     """Every call of the package with arguments in places: the name of the function, and these."""
-    for node in chain.from_iterable(map(ast.walk, trees().values())):
-        if isinstance(node, ast.Call) and node.args:
-            yield getattr(node.func, "id", ""), node.args
+    nodes = chain.from_iterable(map(ast.walk, trees().values()))
+    return [(getattr(node.func, "id", ""), node.args) for node in nodes if isinstance(node, ast.Call) and node.args]
 
 
 def places() -> Iterator[str]:

@@ -33,8 +33,8 @@ def dump_of(
 ) -> AttentionDump:
     layers, heads, count, _ = weights.shape
     ids, of_layers, of_heads = (tuple(range(number)) for number in (count, layers, heads))
-    stages = {"weights": weights}
-    return AttentionDump(tuple(tokens), ids, of_layers, of_heads, stages, predictions=predictions, origin=origin)
+    stages, scores = {"weights": weights}, scores_of(layers, heads)
+    return AttentionDump(tuple(tokens), ids, of_layers, of_heads, stages, predictions, origin, scores)
 
 
 def write_dump(path: Path, dump: AttentionDump, notice: Notify = ignored) -> None:

@@ -16,7 +16,6 @@ from support.helpers import CORPUS_TEXT, RunCommand, small_config
 from support.simulated_graph import SimulatedGraph, give_graphs
 from torch import Tensor, nn
 
-from benchmarks.cuda_parts import PARTS, Scale
 from gpt_cli.common.machine.devices import supports
 from gpt_cli.config import Config
 from gpt_cli.distributed.collectives import Ranks
@@ -348,20 +347,6 @@ def test_each_of_several_models_has_a_graph_of_its_own(accelerator: Accelerator,
     flags = [flag for word in words for flag in ("--set", word)]
     for name, more in (("on", []), ("off", ["--set", "train.graph=off"])):
         run("train", "--config", "smoke", "--device", "sim", "--max-steps", "8", "--out", name, *flags, *more, exits=0)
-    # the last two are of the samples at the end, which a trial by time may leave out
-    assert [graph.num_replays for graph in graphs][-5:-2] == [2 + 2, 2 + 2, 2 + 4]
+    assert [graph.num_replays for graph in graphs][-3:] == [2 + 2, 2 + 2, 2 + 4]
     ours, others = (load_file(f"{name}/checkpoints/step-00000008.safetensors") for name in ("on", "off"))
     assert all(torch.equal(ours[key].nan_to_num(), others[key].nan_to_num()) for key in ours)
-
-
-def test_the_benchmark_of_gpus_times_graphs(accelerator: Accelerator) -> None:
-    graphs = give_graphs(accelerator)
-
-    def figures(part: str) -> dict[str, float | str]:
-        return {figure.what: figure.value for figure in PARTS[part].measure(Scale(torch.device("sim"), "", small=True))}
-
-    found = figures("training")
-    assert float(found["4 sequences, float32, eager, graph"]) > 0
-    assert graphs[-1].num_replays == 2 + 4 * 2
-    peak = figures("memory")
-    assert 0.5 < float(peak["4 sequences, measured"]) / float(peak["4 sequences, estimate"]) < 2

@@ -67,8 +67,8 @@ def test_a_stopped_run_continues_to_the_same_end_without_the_flag_and_the_source
     next(reports)  # the first step
     reports.close()
     assert [path.name for path in Path("killed/checkpoints").iterdir()] == ["step-00000000.safetensors"]
-    zero = read_checkpoint(Path("killed/checkpoints/step-00000000.safetensors"))
-    assert all(torch.equal(tensor, read_checkpoint(source).weights[name]) for name, tensor in zero.weights.items())
+    zero, first = read_checkpoint(Path("killed/checkpoints/step-00000000.safetensors")), read_checkpoint(source)
+    assert all(torch.equal(tensor, first.weights[name]) for name, tensor in zero.weights.items())
     source.unlink()
     run("train", "--out", "killed", "--resume", "--quiet", exits=0)
     found = read_checkpoint(Path("killed/checkpoints") / last).weights

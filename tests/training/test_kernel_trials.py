@@ -207,16 +207,18 @@ def test_a_training_for_which_the_kernel_is_not_made_tries_none(
 
 def test_a_kernel_whose_gradients_are_wrong_for_the_last_tokens_is_found_out() -> None:
     """These are small: few queries attend to the last keys and values."""
-    for factor, agrees in ((1.0, True), (0.5, False), (0.0, False)):
+    for factor, agrees in ((1.0, True), (0.5, False)):
         factors = torch.ones(1024, 1)
         factors[-128:] = factor
-        shape, cpu = (1, 2, 1024, 16), torch.device("cpu")
+        shape, cpu = (1, 1, 1024, 16), torch.device("cpu")
         result, *_ = compare_with_plain(scaled_gradient(factors), shape, "bfloat16", cpu, 0.1)
         assert result == agrees
 
 
-@pytest.mark.parametrize("compiles", ["auto", "off"])
-@pytest.mark.parametrize(("seconds", "used"), [(0.9, True), (1.1, False), (None, False)])
+@pytest.mark.parametrize(
+    ("compiles", "seconds", "used"),
+    [("auto", 0.9, True), ("auto", None, False), ("off", 0.9, True), ("off", 1.1, False)],
+)
 def test_a_kernel_stays_only_if_whole_steps_are_replayed_and_not_slower_with_it(
     install: Callable[..., None], monkeypatch: pytest.MonkeyPatch, compiles: str, seconds: float | None, used: bool
 ) -> None:
@@ -242,16 +244,7 @@ def test_a_run_that_continues_keeps_its_kernel_where_nothing_compiles(
     assert kernels(state) == [True, True]
 
 
-def test_a_step_that_is_only_timed_waits_for_no_kernel(install: Callable[..., None]) -> None:
-    """Its choice compiles for seconds, and `gpt train` without a config has three to look at text and device."""
-    twin = Twin()
-    install(twin, 0.1)
-    record_step(state_on("sim"), pytest.fail)
-    assert twin.num_calls == 0
-
-
-@pytest.mark.parametrize("compiles", ["auto", "off"])
-@pytest.mark.parametrize(("steps", "tried"), [(19, False), (40, True)])
+@pytest.mark.parametrize(("compiles", "steps", "tried"), [("auto", 19, False), ("off", 40, True)])
 def test_a_training_of_less_than_twenty_seconds_compiles_no_kernel(
     install: Callable[..., None], compiles: str, steps: int, tried: bool
 ) -> None:

@@ -416,7 +416,7 @@ def test_what_lasts_beside_the_steps_is_counted(tmp_path: Path) -> None:
     run = start(tmp_path, small_config("train.max_steps=1", "train.sample_every=1"))
     finish(run, Host(counting=noting(amounts)))
     assert amounts["evaluating"] == [64, 0, 64]
-    assert amounts["sampling"] == [64, 0, *[1] * 64]
+    assert amounts["sampling"] == [8, 0, *[1] * 8]
     assert {"saving", "saving the best weights", "reading the best weights"} <= amounts.keys()
 
 

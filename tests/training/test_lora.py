@@ -89,6 +89,7 @@ def test_a_frozen_beginning_gives_the_others_the_gradient_that_they_have_without
     assert all(torch.equal(gradient, whole[name]) for name, gradient in part.items())
 
 
+@pytest.mark.long
 def test_a_run_of_many_heads_with_many_matrices_each_is_read_again(tmp_path: Path) -> None:
     """Latent attention has the most tensors, and each matrix has six more in a checkpoint."""
     form = ["model.attention=latent", "model.positions=rope", "model.query_latent_size=8"]

@@ -185,7 +185,7 @@ def test_a_new_model_begins_anew_and_its_teacher_stays_on_the_disk(
     assert not torch.equal(tensors(began)["token_embedding.weight"], weights[4])
 
 
-@pytest.mark.parametrize(("num_models", "teachers", "stops"), [(2, (3,), (2, 3, 4)), (4, (3, 6, 8), (5, 10))])
+@pytest.mark.parametrize(("num_models", "teachers", "stops"), [(2, (3,), (3, 4)), (4, (3, 6, 8), (10,))])
 def test_a_run_that_stops_anywhere_goes_on_to_the_same_weights(
     here: Path, num_models: int, teachers: tuple[int, ...], stops: tuple[int, ...]
 ) -> None:

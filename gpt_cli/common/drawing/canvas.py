@@ -13,8 +13,6 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from gpt_cli.common.language import language, say
-
 
 @contextlib.contextmanager
 def without_warnings() -> Iterator[None]:
@@ -37,7 +35,7 @@ with without_warnings():
     from matplotlib.ft2font import FT2Font
     from matplotlib.lines import Line2D as Line2D
     from matplotlib.rcsetup import cycler as cycler
-    from matplotlib.text import Text
+    from matplotlib.text import Text as Text
     from matplotlib.ticker import LogFormatter as LogFormatter
     from matplotlib.ticker import MaxNLocator as MaxNLocator
 
@@ -71,15 +69,6 @@ def fonts_for(spoken: str, notice: Callable[[str], object]) -> tuple[list[str], 
     if missing:
         notice(f"no installed font has Chinese characters, so the picture is in English {_HINT}")
     return fonts, "en" if missing else spoken
-
-
-def translate(figure: Figure, notice: Callable[[str], object]) -> tuple[list[str], str]:
-    """Translate a figure's texts to the user's language, set their fonts, and return (fonts, language shown)."""
-    fonts, spoken = fonts_for(language(), notice)
-    for text in figure.findobj(Text):
-        text.set_text(say(text.get_text(), spoken))
-        text.set_fontfamily(fonts)
-    return fonts, spoken
 
 
 def remark_on_missing(missing: set[str], notice: Callable[[str], object], instead: str = "") -> None:

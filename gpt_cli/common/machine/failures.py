@@ -60,7 +60,7 @@ def as_gpt_error(error: BaseException, command: str, less_memory: str | None = N
         return error
     if is_lack_of_device_memory(error):
         sentence = f"it has too little memory for {command}"
-        return EnvironmentFailure("device", sentence, hint=f"{less_memory}; or ‹device=cpu›")
+        return EnvironmentFailure("device", sentence, hint="; or ".join(filter(None, (less_memory, "‹device=cpu›"))))
     if is_lack_of_memory(error):
         return EnvironmentFailure("memory", f"{command} ran out of memory", hint=less_memory)
     operation = re.search(r"'(aten::[\w.]+)'", str(error))

@@ -170,7 +170,6 @@ def _library_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
         "skipped": [[number, names[number]] for number in sorted({*tokenizer.skipped, tokenizer.end_of_text})],
         "end_of_text": tokenizer.end_of_text,
         "starts_with": tokenizer.starts_with,
-        "strips": tokenizer.at_the_start(b" ") == b"",
         "merges": _base64(np.array([[ids[one], ids[two]] for one, two in pairs], "<u4").tobytes()),
         **_tokens([bytes_of(names.get(number, "")) for number in range(tokenizer.vocab_size)]),
     }

@@ -91,10 +91,11 @@ def _csv(dump: AttentionDump, count: Callable[[int], object]) -> Iterator[str]:
 
 
 def attention_page(dump: AttentionDump, title: str = "") -> bytes:
-    """Return an HTML page with the heading `title`: attention and, if `dump` has them, head scores and predictions."""
+    """Return an HTML page with the heading `title`: attention, head scores and, if `dump` has them, predictions."""
+    assert dump.scores is not None
     content = dump_content(dump) | {
         "title": title,
-        "scores": dump.scores and scores_content([dump.scores]),
+        "scores": scores_content([dump.scores]),
         "writes": dump.writes and writes_content(dump.writes, dump.texts),
         "lens": lens_content([dump.lens]) if dump.lens else None,
     }

@@ -113,7 +113,7 @@ def spaced_windows(num_ids: int, context_length: int, max_tokens: int | None, ho
     """Return evenly spaced windows (start, end) of `num_ids` ids, about `max_tokens` in all (None: HEADS_TOKENS)."""
     max_tokens = max_tokens or HEADS_TOKENS
     length = min(context_length, HEADS_WINDOW, max_tokens)
-    if length == HEADS_WINDOW < context_length:
+    if length == HEADS_WINDOW < min(context_length, num_ids - 1):
         host.notice(f"the model reads windows of {HEADS_WINDOW:,} tokens, not of {context_length:,}, to save time")
     return validation_windows(num_ids, length, max_tokens)
 

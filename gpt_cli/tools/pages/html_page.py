@@ -95,9 +95,9 @@ def _scripts(folder: str, names: str) -> tuple[str, ...]:
 
 
 # what pages share: the heads with their scores and one head on its text; the steps of a training; grids of layers
-_VIEWS = _scripts("attention_views", "words weights maps lines heads scores scored tokens writes views")
+_VIEWS = _scripts("attention_views", "words weights maps lines heads scores tokens writes views")
 _SCATTER = ("attention_views/scatter.js",)
-_FILM = _scripts("film", "words film")
+_FILM = ("film/film.js",)
 _GRID_OF_LENS, _GRID_OF_PATCHES = _scripts("grids", "words grid lens"), _scripts("grids", "words grid patch")
 
 _OF_ATTENTION = _scripts("attention", "words packed packed_writes page")
@@ -112,7 +112,7 @@ REPORT = PageParts("report", (*_scripts("attention_views", "weights maps"), "att
 ENGINE = _scripts(
     "model/engine",
     "refusal numbers rows changes layers positions ngrams attention model reading tokenizer byte_pairs imported "
-    "streaming labels sampling streams explain heads lens patching worker",
+    "labels sampling streams explain heads lens patching worker",
 )
 _OF_MODEL = (
     "words calling engine/labels engine/rows live settings writing candidates reading changing second head_views "

@@ -9,16 +9,13 @@ class Shell {
   constructor(changed) {
     this.language = [root.lang, navigator.language].some((language) => language.startsWith("zh")) ? "zh" : "en";
     root.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-    byId("theme").addEventListener("click", () => {
-      root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
+    const onClick = (name, change) => byId(name).addEventListener("click", () => {
+      change();
       this.speak();
       changed();
     });
-    byId("language").addEventListener("click", () => {
-      this.language = this.language === "en" ? "zh" : "en";
-      this.speak();
-      changed();
-    });
+    onClick("theme", () => { root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark"; });
+    onClick("language", () => { this.language = this.language === "en" ? "zh" : "en"; });
     this.speak();
   }
 
@@ -66,6 +63,29 @@ function element(name, kind = "", text = "") {
   return made;
 }
 
+// An element that holds texts and other elements.
+function holding(name, ...parts) {
+  const made = element(name);
+  made.append(...parts);
+  return made;
+}
+
+// A name and what belongs to it, in a list of such pairs.
+function pairOf(name, ...what) { return holding("div", element("dt", "", name), holding("dd", ...what)); }
+
+// A table of texts below titles; with `named`, the first column has titles too.
+function tableOf(titles, rows, named = false) {
+  const table = element("table");
+  for (const [at, cells] of [titles, ...rows].entries())
+    table.insertRow().append(...cells.map((text, column) => element(at && (column || !named) ? "td" : "th", "", text)));
+  return table;
+}
+
+// Fills a select with options [value, text]; where none is the chosen one, it is the first.
+function fillSelect(select, options, chosen) {
+  select.replaceChildren(...options.map(([value, text]) => new Option(text, value, false, value === chosen)));
+}
+
 // An element of an SVG.
 function drawn(name, kind, attributes, text = "") {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -77,6 +97,13 @@ function drawn(name, kind, attributes, text = "") {
 
 // A label with a sign for the space that it begins with, since words with and without one are different tokens.
 function marked(label) { return label.replace(/^ /, "␣"); }
+
+// A text whose direction of writing leaves what is around it alone.
+function isolated(text) { return `\u2068${text}\u2069`; }
+
+function quoted(label) { return `“${isolated(marked(label))}”`; }
+
+function signed(number, decimals) { return `${number < 0 ? "−" : "+"}${Math.abs(number).toFixed(decimals)}`; }
 
 // Makes the page of its content; from then on the document has `data-ready`, with the milliseconds that it took.
 async function start(make) {

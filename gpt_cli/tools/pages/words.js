@@ -1,4 +1,4 @@
-// The words that every page has, in two languages. A page adds its own.
+// The words that every page has, or several, in two languages. A page adds its own.
 const WORDS = {
   en: {
     light: "light",
@@ -6,6 +6,12 @@ const WORDS = {
     otherLanguage: "中文",
     copied: "copied",
     saved: (name) => `saved as ${name}`,
+    play: "play",
+    pause: "pause",
+    frames: "steps of the training",
+    moment: (step, loss = null) => `step ${step}${loss === null ? "" : ` · loss ${loss}`}`,
+    origin: (text, checkpoint, step) => `“${text}” · ${checkpoint}, step ${step}`,
+    headOf: (layer, head) => `layer ${layer} head ${head}`,
     old: "This page needs a browser from 2023 or later.",
   },
   zh: {
@@ -14,6 +20,12 @@ const WORDS = {
     otherLanguage: "English",
     copied: "已复制",
     saved: (name) => `已保存为 ${name}`,
+    play: "播放",
+    pause: "暂停",
+    frames: "训练步",
+    moment: (step, loss = null) => `第 ${step} 步${loss === null ? "" : ` · 损失 ${loss}`}`,
+    origin: (text, checkpoint, step) => `“${text}” · ${checkpoint}，第 ${step} 步`,
+    headOf: (layer, head) => `第 ${layer} 层第 ${head} 头`,
     old: "请使用 2023 年或更新的浏览器打开本页面。",
   },
 };

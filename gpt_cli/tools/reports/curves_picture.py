@@ -11,17 +11,18 @@ from gpt_cli.common.drawing.canvas import (
     Figure,
     Line2D,
     MaxNLocator,
+    Text,
     as_file,
     find_fonts,
     font_manager,
+    fonts_for,
     rc_context,
     remark_on_missing,
-    translate,
 )
 from gpt_cli.common.drawing.draw_panels import drawable
 from gpt_cli.common.drawing.token_labels import COLOURS
 from gpt_cli.common.host import Notify, ignored
-from gpt_cli.common.language import say
+from gpt_cli.common.language import language, say
 from gpt_cli.config.field_types import as_yaml
 from gpt_cli.errors import visible
 from gpt_cli.tools.reports.compare_runs import MOST_DRAWN, RunGroup, by_token, groups_of, mean_curve, of_tokens, swept
@@ -205,7 +206,10 @@ def _name_groups(
     figure: Figure, groups: Sequence[RunGroup], fonts: Sequence[str], missing: set[str], notice: Notify
 ) -> None:
     """Name groups in a title or legend, with □ for `missing` letters; call this last, since it translates all texts."""
-    words, spoken = translate(figure, notice)
+    words, spoken = fonts_for(language(), notice)
+    for text in figure.findobj(Text):
+        text.set_text(say(text.get_text(), spoken))
+        text.set_fontfamily(words)
     remark_on_missing(missing, notice)
     family = [*fonts, *words]
     for axes in figure.axes:

@@ -52,8 +52,6 @@ def report_page(
     means, marks = means_of_records(records), _marks(groups_of(records))
     content = {
         "runs": [_run_content(record, len(records)) | marks[index] for index, record in enumerate(records)],
-        "quantities": QUANTITIES,
-        "axes": AXES,
         "axis": axis,
         "byToken": by_token(records),
         "evaluatedTokens": evaluated_tokens(records),

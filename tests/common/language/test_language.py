@@ -14,7 +14,6 @@ from gpt_cli.common.language import Catalogue, chinese, language, say
     [
         ({}, "en"),
         ({"LANG": "C.UTF-8"}, "en"),
-        ({"LANG": "de_DE.UTF-8"}, "en"),
         ({"LANG": "zh_CN.UTF-8"}, "zh"),
         ({"LC_MESSAGES": "zh_CN.UTF-8", "LANG": "en_GB.UTF-8"}, "zh"),
         ({"LC_ALL": "en_GB.UTF-8", "LC_MESSAGES": "zh_CN.UTF-8"}, "en"),
@@ -22,7 +21,6 @@ from gpt_cli.common.language import Catalogue, chinese, language, say
         ({"GPT_LANGUAGE": "en", "LANG": "zh_CN.UTF-8"}, "en"),
         ({"GPT_LANGUAGE": "", "LANG": "zh-TW"}, "zh"),
         ({"GPT_LANGUAGE": "中文"}, "zh"),
-        ({"GPT_LANGUAGE": "cn"}, "zh"),
         ({"GPT_LANGUAGE": "Chinese"}, "zh"),
         ({"GPT_LANGUAGE": "English", "LANG": "zh_CN.UTF-8"}, "en"),
         ({"GPT_LANGUAGE": "日本語", "LANG": "zh_CN.UTF-8"}, "zh"),
@@ -69,7 +67,6 @@ SMALL = Catalogue(
         ("1 head", "1 个注意力头"),
         ("12 heads", "12 个注意力头"),
         ("1 head on 3 rows", "3 行上的 1 个注意力头"),
-        ("12 heads on 1 row", "1 行上的 12 个注意力头"),
         ("12 heads on 1 rowing boat", "12 heads on 1 rowing boat"),
         ("ask for 12 heads", "要求 12 个注意力头"),
         ("ask for 1,200 heads, no such run, 3.5", "要求 1,200 个注意力头，没有这个训练，3.5"),

@@ -20,8 +20,6 @@ step 30/60: loss 5.3274, best validation 5.393, 10,675 tokens/s, 1.2 s left
 第 30/60 步：损失 5.3274，最低验证损失 5.393，10,675 token/s，剩余 1.2 秒
 step 30: loss 5.3274, 10,675 tokens/s, 3 min 20 s left
 第 30 步：损失 5.3274，10,675 token/s，剩余 3 分 20 秒
-loss 5.327, 9 tokens/s, 1.2 s left
-损失 5.327，9 token/s，剩余 1.2 秒
 step 7, loss 5.327, best 5.1, 9 tokens/s, 1.2 s left
 第 7 步，损失 5.327，最低 5.1，9 token/s，剩余 1.2 秒
 step 40: validation loss 3.2 nats/token, 4.8 bits/byte, worse by 0.01 than at step 30

@@ -1,6 +1,6 @@
 import pytest
 
-from gpt_cli.common.machine.failures import exit_code_of
+from gpt_cli.common.machine.failures import as_gpt_error, exit_code_of
 from gpt_cli.errors import DataError
 
 
@@ -18,3 +18,9 @@ from gpt_cli.errors import DataError
 )
 def test_every_exception_has_an_exit_code(error: Exception, code: int) -> None:
     assert exit_code_of(error) == code
+
+
+def test_without_memory_of_a_device_the_hint_names_what_there_is() -> None:
+    error = RuntimeError("MPS backend out of memory")
+    assert as_gpt_error(error, "gpt import").hint == "‹device=cpu›"
+    assert as_gpt_error(error, "gpt eval", "a shorter text").hint == "a shorter text; or ‹device=cpu›"

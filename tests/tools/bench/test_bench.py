@@ -1,4 +1,5 @@
 import itertools
+import sys
 import time
 from contextlib import nullcontext
 
@@ -68,10 +69,9 @@ def test_the_plain_form_has_no_dropout_and_ours_is_a_training_step(trained: list
     assert trained[0].config.model.dropout == 0.1
 
 
-def test_sampling_variants_cost_the_weights_they_read() -> None:
-    forms = [
-        form for form in sampling_variants(CONFIG, CPU, 3) if form.name != "transformers" and "32" not in form.name
-    ]
+def test_sampling_variants_cost_the_weights_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)  # whose import takes seconds
+    forms = [form for form in sampling_variants(CONFIG, CPU, 3) if "32" not in form.name]
     names = ["gpt sample", *(["gpt sample, compiled"] if library() else [])]
     assert [(form.dtype, form.name) for form in forms] == [
         ("float32", "no cache"),
@@ -128,7 +128,8 @@ def test_no_share_of_the_roof_exceeds_it() -> None:
     assert limits[READING] == max(each.tokens_per_second * form.cost for each, form in zip(timings, forms, strict=True))
 
 
-def test_tied_weights_are_read_too_and_short_contexts_are_sampled() -> None:
+def test_tied_weights_are_read_too_and_short_contexts_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)  # whose import takes seconds
     tied = small_config("model.tie_embeddings=true", "model.context_length=4")
     ours, theirs = (sampling_variants(config, CPU, 2)[1] for config in (tied, CONFIG))
     assert ours.cost == theirs.cost
@@ -146,6 +147,7 @@ def test_a_vocabulary_is_that_of_the_tokenizer() -> None:
     assert vocab_size_of(small_config("tokenizer.kind=tiktoken", "tokenizer.name=cl100k_base")) == 100_257
 
 
+@pytest.mark.long  # it is imported for seconds
 @pytest.mark.usefixtures("transformers")
 def test_transformers_has_nothing_to_warn_of() -> None:
     (theirs, _) = (form for form in sampling_variants(CONFIG, CPU, 3) if form.name.startswith("transformers"))
@@ -154,7 +156,6 @@ def test_transformers_has_nothing_to_warn_of() -> None:
 
 def test_heads_that_do_not_divide_the_width_leave_out_transformers() -> None:
     """Its GPT-2 divides the width among the heads, and raises an error where that is impossible."""
-    pytest.importorskip("transformers")
     config = small_config("model.num_heads=3", "model.head_size=8")
     assert config.model.d_model % 3 > 0
     assert not any(form.name.startswith("transformers") for form in sampling_variants(config, CPU, 3))

@@ -69,8 +69,8 @@ def verdicts(found: DeviceCheck) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_the_simulated_device_passes(accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
-    if SCALE < 1:
-        monkeypatch.delitem(device_check.FORMS, "grouped-query, rope, micro-batches")
+    if SCALE < 1:  # multi-head attention is in other checks too
+        monkeypatch.setattr(device_check, "FORMS", dict([*device_check.FORMS.items()][-1:]))
     else:
         monkeypatch.undo()  # of what makes it short
     found = found_on("sim")

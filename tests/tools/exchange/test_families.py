@@ -177,30 +177,3 @@ def test_a_context_is_as_long_as_the_model_allows_and_is_asked_for(
         flags = [word for setting in settings for word in ("--set", setting)]
         words = ("--data", "my.txt", "--out", "t", "--max-steps", "1", "--overwrite", *flags)
         run("train", "--init-from", source, *words, exits=0)
-
-
-PUBLISHED = [
-    ("TinyStories-1M", {"num_layers": 8, "attention_types": [[["global", "local"], 4]], "window_size": 256}),
-    ("Pythia-14M", {"num_hidden_layers": 6, "intermediate_size": 512}),
-    ("SimpleStories", {"num_hidden_layers": 4, "hidden_size": 128, "intermediate_size": 341}),
-    (
-        "SmolLM2",
-        {"num_hidden_layers": 30, "hidden_size": 576, "intermediate_size": 1536, "max_position_embeddings": 8192},
-    ),
-]
-
-
-@pytest.mark.long
-@pytest.mark.skipif(SCALE < 1, reason="models of published sizes take seconds each")
-@pytest.mark.parametrize(("name", "sizes"), PUBLISHED, ids=[name for name, _ in PUBLISHED])
-def test_published_sizes_compute_the_same(
-    name: str, sizes: dict[str, Any], transformers: Any, tokenizer_directory: Path, tmp_path: Path
-) -> None:
-    theirs = sharp_model(transformers, name, **{"max_position_embeddings": 2048, **sizes})
-    theirs.save_pretrained(tmp_path / "hf")
-    shutil.copytree(tokenizer_directory, tmp_path / "hf", dirs_exist_ok=True)
-    ours = imported(tmp_path / "hf", tmp_path / "run").build_model().double()
-    exact(theirs, ours.rotary)
-    here = torch.randint(0, V, (1, 300), generator=torch.Generator().manual_seed(3))
-    with torch.no_grad():
-        close(ours(here), theirs(here).logits[..., :V], 1e-4 if "Tiny" in name else 1e-9)

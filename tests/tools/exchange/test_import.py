@@ -12,7 +12,7 @@ from support.helpers import CORPUS_TEXT, RunCommand
 from support.light import WithoutTorch
 from tools.exchange.test_hf_directory import with_config
 
-from gpt_cli import import_model, load
+from gpt_cli import load
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.common.host import NOBODY
 from gpt_cli.config.load import read_config
@@ -102,29 +102,6 @@ def test_weights_of_16_bits_stay_as_they_are_until_float32_is_asked_for(
     assert {name: tensor.dtype for name, tensor in again.items()} == dict.fromkeys(theirs, dtype)
     assert all(torch.equal(tensor, theirs[name]) for name, tensor in again.items())
     assert json.loads(Path("again/config.json").read_text())["dtype"] == str(dtype).removeprefix("torch.")
-
-
-@pytest.mark.parametrize(
-    ("dtype", "number"),
-    [(torch.float32, "nan"), (torch.bfloat16, "-inf"), (torch.float16, "-inf"), (torch.float16, "nan")],
-)
-def test_nan_and_infinity_leave_the_old_run(dtype: torch.dtype, number: str, directory: Path, run: RunCommand) -> None:
-    run("import", directory, "--quiet", exits=0)
-    before = Path("runs/hf/checkpoints/best.safetensors").read_bytes()
-    theirs = {name: tensor.to(dtype) for name, tensor in load_file("hf/model.safetensors").items()}
-    theirs["transformer.ln_f.bias"][-1] = float(number)
-    save_file(theirs, "hf/model.safetensors", {"format": "pt"})
-    outcome = run("import", directory, "--overwrite", "--quiet")
-    assert (outcome.code, "transformer.ln_f.bias" in outcome.err, "not finite" in outcome.err) == (4, True, True)
-    assert Path("runs/hf/checkpoints/best.safetensors").read_bytes() == before
-
-
-def test_python_makes_the_run_silently(directory: Path, run: RunCommand, capfd: pytest.CaptureFixture[str]) -> None:
-    found = import_model(directory, out=Path("runs/mine"))
-    assert capfd.readouterr() == ("", "")
-    assert load(found.run).model.config.d_model == found.d_model == 48
-    printed = run("import", directory, "--out", "runs/mine", "--overwrite", "--json").out
-    assert found.as_dict() == json.loads(printed)
 
 
 def test_what_is_no_model_gets_the_command_that_helps(directory: Path, run: RunCommand) -> None:

@@ -164,8 +164,11 @@ def test_a_run_of_one_model_has_no_steps_to_compute_from(published: Path, run: R
     assert (outcome.code, outcome.err.splitlines()[1]) == (4, "hint: gpt import DIR... --steps imports several steps")
 
 
-def test_python_imports_steps_as_the_command_does(published: Path, run: RunCommand) -> None:
+def test_python_imports_steps_as_the_command_does_and_says_nothing(
+    published: Path, run: RunCommand, capfd: pytest.CaptureFixture[str]
+) -> None:
     found = gpt_cli.import_model([Path(name) for name in NAMES], steps=True)
+    assert capfd.readouterr() == ("", "")
     assert (found.run, found.steps, found.num_blocks) == ("runs/toy", STEPS, 3)
     assert json.loads(run("import", *NAMES, "--steps", "--overwrite", "--json").out) == found.as_dict() | {
         "steps": [*STEPS]

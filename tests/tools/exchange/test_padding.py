@@ -1,24 +1,19 @@
 """Batches of others on our exports: what fills them, and that a model which is trained further still learns to end."""
 
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from support.exchange import sharp_checkpoint
-from support.faults import SCALE
 from support.kept import save
 from support.tokenizers import TOKENIZERS
 
-from gpt_cli.text.tokenizers import CharTokenizer
 from gpt_cli.tools.exchange.export_hf import write_for_transformers
 from gpt_cli.tools.exchange.tokenizer_json import json_bytes, padding_id, read_tokenizer, tokenizer_json
 
 _ROPE = "model.positions=rope"
-ANSWERS = {"cat": "meow", "dog": "woof", "cow": "moo", "bee": "buzz"}
-ANSWERS |= {"owl": "hoot", "duck": "quack", "pig": "oink", "lion": "roar"}
 
 
 def _loaded(transformers: Any, folder: Path) -> tuple[Any, Any]:
@@ -105,37 +100,3 @@ def test_peft_takes_all_matrices_as_the_card_says(settings: tuple[str, ...], tra
     adapted = peft.get_peft_model(model, eval(code, {"LoraConfig": peft.LoraConfig}))
     changed = {name.split(".lora_")[0] for name, one in adapted.named_parameters() if one.requires_grad}
     assert len(changed) == (6 if settings else 4), "matrices of a block"
-
-
-@pytest.mark.long
-@pytest.mark.skipif(SCALE < 1, reason="it trains a model three times")
-@pytest.mark.parametrize(("kind", "collator", "ended"), [("byte", "lm", 8), ("char", "lm", 0), ("char", "seq2seq", 8)])
-@pytest.mark.filterwarnings("default")  # those of a library that is not ours
-def test_a_model_that_learned_answers_with_the_trainer_of_others_ends_them(
-    kind: str, collator: str, ended: int, transformers: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """What the card says of characters: with the usual collator none of eight answers ends, with the other one all."""
-    transformers.set_seed(0)
-    ours = CharTokenizer("abcdefghijklmnopqrstuvwxyz :") if kind == "char" else TOKENIZERS[kind]
-    write_for_transformers(tmp_path / "hf", sharp_checkpoint(tokenizer=ours))
-    model, tokenizer = _loaded(transformers, tmp_path / "hf")
-    ids = [[*tokenizer(f"{one}: {two}")["input_ids"], tokenizer.eos_token_id] for one, two in ANSWERS.items()]
-    texts = [{"input_ids": one, "attention_mask": [1] * len(one)} for one in ids]
-    of_labels = [{**one, "labels": one["input_ids"]} for one in texts]
-    usual = transformers.DataCollatorForLanguageModeling(tokenizer, mlm=False)
-    other = transformers.DataCollatorForSeq2Seq(tokenizer)
-    arguments = transformers.TrainingArguments(
-        str(tmp_path / "out"), max_steps=150, learning_rate=3e-3, report_to=[], save_strategy="no",
-        logging_strategy="no", disable_tqdm=True, use_cpu=True,
-    )  # fmt: skip
-    caplog.set_level(logging.ERROR, "transformers")  # of characters it says that it pads with the end
-    transformers.Trainer(
-        model=model,
-        args=arguments,
-        train_dataset=texts if collator == "lm" else of_labels,
-        data_collator=usual if collator == "lm" else other,
-        processing_class=tokenizer,
-    ).train()
-    asked = tokenizer([f"{one}:" for one in ANSWERS], return_tensors="pt", padding=True, padding_side="left")
-    written = model.eval().generate(**asked, max_new_tokens=12, do_sample=False)[:, asked["input_ids"].shape[1] :]
-    assert (written == tokenizer.eos_token_id).any(1).sum() == ended

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.faults import SCALE
 from support.helpers import CORPUS_TEXT, RunCommand
 from support.measured import measured
 
@@ -31,7 +30,6 @@ def write_tokenizer(folder: Path, num_pairs: int = 50_000) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.skipif(SCALE < 1, reason="writing and training 124 million parameters takes a minute")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 def test_gpt2_is_imported_in_little_memory_dumped_sampled_and_trained(
     dtype: torch.dtype, transformers: Any, here: Path, run: RunCommand
@@ -65,7 +63,6 @@ def test_gpt2_is_imported_in_little_memory_dumped_sampled_and_trained(
 
 
 @pytest.mark.long
-@pytest.mark.skipif(SCALE < 1, reason="writing 0.6 billion parameters twice takes a minute")
 def test_qwen3_is_imported_in_less_memory_than_its_file_and_sampled(transformers: Any, here: Path) -> None:
     sizes = {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28}
     heads = {"num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128}

@@ -349,9 +349,6 @@ def test_patterns_of_published_models_are_known_and_no_others() -> None:
         assert len(problems({"pre_tokenizer": _split({"Regex": pattern}), **rest})) == 1
 
 
-_LARGE = {"end_of_text": 2**40, "vocab_size": 2**41}
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -360,7 +357,7 @@ _LARGE = {"end_of_text": 2**40, "vocab_size": 2**41}
         {"end_of_text": -1},
         {"end_of_text": True},
         {"vocab_size": 2**31},
-        _LARGE,
+        {"end_of_text": 2**40, "vocab_size": 2**41},
         {"more": 1},
     ],
 )

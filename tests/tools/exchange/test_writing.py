@@ -88,11 +88,12 @@ def test_the_file_has_the_weights_and_nothing_of_this_machine(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("form", ["html", "safetensors"])
-def test_a_file_that_is_there_is_replaced_at_once(form: str, smoke_run: Path, tmp_path: Path) -> None:
-    out, before = tmp_path / f"x.{form}", tmp_path / "before"
+def test_a_file_that_is_there_is_replaced_at_once(form: str, tmp_path: Path) -> None:
+    out, before, run = (tmp_path / name for name in (f"x.{form}", "before", "run.safetensors"))
+    save_checkpoint(run, sharp_checkpoint())
     out.write_text("before")
     before.hardlink_to(out)
-    exported = gpt_cli.export_model(out, run=smoke_run, format=form)  # pyright: ignore[reportArgumentType]
+    exported = gpt_cli.export_model(out, run=run, format=form)  # pyright: ignore[reportArgumentType]
     assert exported.num_bytes == out.stat().st_size > 10_000
     assert before.read_text() == "before"
 

@@ -85,10 +85,11 @@ def test_every_step_of_a_head_has_a_chinese_title(step: str) -> None:
     "make", [journey, lambda: studies.scaling(None), studies.mask, studies.dropout, studies.padding]
 )
 def test_every_report_is_written_in_both_languages(make, write, language: str) -> None:  # type: ignore[no-untyped-def]
-    text = write(make(), language)
-    assert say(make().title, language) in text
+    report = make()
+    text = write(report, language)
+    assert say(report.title, language) in text
     if language == "zh":
-        for step in make().steps:
+        for step in report.steps:
             names = [label.text for label in (*step.rows, *step.columns, *step.notes) if isinstance(label, Note)]
             for said in [step.title or title_of(step.name), *names]:
                 assert re.search("[\u4e00-\u9fff]|÷", say(said, "zh")), said

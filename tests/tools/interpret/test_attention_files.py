@@ -84,8 +84,8 @@ def test_the_page_holds_every_weight_of_every_head(shape: tuple[int, int, int], 
 
 
 def test_the_page_holds_every_score_and_from_which_one_on_a_label_applies() -> None:
-    scores = scores_of(2, 3)
-    content = content_of(attention_page(replace(dump_of(["x"] * 4, random_weights(2, 3, 4)), scores=scores)))["scores"]
+    dump = dump_of(["x"] * 4, random_weights(2, 3, 4))
+    content, scores = content_of(attention_page(dump))["scores"], scores_of(2, 3)
     assert content["columns"] == list(COLUMNS)
     numbers = unpacked(content["numbers"], "<f4").reshape(1, 2, 3, len(COLUMNS))
     for place, column in enumerate(COLUMNS):

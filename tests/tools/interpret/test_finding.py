@@ -63,7 +63,7 @@ def test_a_fifth_report_needs_a_class_alone(tmp_path: Path) -> None:
     assert found.as_dict()["heads"][1] == {"layer": 1, "head": 2, "share_of_it": 0.2}
     assert "loss" not in found.as_dict(), "nothing was measured"
     assert str(found).splitlines() == ["layer  H2     H5", "L1     0.20   -", "L4     -0.90  0.60"]
-    for ending in ("csv", "json", "png", "svg", "pdf"):
+    for ending in ("csv", "json", "svg"):
         found.saved(Host(notice=said.append), tmp_path / f"a.{ending}", (6, "head"))
     assert said[0] == f"wrote {tmp_path / 'a.csv'}: 6 heads"
     assert json.loads((tmp_path / "a.json").read_text()) == found.as_dict()

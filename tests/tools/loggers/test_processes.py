@@ -14,6 +14,7 @@ from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.common.files import append
 from gpt_cli.tools.loggers import processes
 from gpt_cli.tools.loggers.processes import LogReader
+from gpt_cli.training import evaluate_and_log
 
 FAKE = Path(__file__).parent / "fake_wandb.py"
 LOGGED = (5, 10, 15, 20)  # the steps of the smoke config
@@ -30,6 +31,7 @@ def _fake_wandb(here: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatc
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
         monkeypatch.delenv(name)
     (here / "corpus.txt").write_text(CORPUS_TEXT)
+    monkeypatch.setattr(evaluate_and_log, "SAMPLE_NEW_TOKENS", 8)
 
 
 def train(run: RunCommand, *words: str) -> Outcome:

@@ -46,7 +46,8 @@ def long(record: RunRecord, num_lines: int) -> RunRecord:
     metrics = {name: np.random.default_rng(0).normal(size=num_lines) for name in FIGURES}
     metrics["step"] = np.arange(1.0, num_lines + 1)
     metrics["loss"][1000] = 99
-    return replace(record, metrics=metrics, samples=tuple(LoggedSample(step, "x" * 5000) for step in range(1000)))
+    samples = tuple(LoggedSample(step, f"{step:x<5000}") for step in range(1000))
+    return replace(record, metrics=metrics, samples=samples)
 
 
 def test_a_run_of_many_lines_and_samples_or_thirty_runs_make_a_small_page(smoke_run: Path) -> None:

@@ -199,14 +199,6 @@ def test_a_text_that_any_training_learns_by_heart_says_so() -> None:
     assert reasons[-1] == "length    100 steps, which memorise so short a text; more text makes a better model"
 
 
-@pytest.mark.parametrize("size", [1, 10, 100, 1000, 10_000])
-def test_a_tiny_text_gets_a_context_that_its_validation_text_fills(size: int) -> None:
-    choice = chosen(english(size))
-    # of letters, a tenth of the text validates, and the smallest context is 16
-    assert choice.config.model.context_length <= max(16, size // 40)
-    assert choice.num_steps >= 20
-
-
 def test_ngrams_are_for_short_trainings_that_hardly_read_a_text_twice() -> None:
     assert chosen(english(10_000_000)).config.model.ngram_embedding == 2
     assert chosen(english(460_000)).config.model.ngram_embedding is None

@@ -5,33 +5,21 @@ class AttentionPage extends Views {
     const first = weights.frames ? scores.highest(weights.frame, "induction") : 0; // of a film, whose curve this is
     super(new Shell(() => this.speakAndShow()), weights, weights.colours, first);
     this.named = named; // by whom wrote the page; perhaps nothing
-    this.scores = scores; // null where the file has none
-    this.heads = scores ? new ScoredHeads(this) : new Heads(this);
-    this.writes = writes; // likewise
+    this.scores = scores;
+    this.heads = new Heads(this);
+    this.writes = writes; // null where the file has none
     this.lens = lens; // likewise
     this.lensView = lens && new LensView();
     byId("lens").hidden = lens === null;
-    this.scatter = scores ? new Scatter(this.scored()) : null;
-    byId("scattering").hidden = !scores || weights.numHeads < 2;
+    this.scatter = new Scatter(this, scores.columns, weights.numHeads);
+    byId("scattering").hidden = weights.numHeads < 2;
     this.film = weights.frames ? new Film(this, weights.frames.steps) : null;
     byId("details").classList.toggle("written", weights.numGenerated > 0); // a line more
     this.speakAndShow();
     this.tokens.bringToView();
   }
 
-  // The heads and their scores, as the scatter asks for them.
-  scored() {
-    const page = this, { scores, weights } = this, heads = weights.heads.length;
-    return {
-      columns: scores.columns,
-      numHeads: weights.numHeads,
-      of: (place, column) => scores.of(page.frame, place, column),
-      name: (place) => `L${weights.layers[Math.floor(place / heads)]} H${weights.heads[place % heads]}`,
-      take: (place) => page.take(Math.floor(place / heads), place % heads),
-      get place() { return page.place; },
-      get words() { return page.words; },
-    };
-  }
+  takeHead(place) { this.take(...this.weights.layerAndHead(place)); }
 
   // --- of a film
 
@@ -48,8 +36,8 @@ class AttentionPage extends Views {
 
   // The loss, and the score of the chosen head: by induction where the heads have no other order.
   panels() {
-    const { scores, frame, words, place, weights, heads, layer, head } = this;
-    const { steps, losses, curves } = weights.frames;
+    const { scores, frame, words, place, heads } = this;
+    const { steps, losses, curves } = this.weights.frames;
     const panels = [{
       name: curves.validation_loss.length ? words.lossAndValidation : words.loss,
       now: losses[frame].toFixed(4),
@@ -58,8 +46,8 @@ class AttentionPage extends Views {
     if (place === null) return panels;
     const column = heads.column ?? "induction";
     const points = steps.map((step, at) => [step, scores.of(at, place, column)]).filter(([, score]) => !Number.isNaN(score));
-    const name = `L${weights.layers[layer]} H${weights.heads[head]} ${words.columns[column]}`;
-    return [...panels, { name, now: scoreText(scores.of(frame, place, column)), lines: [["score", points]], ends: [0, 1] }];
+    const name = `${this.shortName(place)} ${words.columns[column]}`;
+    return [...panels, { name, now: scoreText(this.score(place, column)), lines: [["score", points]], ends: [0, 1] }];
   }
 
   // Of a token that the model wrote.
@@ -81,18 +69,18 @@ class AttentionPage extends Views {
     const title = this.named ? `${this.named} · ${kind}` : kind;
     document.querySelector("h1").textContent = title;
     document.title = `${title}${origin ? `: ${origin.prompt}` : ""} – gpt`;
-    byId("origin").textContent = origin ? words.origin(`\u2068${origin.prompt}\u2069`, origin.checkpoint, origin.step) : "";
+    byId("origin").textContent = origin ? words.origin(isolated(origin.prompt), origin.checkpoint, origin.step) : "";
     this.film?.speak();
     byId("sizes").textContent = words.sizes(weights.layers.length, weights.heads.length, weights.numTokens);
     byId("precision").textContent = words.precision(weights.levels, (0.25 / weights.levels ** 2).toExponential(0));
     super.speak();
-    this.scatter?.speak();
+    this.scatter.speak();
   }
 
   show() {
     this.film?.show();
     super.show();
-    this.scatter?.show();
+    this.scatter.show();
     if (!this.lens) return;
     this.lens.frame = this.film ? this.frame : 0;
     this.lensView.show(this.lens, this.weights.labels, this.words);
@@ -101,7 +89,7 @@ class AttentionPage extends Views {
 
 start(async (content) => {
   const weights = await PackedWeights.read(content);
-  const scores = content.scores && await Scores.read(content.scores, weights);
+  const scores = await Scores.read(content.scores, weights);
   const writes = content.writes && await PackedWrites.read(content.writes, weights.numTokens);
   const lens = content.lens && await PackedLens.read(content.lens, weights.numTokens);
   new AttentionPage(weights, scores, writes, lens, content.title);

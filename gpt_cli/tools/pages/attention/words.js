@@ -2,9 +2,7 @@
 Object.assign(WORDS.en, {
   title: "Attention",
   sizes: (layers, heads, tokens) => `${layers} × ${heads} heads on ${tokens} tokens`,
-  origin: (prompt, checkpoint, step) => `“${prompt}” · ${checkpoint}, step ${step}`,
   filmTitle: "Attention over training",
-  moment: (step, loss) => `step ${step} · loss ${loss}`,
   curve: "the loss, and the score of the chosen head, by step",
   loss: "loss",
   lossAndValidation: "loss (orange: on validation text)",
@@ -14,9 +12,7 @@ Object.assign(WORDS.en, {
 Object.assign(WORDS.zh, {
   title: "注意力",
   sizes: (layers, heads, tokens) => `${layers} 层 × ${heads} 头，${tokens} 个 token`,
-  origin: (prompt, checkpoint, step) => `“${prompt}” · ${checkpoint}，第 ${step} 步`,
   filmTitle: "训练过程中的注意力",
-  moment: (step, loss) => `第 ${step} 步 · 损失 ${loss}`,
   curve: "损失与所选头的得分随训练步的变化",
   loss: "损失",
   lossAndValidation: "损失（橙色：验证文本上的损失）",

@@ -1,11 +1,26 @@
-// The overview: a small map for each head, in a grid of layers and heads with the means.
+// The overview: a small map for each head, in a grid of layers and heads with the means, or, of heads that one chooses,
+// in the order of a score; with the labels of the heads.
 
 const DRAWING = 50; // milliseconds, after which keys and clicks come before further maps
 
 class Heads {
   constructor(page) {
     this.page = page;
+    this.column = null; // the order: null is by layer and head
+    this.role = ""; // "" is any, "none" is no label
+    this.least = null; // of the column
+    this.order = null; // the tiles of the list; null shows the grid
+    this.arranged = "grid"; // what the page shows of it
     this.buildGrid();
+    this.list = element("ol");
+    this.list.id = "sorted";
+    this.list.hidden = true;
+    byId("maps").append(this.list);
+    // where labels come and go, they keep their room
+    byId("heads").classList.toggle("labelled", page.scores.vary && page.scores.rolesFound().length > 0);
+    // an order of one head is of use in a film, whose curve is of its column
+    byId("choosing").hidden = page.weights.numHeads === 1 && !page.weights.frames;
+    byId("choosing").addEventListener("input", () => this.choose());
     byId("maps").addEventListener("click", (event) => {
       const button = event.target.closest("button");
       if (button) page.take(button.layer, button.head);
@@ -14,7 +29,7 @@ class Heads {
   }
 
   // The tiles that are on the page.
-  get shown() { return this.tiles; }
+  get shown() { return this.order ?? this.tiles; }
 
   buildGrid() {
     const { layers, heads } = this.page.weights;
@@ -46,18 +61,24 @@ class Heads {
     return cell;
   }
 
-  // The map of a head or of a mean.
+  // The map of a head or of a mean, with the lines below it. Its cell of the grid is where it goes back to.
   tile(cell, layer, head) {
     const [tile, button, canvas] = [element("div", "tile"), element("button"), element("canvas")];
+    const [caption, kind] = [element("p", "caption"), element("p", "kind")];
+    caption.id = `caption-${layer}-${head}`;
+    kind.id = `kind-${layer}-${head}`;
+    button.setAttribute("aria-describedby", `${caption.id} ${kind.id}`);
     button.append(canvas);
-    tile.append(button);
+    tile.append(button, caption, kind);
     cell.append(tile);
     Object.assign(button, { layer, head, tile });
-    return Object.assign(tile, { cell, layer, head, button, canvas, turn: 0, place: this.page.weights.place(layer, head) });
+    const place = this.page.weights.place(layer, head);
+    return Object.assign(tile, { cell, layer, head, button, canvas, caption, kind, place, turn: 0 });
   }
 
   // The tile so many rows and columns from another one, if there is one.
   neighbour(tile, down, right) {
+    if (this.order !== null) return this.order[this.order.indexOf(tile) + down + right];
     const row = this.rows.findIndex((cells) => cells.includes(tile));
     return this.rows[row + down]?.[this.rows[row].indexOf(tile) + right];
   }
@@ -74,12 +95,63 @@ class Heads {
     next.button.focus();
   }
 
-  speak() {
-    for (const { button } of this.tiles) button.setAttribute("aria-label", this.page.name(button.layer, button.head));
+  // --- which heads, in which order
+
+  choose() {
+    this.column = byId("order").value || null;
+    this.role = byId("role").value;
+    byId("least").disabled = this.column === null;
+    this.least = this.column === null || byId("least").value === "" ? null : Number(byId("least").value);
+    this.arrange();
+    this.page.show();
   }
 
-  // Marks the chosen head, and names rows and columns.
+  score(tile) { return this.page.score(tile.place, this.column); }
+
+  passes(tile) {
+    const { scores, frame } = this.page;
+    const role = scores.role(frame, tile.place);
+    if (this.role && role !== (this.role === "none" ? null : this.role)) return false;
+    return this.least === null || this.score(tile) >= this.least;
+  }
+
+  // The highest first; where there was nothing to measure last.
+  arrange() {
+    const { column, role, least } = this;
+    const plain = column === null && !role && least === null;
+    this.order = plain ? null : this.ofHeads.filter((tile) => this.passes(tile));
+    const height = (tile) => Number.isNaN(this.score(tile)) ? -Infinity : this.score(tile);
+    if (column !== null) this.order.sort((a, b) => height(b) - height(a) || a.place - b.place);
+    this.place(plain ? "grid" : this.order.map(({ place }) => place).join());
+  }
+
+  // Puts the tiles where they belong now. One that has the focus keeps it, if it is shown.
+  place(arranged) {
+    if (arranged === this.arranged) return;
+    this.arranged = arranged;
+    const focused = document.activeElement;
+    byId("heads").hidden = this.order !== null;
+    this.list.hidden = this.order === null;
+    if (this.order === null) for (const tile of this.ofHeads) tile.cell.append(tile);
+    this.list.classList.toggle("many", this.ofHeads.length > 24);
+    this.list.replaceChildren(...(this.order ?? []).map((tile) => holding("li", tile)));
+    if (byId("maps").contains(focused)) focused.focus({ preventScroll: true });
+  }
+
+  // --- what is on the page
+
+  speak() {
+    for (const { button } of this.tiles) button.setAttribute("aria-label", this.page.name(button.layer, button.head));
+    const { words, scores } = this.page;
+    const named = (names, say) => names.map((name) => [name, say(words.columns[name])]);
+    fillSelect(byId("order"), [["", words.byPlace], ...named(scores.columns, words.byColumn)], this.column ?? "");
+    fillSelect(byId("role"), [["", words.anyRole], ...named(scores.rolesFound(), (name) => name), ["none", words.noRole]], this.role);
+    byId("least").disabled = this.column === null;
+  }
+
+  // Marks the chosen head, and names rows and columns. Captions come first: they change the widths that maps are drawn for.
   mark() {
+    this.caption();
     const { layer, head } = this.page;
     const { shown } = this;
     const entered = shown.find((tile) => tile.layer === layer && tile.head === head) ?? shown[0];
@@ -88,6 +160,19 @@ class Heads {
       tile.button.tabIndex = tile === entered ? 0 : -1;
     }
     this.nameRowsAndColumns();
+  }
+
+  caption() {
+    const { narrow } = this;
+    const { scores, frame, words } = this.page;
+    const put = (part, text) => { if (part.textContent !== text) part.textContent = text; }; // else it is laid out again
+    for (const tile of this.ofHeads) {
+      const role = scores.role(frame, tile.place);
+      const value = this.column === null ? "" : `\n${scoreText(this.score(tile))}`;
+      put(tile.caption, this.order === null ? "" : this.page.shortName(tile.place) + value);
+      put(tile.kind, role === null ? "" : (narrow ? words.short : words.columns)[role]);
+    }
+    put(byId("num-shown"), this.order === null ? "" : words.shownHeads(this.order.length, this.ofHeads.length));
   }
 
   // Dots across each map that is on the page.
@@ -111,7 +196,7 @@ class Heads {
   }
 
   // Whether a tile of the grid has no room for "duplicate token".
-  get narrow() { return this.tiles[0].canvas.clientWidth < 76; } // pixels
+  get narrow() { return this.order === null && this.tiles[0].canvas.clientWidth < 76; } // pixels
 
   // As the table of `gpt heads` does where there is little room.
   nameRowsAndColumns() {

@@ -55,8 +55,8 @@ function isUpright(label) {
 
 // The map of one head with a label for each token, or as many as stay readable, in `room` pixels across where cells of
 // two pixels fit there. Returns where the cells are.
-function drawLarge(canvas, map, labels, threshold, { palette, ink, ground, room }) {
-  const T = labels.length;
+function drawLarge(canvas, map, labels, threshold, palette, room) {
+  const T = labels.length, style = getComputedStyle(root);
   const context = canvas.getContext("2d");
   const font = "12px ui-monospace, monospace";
   context.font = font;
@@ -67,14 +67,14 @@ function drawLarge(canvas, map, labels, threshold, { palette, ink, ground, room 
   canvas.width = canvas.height = Math.ceil(size * density);
   canvas.style.width = canvas.style.height = `${size}px`;
   context.scale(density, density);
-  context.fillStyle = ground; // a copy of the picture has it too
+  context.fillStyle = style.getPropertyValue("--ground"); // a copy of the picture has it too
   context.fillRect(0, 0, size, size);
   context.imageSmoothingEnabled = false;
   const picture = new OffscreenCanvas(T, T);
   picture.getContext("2d").putImageData(dots(map, T, T, threshold, palette), 0, 0);
   context.drawImage(picture, margin, margin, T * cell, T * cell);
   context.font = font;
-  context.fillStyle = ink;
+  context.fillStyle = style.getPropertyValue("--ink");
   context.textBaseline = "middle";
   const every = Math.ceil(12 / cell);
   for (let token = 0; token < T; token += every) {

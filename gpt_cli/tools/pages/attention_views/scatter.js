@@ -7,13 +7,13 @@ const SHARES = ["first_token", "previous_token", "self", "duplicate_token", "ind
 const SCATTER = { height: 280, left: 48, right: 16, top: 12, bottom: 24, near: 18 }; // pixels
 
 class Scatter {
-  // `source` has the `columns` and, of a head by its place: of(place, column), NaN where nothing was measured, and
-  // name(place); the chosen `place`, `numHeads`, `words`, and take(place).
-  constructor(source) {
-    this.source = source;
+  // `page` has, of a head by its place: score(place, column), NaN where nothing was measured, and shortName(place); the
+  // chosen `place`, `words`, and takeHead(place).
+  constructor(page, columns, numHeads) {
+    Object.assign(this, { page, columns, numHeads });
     const svg = byId("scatter");
     this.axes = ["across", "upwards"].map(byId);
-    this.chosen = [source.columns.includes("previous_token") ? "previous_token" : source.columns[0], source.columns.includes("induction") ? "induction" : source.columns[1]];
+    this.chosen = ["previous_token", "induction"].map((column, axis) => columns.includes(column) ? column : columns[axis]);
     this.axes.forEach((select, axis) => select.addEventListener("input", () => {
       this.chosen[axis] = select.value;
       this.show();
@@ -22,24 +22,24 @@ class Scatter {
     svg.addEventListener("pointerleave", () => this.point(null));
     svg.addEventListener("click", (event) => {
       const found = this.nearest(event);
-      if (found) source.take(found.place);
+      if (found) page.takeHead(found.place);
     });
     byId("scattering").addEventListener("toggle", () => this.show());
     window.addEventListener("resize", () => this.show());
   }
 
   speak() {
-    const { columns, words } = this.source;
-    this.axes.forEach((select, axis) => select.replaceChildren(...columns.map((column) =>
-      new Option(words.columns[column], column, false, column === this.chosen[axis]))));
+    const { words } = this.page;
+    const options = this.columns.map((column) => [column, words.columns[column]]);
+    this.axes.forEach((select, axis) => fillSelect(select, options, this.chosen[axis]));
     this.show();
   }
 
   show() {
     if (!byId("scattering").open) return; // it has no size
-    const svg = byId("scatter"), { source } = this;
+    const svg = byId("scatter"), { page } = this;
     this.width = svg.clientWidth;
-    const all = Array.from({ length: source.numHeads }, (_, place) => ({ place, values: this.chosen.map((column) => source.of(place, column)) }));
+    const all = Array.from({ length: this.numHeads }, (_, place) => ({ place, values: this.chosen.map((column) => page.score(place, column)) }));
     const known = all.filter(({ values }) => !values.some(Number.isNaN));
     this.ends = this.chosen.map((column, axis) => {
       const values = known.map((head) => head.values[axis]).concat(SHARES.includes(column) ? 1 : []);
@@ -50,7 +50,7 @@ class Scatter {
     const across = (value) => SCATTER.left + room[0] * share(value, 0), down = (value) => SCATTER.top + room[1] * (1 - share(value, 1));
     this.points = known.map((head) => ({ ...head, x: across(head.values[0]), y: down(head.values[1]) }));
     svg.replaceChildren(...this.grid(across, down), ...this.points.map(({ place, x, y }) =>
-      drawn("circle", place === source.place ? "head chosen" : "head", { cx: x.toFixed(1), cy: y.toFixed(1), r: place === source.place ? 7 : 5 })),
+      drawn("circle", place === page.place ? "head chosen" : "head", { cx: x.toFixed(1), cy: y.toFixed(1), r: place === page.place ? 7 : 5 })),
     drawn("text", "named", {}));
     this.point(null);
   }
@@ -74,9 +74,9 @@ class Scatter {
 
   // Names the point below the pointer, else the chosen one.
   point(found) {
-    const shown = found ?? this.points.find(({ place }) => place === this.source.place) ?? null;
+    const shown = found ?? this.points.find(({ place }) => place === this.page.place) ?? null;
     const label = byId("scatter").querySelector(".named");
-    label.textContent = shown ? this.source.name(shown.place) : "";
+    label.textContent = shown ? this.page.shortName(shown.place) : "";
     byId("pointed").textContent = shown ? `${label.textContent}: ${shown.values.map((value) => value.toFixed(3)).join(", ")}` : "";
     if (!shown) return;
     const right = shown.x > this.width - 90;

@@ -45,20 +45,17 @@ function scoreText(score) { return Number.isNaN(score) ? "–" : score.toFixed(3
 
 // What each score says, for those who want to know.
 function explainScores({ scores, words }) {
-  byId("meanings").replaceChildren(...(scores?.columns ?? []).flatMap((column) =>
+  byId("meanings").replaceChildren(...scores.columns.flatMap((column) =>
     [element("dt", "", words.columns[column]), element("dd", "", words.meanings[column])]));
 }
 
 // The scores of the chosen head as a small table, with nothing in it for a mean.
 function showScores(page) {
   const { scores, frame, words, place } = page;
-  const none = scores === null || place === null;
+  const none = place === null;
   byId("scores").hidden = byId("scores-help").hidden = none;
   const role = none ? null : scores.role(frame, place);
   byId("head-role").textContent = role === null ? "" : `· ${words.columns[role]}`;
-  byId("scores").replaceChildren(...(none ? [] : scores.columns).map((column) => {
-    const pair = document.createElement("div");
-    pair.append(element("dt", "", words.columns[column]), element("dd", "", scoreText(scores.of(frame, place, column))));
-    return pair;
-  }));
+  byId("scores").replaceChildren(...(none ? [] : scores.columns).map((column) =>
+    pairOf(words.columns[column], scoreText(page.score(place, column)))));
 }

@@ -38,10 +38,7 @@ class Tokens {
   }
 
   // With its position, since words return.
-  quoted(token) { return this.page.words.token(this.isolated(token), token); }
-
-  // Isolated, so that a token's direction of writing leaves the numbers alone.
-  isolated(token) { return `\u2068${marked(this.page.weights.labels[token].text)}\u2069`; }
+  quoted(token) { return this.page.words.token(isolated(marked(this.page.weights.labels[token].text)), token); }
 
   // Where the two rows have their tokens; before anything is drawn.
   measure() {
@@ -85,7 +82,7 @@ class Tokens {
     if (token === null) return [];
     const others = weights.tokens.map((_, other) => other);
     const list = (pairs) => pairs.filter(([, weight]) => weight > 0).sort((a, b) => b[1] - a[1]).slice(0, 5)
-      .map(([other, weight]) => `“${this.isolated(other)}” (${other}) ${weight.toFixed(4)}`).join(" · ") || words.nothing;
+      .map(([other, weight]) => `${quoted(weights.labels[other].text)} (${other}) ${weight.toFixed(4)}`).join(" · ") || words.nothing;
     return [
       words.looksAt(this.quoted(token)) + list(others.map((key) => [key, shown(token, key)])),
       words.lookedAtBy(this.quoted(token)) + list(others.map((query) => [query, shown(query, token)])),

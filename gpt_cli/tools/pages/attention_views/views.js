@@ -2,12 +2,11 @@
 
 class Views {
   // `first` is the place of the head that is shown first. The page that derives from this class makes its `heads`, its
-  // `scores` and its `writes`; the last two may be null.
+  // `scores` and its `writes`, which may be null, and has told(token): sentences that it adds to those about a token.
   constructor(shell, weights, colours, first) {
     Object.assign(this, { shell, weights, colours });
     // the view: places of a layer and a head, null for the mean; `hovered` comes before `chosen`; `pointed` is [query, key]
-    this.layer = Math.floor(first / weights.heads.length);
-    this.head = first % weights.heads.length;
+    [this.layer, this.head] = weights.layerAndHead(first);
     this.chosen = weights.numTokens - 1;
     this.hovered = null;
     this.pointed = null;
@@ -21,9 +20,6 @@ class Views {
   get frame() { return this.weights.frame; }
   get place() { return this.weights.place(this.layer, this.head); }
   get token() { return this.hovered ?? this.chosen; }
-
-  // Sentences that a page adds to those about a token.
-  told(_token) { return []; }
 
   // What stands above the tokens that the chosen head raises and lowers.
   writesName(token) { return this.words.writes(this.tokens.quoted(token)); }
@@ -85,6 +81,14 @@ class Views {
     return this.weights.of(this.layer, this.head)[placeInMap(query, key)];
   }
 
+  // Of a head counted through all layers: its score now, and its name in few letters.
+  score(place, column) { return this.scores.of(this.frame, place, column); }
+
+  shortName(place) {
+    const [layer, head] = this.weights.layerAndHead(place);
+    return `L${this.weights.layers[layer]} H${this.weights.heads[head]}`;
+  }
+
   name(layer, head) {
     const { words, weights } = this;
     if (layer === null) return words.averageOfAll(weights.layers.length * weights.heads.length);
@@ -117,9 +121,7 @@ class Views {
     this.tokens.measure();
     this.heads.draw(sides);
     const short = weights.labels.map((label) => label.short);
-    const colour = (name) => getComputedStyle(root).getPropertyValue(`--${name}`);
-    this.cells = drawLarge(byId("map"), weights.of(this.layer, this.head), short, threshold,
-      { palette: this.palette, ink: colour("ink"), ground: colour("ground"), room });
+    this.cells = drawLarge(byId("map"), weights.of(this.layer, this.head), short, threshold, this.palette, room);
     this.showToken();
   }
 

@@ -34,6 +34,9 @@ class Weights {
   // A head counted through all layers; null for a mean.
   place(layer, head) { return layer === null || head === null ? null : layer * this.heads.length + head; }
 
+  // The places of a layer and a head, from one counted through all layers.
+  layerAndHead(place) { return [Math.floor(place / this.heads.length), place % this.heads.length]; }
+
   // All layers have the same number of heads, so that the mean of all is that of their means.
   mean(layer) {
     const maps = layer === null ? this.layers.map((_, each) => this.of(each, null)) : this.heads.map((_, each) => this.of(layer, each));

@@ -24,9 +24,7 @@ function showWrites(page) {
       frame.append(bar);
       const word = element("span", "word", marked(text));
       word.title = marked(text); // where it is cut
-      row.append(word, frame, element("span", "number", signed(logit)));
+      row.append(word, frame, element("span", "number", signed(logit, 3)));
       return row;
     }));
 }
-
-function signed(logit) { return `${logit < 0 ? "−" : "+"}${Math.abs(logit).toFixed(3)}`; }

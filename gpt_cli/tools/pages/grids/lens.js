@@ -6,7 +6,6 @@ class LensView {
   // `lens` has the numbers of its `layers`, and of(row, token), null or {text, chance, divergence}, with the {loss, rank, probability} of the true
   // next token, null where that is unknown, and perhaps the likeliest tokens as `top`: [{text, chance}].
   show(lens, labels, words) {
-    const quoted = (text) => `“\u2068${marked(text)}\u2069”`;
     this.grid.show({
       label: words.lensLabel,
       rows: lens.layers.map((layer) => `L${layer}`),

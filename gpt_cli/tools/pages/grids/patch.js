@@ -74,7 +74,7 @@ class PatchView {
     const { maps } = result;
     if (!maps.includes(this.map)) [this.map] = maps;
     const named = (map) => words.patchMaps[map] ?? words.patchHeadsOf(map.split(" ").at(-1));
-    byId("patch-map").replaceChildren(...maps.map((map) => new Option(named(map), map, false, map === this.map)));
+    fillSelect(byId("patch-map"), maps.map((map) => [map, named(map)]), this.map);
     this.grid.show({ ...this.content(result, words), label: words.patchLabel(named(this.map)), say: (row, column) => this.say(row, column) });
   }
 
@@ -86,7 +86,7 @@ class PatchView {
 
   // The name of a place.
   named(place, words) {
-    const token = this.shown[0].tokens[place.position], quoted = (text) => `“\u2068${marked(text)}\u2069”`;
+    const token = this.shown[0].tokens[place.position];
     const at = place.position < 0 ? words.patchEverywhere : words.patchAt(place.position, token?.clean ? [quoted(token.clean), quoted(token.corrupt)] : null);
     return words.patchWhere(words.patchParts[place.part], place.layer, place.head, at);
   }

@@ -7,7 +7,7 @@ class HeadsPage {
     this.frame = content.frames.length - 1;
     this.place = 0; // of the chosen head among the heads of the report
     this.sorted = null; // a column; null is the order of the report
-    this.scatter = new Scatter(this);
+    this.scatter = new Scatter(this, content.columns, this.heads.length);
     byId("scattering").open = true;
     this.film = this.frame > 0 ? new Film(this, content.steps) : null;
     this.speak();
@@ -18,21 +18,20 @@ class HeadsPage {
   get words() { return this.shell.words; }
   get columns() { return this.content.columns; }
   get heads() { return this.content.frames[this.frame]; }
-  get numHeads() { return this.heads.length; }
   get head() { return this.heads[this.place]; }
 
-  of(place, column) { return this.heads[place][column] ?? NaN; }
+  score(place, column) { return this.heads[place][column] ?? NaN; }
   // A change of the loss as in the terminal, with its sign and its standard error.
   shown(place, column) {
-    const number = this.of(place, column), error = this.of(place, `${column}_error`);
+    const number = this.score(place, column), error = this.score(place, `${column}_error`);
     if (Number.isNaN(number)) return "–";
     if (column !== "loss_change") return number.toFixed(3);
-    return `${number < 0 ? "−" : "+"}${Math.abs(number).toFixed(4)}${Number.isNaN(error) ? "" : ` ±${error.toFixed(4)}`}`;
+    return signed(number, 4) + (Number.isNaN(error) ? "" : ` ±${error.toFixed(4)}`);
   }
 
-  name(place) { return shortName(this.heads[place]); }
+  shortName(place) { return shortName(this.heads[place]); }
 
-  take(place) {
+  takeHead(place) {
     this.place = place;
     this.show();
   }
@@ -50,7 +49,7 @@ class HeadsPage {
   panels() {
     const { words, content, place } = this, ratios = content.frames.map((heads) => heads[place].ratio ?? NaN);
     const points = content.steps.map((step, at) => [step, ratios[at]]).filter(([, ratio]) => !Number.isNaN(ratio));
-    return [{ name: words.atLast(this.name(place)), now: this.shown(place, "ratio"), lines: [["score", points]], ends: [0, 1] }];
+    return [{ name: words.atLast(this.shortName(place)), now: this.shown(place, "ratio"), lines: [["score", points]], ends: [0, 1] }];
   }
 
   click(event) {
@@ -60,7 +59,7 @@ class HeadsPage {
       this.sorted = this.sorted === column ? null : column;
       this.fill();
       byId("rows").querySelectorAll("th button")[this.columns.indexOf(column)].focus();
-    } else if (row?.place !== undefined) this.take(row.place);
+    } else if (row?.place !== undefined) this.takeHead(row.place);
   }
 
   walk(event) {
@@ -70,13 +69,13 @@ class HeadsPage {
     event.preventDefault();
     const next = step > 0 ? row.nextSibling : row.previousSibling;
     if (next?.place === undefined) return;
-    this.take(next.place);
+    this.takeHead(next.place);
     next.querySelector("button").focus();
   }
 
   speak() {
     const { text, tokens, checkpoint, steps, all_steps: all } = this.content;
-    const origin = this.words.origin(`\u2068${text}\u2069`, tokens, checkpoint, steps[this.frame]);
+    const origin = this.words.origin(isolated(text), tokens, checkpoint, steps[this.frame]);
     byId("origin").textContent = origin + (all > steps.length ? this.words.someSteps(steps.length, all) : "");
     this.fill();
     this.scatter.speak();
@@ -86,8 +85,7 @@ class HeadsPage {
   // The table, in its order.
   fill() {
     const { words, columns, heads } = this;
-    const title = element("tr");
-    title.append(element("th"), element("th", "", heads.some(({ role }) => role) ? words.label : ""), ...columns.map((column) => {
+    const title = holding("tr", element("th"), element("th", "", heads.some(({ role }) => role) ? words.label : ""), ...columns.map((column) => {
       const cell = element("th"), button = element("button", "", words.columns[column]);
       cell.scope = "col";
       cell.setAttribute("aria-sort", column === this.sorted ? "descending" : "none");
@@ -97,12 +95,10 @@ class HeadsPage {
     const places = [...heads.keys()], height = (place) => heads[place][this.sorted] ?? -Infinity;
     if (this.sorted) places.sort((a, b) => height(b) - height(a) || a - b);
     byId("rows").replaceChildren(title, ...places.map((place) => {
-      const row = Object.assign(element("tr"), { place }), first = element("td");
-      first.append(element("button", "", this.name(place)));
-      const { role } = heads[place];
-      row.append(first, element("td", "", role ? words.short[role] : ""),
+      const first = holding("td", element("button", "", this.shortName(place))), { role } = heads[place];
+      const row = holding("tr", first, element("td", "", role ? words.short[role] : ""),
         ...columns.map((column) => element("td", "", this.shown(place, column))));
-      return row;
+      return Object.assign(row, { place });
     }));
     this.show();
   }
@@ -121,7 +117,7 @@ class HeadsPage {
     byId("passages").replaceChildren(...(head.passages ? [element("h3", "", words.passages), ...head.passages.map((each) => this.passage(each)),
       element("p", "help", head.passages.length ? words.shades : words.none)] : []));
     const tables = ["ov", "qk", "query"].filter((name) => head[name]).map((name) => tableOf(words[name], head[name].map(({ value, first, second }) =>
-      [value === null ? "" : value.toFixed(3), first.map(quotedToken).join(" "), second.map(quotedToken).join(" ")])));
+      [value === null ? "" : value.toFixed(3), first.map(quoted).join(" "), second.map(quoted).join(" ")])));
     const { composed } = head;
     if (composed) tables.push(element("h3", "", words.composed(content.baseline.toFixed(3))),
       ...["receives", "gives"].filter((way) => composed[way].length).map((way) =>
@@ -140,21 +136,12 @@ class HeadsPage {
       span.style.borderBottomColor = `rgb(var(--looked) / ${Math.sqrt(weights.get(at) ?? 0).toFixed(3)})`;
       return span;
     }));
-    const told = looks.map(({ token, weight }) => `${quotedToken(token)} ${weight.toFixed(3)}`).join(" · ");
+    const told = looks.map(({ token, weight }) => `${quoted(token)} ${weight.toFixed(3)}`).join(" · ");
     part.append(text, element("p", "told", this.words.size(value.toFixed(3), place) + told));
     return part;
   }
 }
 
 function shortName({ layer, head }) { return `L${layer} H${head}`; }
-
-// Isolated, so that its direction of writing leaves the rest alone; a space at its beginning has a sign.
-function quotedToken(token) { return `“\u2068${token.replace(/^ /, "␣")}\u2069”`; }
-
-function tableOf(titles, rows) {
-  const table = element("table");
-  for (const [kind, cells] of [["th", titles], ...rows.map((row) => ["td", row])]) table.insertRow().append(...cells.map((cell) => element(kind, "", cell)));
-  return table;
-}
 
 start((content) => { new HeadsPage(content); });

@@ -2,7 +2,6 @@
 Object.assign(WORDS.en, {
   title: "Heads",
   origin: (text, tokens, checkpoint, step) => `${tokens.toLocaleString("en")} ${tokens === 1 ? "token" : "tokens"} of ${text} · ${checkpoint}, step ${step}`,
-  moment: (step) => `step ${step}`,
   curve: "how much more the chosen head writes at its last passages than on average, by step",
   atLast: (head) => `${head}: its size at the passages of the last step, as a multiple of its mean`,
   someSteps: (shown, all) => ` · ${shown} of ${all} steps`,
@@ -22,7 +21,6 @@ Object.assign(WORDS.en, {
 Object.assign(WORDS.zh, {
   title: "注意力头",
   origin: (text, tokens, checkpoint, step) => `${text} 的 ${tokens.toLocaleString("en")} 个 token · ${checkpoint}，第 ${step} 步`,
-  moment: (step) => `第 ${step} 步`,
   curve: "所选的头在最后一步的片段处的大小与其平均之比，随训练步的变化",
   atLast: (head) => `${head}：在最后一步的片段处，大小是平均值的几倍`,
   someSteps: (shown, all) => ` · ${all} 步中的 ${shown} 步`,

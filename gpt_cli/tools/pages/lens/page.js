@@ -10,9 +10,9 @@ start(async ({ origin, labels, lens, layers, tuned }) => {
   const show = () => {
     const { words } = shell;
     byId("sizes").textContent = words.sizes((lens ?? { layers }).layers.length, origin.tokens);
-    byId("origin").textContent = words.origin(`\u2068${origin.source}\u2069`, origin.checkpoint, origin.step);
+    byId("origin").textContent = words.origin(isolated(origin.source), origin.checkpoint, origin.step);
     document.title = `${words.title}: ${origin.source} – gpt`;
-    if (tuned) byId("tuned").textContent = words.tunedHelp(`\u2068${tuned.text}\u2069`, tuned.steps);
+    if (tuned) byId("tuned").textContent = words.tunedHelp(isolated(tuned.text), tuned.steps);
     for (const option of byId("which").options) option.textContent = words.lenses[option.value];
     if (view) view.show(lenses[tuned ? byId("which").value : "logit"], labels, words);
     else byId("panels").replaceChildren(...Object.keys(MEASURES).map((name) => panelOf(name, layers, tuned ? ["logit", "tuned"] : ["logit"], words)));

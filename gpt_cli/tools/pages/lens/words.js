@@ -2,7 +2,6 @@
 Object.assign(WORDS.en, {
   title: "The lens",
   sizes: (layers, tokens) => `${layers} ${layers === 1 ? "layer" : "layers"} on ${tokens.toLocaleString("en")} tokens`,
-  origin: (source, checkpoint, step) => `“${source}” · ${checkpoint}, step ${step}`,
   curvesHelp: "After each block, the final norm and the output layer turn the residual stream into a prediction (logit lens). Means over the tokens of the text; bars, and the numbers after ±, are one standard error.",
   whichLens: "lens",
   lenses: { logit: "logit lens", tuned: "tuned lens", gain: "gain" },
@@ -12,7 +11,6 @@ Object.assign(WORDS.en, {
 Object.assign(WORDS.zh, {
   title: "逐层预测",
   sizes: (layers, tokens) => `${layers} 层，${tokens.toLocaleString("en")} 个 token`,
-  origin: (source, checkpoint, step) => `“${source}” · ${checkpoint}，第 ${step} 步`,
   curvesHelp: "在每个块之后，用最终归一化和输出层把残差流变成预测（logit lens）。图中是文本各 token 上的平均值；竖线和 ± 后的数都是一个标准误。",
   whichLens: "逐层预测",
   lenses: { logit: "logit lens", tuned: "tuned lens", gain: "降低" },

@@ -26,7 +26,4 @@ class EngineCaller {
 
   // Ends the reading that was asked for so far: its result is null, and what was read stays read.
   stop() { this.worker.postMessage({ stop: true }); }
-
-  // Opens the model of the page; its weights are in an element of their own, which the engine alone reads.
-  open(content) { return this.call("open", { content, weights: byId("data").textContent }); }
 }

@@ -51,13 +51,8 @@ class Changing {
   // The part of the page that makes changes.
   speak() {
     const { words } = this.views;
-    const options = (name, values, said) => {
-      const chosen = byId(name).value || values[0];
-      byId(name).replaceChildren(...values.map((value) => new Option(said[value], value, false, value === chosen)));
-    };
-    options("change-part", ["head", "attention", "feed_forward", "residual"], words.changeParts);
-    options("change-position", ["all", "one"], words.changePositions);
-    options("change-how", ["zero", "mean", "patch"], words.changeHows);
+    const texts = { "change-part": words.changeParts, "change-position": words.changePositions, "change-how": words.changeHows };
+    for (const [name, options] of Object.entries(texts)) fillSelect(byId(name), Object.entries(options), byId(name).value);
   }
 
   show() {

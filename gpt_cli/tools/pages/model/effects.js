@@ -9,8 +9,8 @@ function showEffects({ words, views, answer }) {
 function changedLogits(words, { now, others }) {
   const [first, second] = [...others.chances].sort((a, b) => b.before - a.before);
   if (!second) return "";
-  const apart = ({ logits }) => signed(logits[first.id] - logits[second.id]);
-  const [one, other] = [first, second].map(({ text }) => `“\u2068${marked(labelOf(text))}\u2069”`);
+  const apart = ({ logits }) => signed(logits[first.id] - logits[second.id], 3);
+  const [one, other] = [first, second].map(({ text }) => quoted(labelOf(text)));
   return words.logits(one, other, apart(others), apart(now));
 }
 
@@ -20,14 +20,14 @@ function changedLoss(words, after, { changes, others }) {
   const names = namesOf(changes, words);
   const before = others && meanSurprisal(others.surprisals);
   if (before === null || after === null) return names;
-  return words.effect(names, before.toFixed(4), after.toFixed(4), `${after < before ? "−" : "+"}${Math.abs(after - before).toFixed(4)}`);
+  return words.effect(names, before.toFixed(4), after.toFixed(4), signed(after - before, 4));
 }
 
 // Those that change most, as far as one can see it.
 function changedChances(words, { now, others }) {
   const changes = mostChanged(now.chances, others.chances)
-    .map(({ text, other, probability }) => [marked(labelOf(text)), percent(other), percent(probability)])
+    .map(({ text, other, probability }) => [quoted(labelOf(text)), percent(other), percent(probability)])
     .filter(([, before, after]) => before !== after);
   if (!changes.length) return words.unchanged;
-  return words.changes(changes.map(([label, before, after]) => `“\u2068${label}\u2069” ${before} → ${after}`).join(" · "));
+  return words.changes(changes.map(([label, before, after]) => `${label} ${before} → ${after}`).join(" · "));
 }

@@ -51,8 +51,7 @@ class Explaining {
   section(group) {
     const section = element("section");
     for (const { number, name, formula, shape } of group) {
-      const line = element("p");
-      line.append(element("code", "", formula), element("code", "shape", `[${shape.join(", ")}]`));
+      const line = holding("p", element("code", "", formula), element("code", "shape", `[${shape.join(", ")}]`));
       section.append(element("h3", "", `${number}. ${this.title(name)}`), line);
     }
     const frame = element("div", "numbers");
@@ -79,27 +78,14 @@ class Explaining {
     const cut = shown < width ? ["…"] : [];
     const header = columns.length ? columns : Array.from({ length: shown }, (_, column) => String(column));
     return tableOf(["", ...header, ...cut], rows.map((row, at) =>
-      [row, ...Array.from(numbers.subarray(at * width, at * width + shown), numberText), ...cut]));
+      [row, ...Array.from(numbers.subarray(at * width, at * width + shown), numberText), ...cut]), true);
   }
 
   // A row for each token looked at, a column for each step.
   tableBeside(group) {
     return tableOf(["", ...group.map(({ name }) => this.title(name))], group[0].columns.map((column, at) =>
-      [column, ...group.map(({ numbers }) => numberText(numbers[at]))]));
+      [column, ...group.map(({ numbers }) => numberText(numbers[at]))]), true);
   }
 }
 
-function tableOf(header, rows) {
-  const table = element("table");
-  for (const [at, cells] of [header, ...rows].entries()) {
-    const row = table.insertRow();
-    row.append(...cells.map((text, column) => element(at && column ? "td" : "th", "", text)));
-  }
-  return table;
-}
-
-function numberText(number) {
-  if (number === -Infinity) return "−∞";
-  const text = number.toFixed(4);
-  return text === "-0.0000" ? "0.0000" : text.replace("-", "−");
-}
+function numberText(number) { return number === -Infinity ? "−∞" : numberOf(number, 4); }

@@ -5,7 +5,7 @@ class HeadViews extends Views {
   constructor(shell, weights, { colours, scores, writes }, { changed, chose }) {
     super(shell, weights, colours, 0);
     Object.assign(this, { scores, writes });
-    this.heads = new ScoredHeads(this);
+    this.heads = new Heads(this);
     this.changing = new Changing(this, changed);
     this.start = 0; // of what the model sees of the text
     this.chose = chose;

@@ -78,8 +78,7 @@ class LiveWrites {
   async ask() {
     const { page, wanted } = this;
     const { ids, changes, other } = wanted.answer;
-    const numHeads = page.opened.num_heads;
-    const [layer, head] = [Math.floor(wanted.place / numHeads), wanted.place % numHeads];
+    const [layer, head] = page.views.weights.layerAndHead(wanted.place);
     const asked = { ids, changes, other, layer, head, query: wanted.token, count: NUM_WRITTEN };
     let found = [[], []]; // also where it fails, so that it does not ask again
     this.asking = true;

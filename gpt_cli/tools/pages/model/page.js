@@ -260,7 +260,8 @@ start(async (content) => {
   byId("opening-said").textContent = shell.words.opening(content.origin);
   try {
     const engine = new EngineCaller();
-    const opened = await engine.open(content);
+    // weights are in an element of their own, which the engine alone reads
+    const opened = await engine.call("open", { content, weights: byId("data").textContent });
     const induction = new Float32Array(await unpack(content.scores.numbers));
     const scores = new LiveScores(content.scores, induction, induction.length);
     page = new ModelPage(engine, opened, content, scores, shell);

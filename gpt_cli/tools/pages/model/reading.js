@@ -16,18 +16,13 @@ class Reading {
 
   // `surprisals` in nats, NaN for a token that nothing came before.
   take(surprisals, cut) {
-    const { labels, numTokens, numGenerated } = this.views.weights;
+    const { tokens, weights } = this.views;
     Object.assign(this, { surprisals, cut });
-    this.spans = labels.map(({ text }, token) => {
-      const span = element("span", "read", text);
+    this.spans = tokens.build(byId("surprisals"), weights.labels.map(({ text }) => text), "read");
+    this.spans.forEach((span, token) => {
       const share = Math.min(1, (surprisals[token] || 0) / MOST_SURPRISING);
       span.style.backgroundColor = `rgb(var(--lowers) / ${(0.6 * share).toFixed(3)})`;
-      span.classList.toggle("generated", token >= numTokens - numGenerated);
-      span.setAttribute("role", "button");
-      span.token = token;
-      return span;
     });
-    byId("surprisals").replaceChildren(...this.spans);
   }
 
   tell(token) {

@@ -65,7 +65,7 @@ class LivePatches {
     if (this.of !== of) Object.assign(this, { of, result: new LivePatchResult(texts), metrics: { clean: null, corrupt: null }, told: null });
     this.view.show(this.result, this.metrics, words);
     byId("patch-go").textContent = this.computing ? words.patchStop : words.patchGo;
-    byId("patch-told").textContent = this.told ? words.patchOf(...["answer", "against"].map((name) => `“\u2068${marked(this.told[name])}\u2069”`), numberOf(this.told.corrupt, 4), numberOf(this.told.clean, 4)) : "";
+    byId("patch-told").textContent = this.told ? words.patchOf(...["answer", "against"].map((name) => quoted(this.told[name])), numberOf(this.told.corrupt, 4), numberOf(this.told.clean, 4)) : "";
   }
 
   async compute() {

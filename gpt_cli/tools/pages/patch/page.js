@@ -52,6 +52,4 @@ class PatchPage {
   }
 }
 
-function isolated(text) { return `\u2068${text}\u2069`; }
-
 start(async (content) => { new PatchPage(content, await PatchResult.read(content.patch, content.tokens)); });

@@ -25,11 +25,8 @@ class AttentionOfRun {
 
   buildSlider() {
     const { frames } = this.weights;
-    this.slider.type = "range";
-    this.slider.min = 0;
-    this.slider.max = frames ? frames.steps.length - 1 : 0;
-    this.slider.value = this.slider.max;
-    this.slider.autocomplete = "off";
+    const last = frames ? frames.steps.length - 1 : 0;
+    Object.assign(this.slider, { type: "range", min: 0, max: last, value: last, autocomplete: "off" });
     this.slider.addEventListener("input", () => {
       this.weights.show(Number(this.slider.value));
       this.show();
@@ -60,9 +57,8 @@ class AttentionOfRun {
   show() {
     const { page: { words, runs }, weights, palette, chosen } = this;
     const { steps, losses } = weights.frames ?? {};
-    const step = steps ? steps.at(-1) : weights.origin?.step;
-    const what = words.attentionTo(`\u2068${weights.origin?.prompt ?? ""}\u2069`, whole.format(step));
-    this.caption.replaceChildren(...(runs.length > 1 ? [this.run.label(true), " · "] : []), what);
+    const what = words.attentionTo(isolated(weights.origin.prompt), whole.format(weights.origin.step));
+    this.caption.replaceChildren(...(runs.length > 1 ? [this.run.label(), " · "] : []), what);
     this.slider.setAttribute("aria-label", words.frames);
     if (steps) this.moment.textContent = words.moment(whole.format(steps[weights.frame]), losses[weights.frame].toFixed(4));
     for (const button of this.buttons) {
@@ -72,9 +68,8 @@ class AttentionOfRun {
       drawSmall(canvas, weights.of(layer, head), weights.numTokens, 96, 0, palette);
     }
     this.name.textContent = this.nameOf(...chosen);
-    const colour = (name) => getComputedStyle(root).getPropertyValue(`--${name}`);
-    const look = { palette, ink: colour("ink"), ground: colour("ground"), room: Math.min(460, this.one.clientWidth) };
-    drawLarge(this.large, weights.of(...chosen), weights.labels.map(({ short }) => short), 0, look);
+    const room = Math.min(460, this.one.clientWidth);
+    drawLarge(this.large, weights.of(...chosen), weights.labels.map(({ short }) => short), 0, palette, room);
     this.more.textContent = this.command ? words.more(this.command) : "";
   }
 

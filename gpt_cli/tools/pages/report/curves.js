@@ -43,10 +43,7 @@ class Curves {
     return this.known.get(key);
   }
 
-  speak() {
-    const { words, content } = this.page;
-    byId("axis").replaceChildren(...content.axes.map((axis) => new Option(words.axes[axis], axis, false, axis === this.axis)));
-  }
+  speak() { fillSelect(byId("axis"), Object.entries(this.page.words.axes), this.axis); }
 
   show() {
     for (const panel of this.panels) panel.draw();

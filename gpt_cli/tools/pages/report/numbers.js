@@ -16,8 +16,7 @@ function pointsOf(curve, axis) {
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 9 });
 const isChinese = () => document.documentElement.lang.startsWith("zh");
-const COMPACT = { notation: "compact", maximumSignificantDigits: 3 };
-const millions = new Intl.NumberFormat("en", COMPACT);
+const millions = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 // Millions, or in Chinese ten thousands, as gpt writes them in a terminal.
 const compact = { format: (value) => (isChinese() ? inTenThousands(value) : millions.format(value)) };
 const FORMATS = {
@@ -30,8 +29,7 @@ const FORMATS = {
   tokens: (value) => compact.format(value),
   seconds: durationOf,
 };
-FORMATS.step = (value) => whole.format(value);
-for (const name of ["validation_loss", "best_validation_loss", "smoothed_loss", "bits_per_byte"]) FORMATS[name] = FORMATS.loss;
+for (const name of ["validation_loss", "smoothed_loss", "bits_per_byte"]) FORMATS[name] = FORMATS.loss;
 
 function inTenThousands(value) {
   const [unit, size] = [["亿", 1e8], ["万", 1e4]].find(([, size]) => Math.abs(value) >= size) ?? ["", 1];

@@ -169,11 +169,8 @@ class Panel {
       if (x !== this.snapped) value.append(element("small", "", ` (${format(x)})`));
       lines.set(run, [...(lines.get(run) ?? []), value]);
     }
-    this.tip.replaceChildren(element("b", "", `${words.axes[axis]} ${format(this.snapped)}`), ...[...lines].map(([run, values]) => {
-      const line = element("p");
-      line.append(...(runs.length > 1 ? [run.swatch(), element("b", "", run.mark)] : []), ...values);
-      return line;
-    }));
+    this.tip.replaceChildren(element("b", "", `${words.axes[axis]} ${format(this.snapped)}`), ...[...lines].map(([run, values]) =>
+      holding("p", ...(runs.length > 1 ? [run.swatch(), element("b", "", run.mark)] : []), ...values)));
   }
 }
 

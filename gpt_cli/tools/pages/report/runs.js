@@ -22,11 +22,10 @@ class Run {
     return svg;
   }
 
-  // Swatch, mark and name; the name alone where there is one run.
-  label(several) {
+  // Swatch, mark and name.
+  label() {
     const label = element("span", "run");
-    if (several) label.append(this.swatch(), element("b", "", this.mark), " ");
-    label.append(element("bdi", "", this.name));
+    label.append(this.swatch(), element("b", "", this.mark), " ", element("bdi", "", this.name));
     return label;
   }
 }
@@ -94,17 +93,10 @@ class Runs {
 
   fillList(run) {
     const { words } = this.page;
-    const pair = (name, ...what) => {
-      const box = document.createElement("div");
-      const value = document.createElement("dd");
-      value.append(...what);
-      box.append(element("dt", "", name), value);
-      return box;
-    };
     const known = Object.keys(words.figures).filter((name) => this.figure(run, name));
     byId("figures").replaceChildren(
-      pair(words.state, this.state(run)),
-      ...known.map((name) => pair(words.figures[name], this.figure(run, name))),
+      pairOf(words.state, this.state(run)),
+      ...known.map((name) => pairOf(words.figures[name], this.figure(run, name))),
     );
   }
 
@@ -114,17 +106,14 @@ class Runs {
     const differing = content.settings.filter((row) => row.differs);
     const heads = [...(this.sameState() ? [] : [words.state]), ...names.map((name) => words.figures[name])];
     const rows = runs.map((run) => {
-      const row = document.createElement("tr");
-      const name = cellOf("th", this.choice(run));
+      const name = holding("th", this.choice(run));
       name.scope = "row";
-      row.append(name, ...differing.map(({ values }) => element("td", "value", values[run.number] ?? "")));
-      if (!this.sameState()) row.append(cellOf("td", this.state(run)));
-      row.append(...names.map((one) => element("td", "number", this.figure(run, one))));
-      return row;
+      const settings = differing.map(({ values }) => element("td", "value", values[run.number] ?? ""));
+      const state = this.sameState() ? [] : [holding("td", this.state(run))];
+      return holding("tr", name, ...settings, ...state, ...names.map((one) => element("td", "number", this.figure(run, one))));
     });
-    const head = document.createElement("tr");
-    head.append(headOf(words.run), ...differing.map(({ name }) => headOf(name, "setting")), ...heads.map((text) => headOf(text)));
-    byId("runs").replaceChildren(head, ...rows);
+    const settings = differing.map(({ name }) => headOf(name, "setting"));
+    byId("runs").replaceChildren(holding("tr", headOf(words.run), ...settings, ...heads.map((text) => headOf(text))), ...rows);
   }
 
   // The mean of runs that differ in their seed alone, a row for each of their other settings.
@@ -134,19 +123,17 @@ class Runs {
     byId("means").hidden = !means.length;
     if (!means.length) return;
     const names = Object.keys(means[0].settings);
-    const head = element("tr");
-    head.append(...names.map((name) => headOf(name, "setting")), headOf(words.numRuns), headOf(words.mean(content.byToken)));
+    const settings = names.map((name) => headOf(name, "setting"));
+    const head = holding("tr", ...settings, headOf(words.numRuns), headOf(words.mean(content.byToken)));
     byId("means").replaceChildren(head, ...means.map(({ settings, num_runs, mean, error }) => {
       const loss = mean === null ? "" : FORMATS.loss(mean) + (error === null ? "" : ` ± ${FORMATS.loss(error)}`);
-      const row = element("tr");
-      row.append(...[...names.map((name) => settings[name]), whole.format(num_runs), loss].map((text) => element("td", "value", text)));
-      return row;
+      const cells = [...names.map((name) => settings[name]), whole.format(num_runs), loss];
+      return holding("tr", ...cells.map((text) => element("td", "value", text)));
     }));
   }
 
   // The label with a box that shows or hides its lines.
   choice(run) {
-    const label = document.createElement("label");
     const box = document.createElement("input");
     box.type = "checkbox";
     box.checked = run.shown;
@@ -155,15 +142,8 @@ class Runs {
       run.shown = box.checked;
       this.page.curves.show();
     });
-    label.append(box, run.label(true));
-    return label;
+    return holding("label", box, run.label());
   }
-}
-
-function cellOf(name, ...what) {
-  const cell = document.createElement(name);
-  cell.append(...what);
-  return cell;
 }
 
 function headOf(text, kind = "") {
@@ -199,8 +179,7 @@ class Tables {
         row.append(head, ...values.map((value) => element("td", "value", value ?? "")));
         return row;
       });
-      const head = document.createElement("tr");
-      head.append(element("td"), ...runs.map((run) => cellOf("th", run.label(true))));
+      const head = holding("tr", element("td"), ...runs.map((run) => holding("th", run.label())));
       table.replaceChildren(...(runs.length > 1 ? [head] : []), ...rows);
     }
   }

@@ -17,8 +17,8 @@ class Samples {
     const every = byId("every-sample").checked;
     const step = this.steps[this.slider.value];
     this.slider.disabled = every;
-    byId("sample-moment").textContent = every || step === undefined ? "" : words.step(whole.format(step));
-    if (step !== undefined) this.slider.setAttribute("aria-valuetext", words.step(whole.format(step)));
+    byId("sample-moment").textContent = every || step === undefined ? "" : words.moment(whole.format(step));
+    if (step !== undefined) this.slider.setAttribute("aria-valuetext", words.moment(whole.format(step)));
     byId("samples").replaceChildren(...(every ? this.steps : this.steps.filter((one) => one === step)).map((one) => this.row(one, every)));
     if (!this.steps.length) byId("samples").textContent = words.noSamples;
     byId("samples-marked").hidden = !document.querySelector(".sample mark");
@@ -34,8 +34,8 @@ class Samples {
       const found = run.samples.findLast((sample) => exactly ? sample.step === step : sample.step <= step);
       if (!found) continue;
       const [figure, caption] = [element("figure", "sample"), element("figcaption")];
-      if (runs.length > 1) caption.append(run.label(true), " · ");
-      caption.append(words.step(whole.format(found.step)));
+      if (runs.length > 1) caption.append(run.label(), " · ");
+      caption.append(words.moment(whole.format(found.step)));
       const text = element("p");
       if (found.begins) text.append(element("mark", "", found.begins));
       text.append(found.text.slice(found.begins.length));

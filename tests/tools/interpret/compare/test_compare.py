@@ -4,15 +4,13 @@ import csv
 import io
 import json
 import math
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from PIL import Image
-from support.helpers import CORPUS_TEXT, RunCommand, damage, sharp_model
+from support.helpers import CORPUS_TEXT, RunCommand, sharp_model
 
 import gpt_cli
 from gpt_cli.attention_maps.activations import head_columns
@@ -94,7 +92,7 @@ def test_the_error_of_a_paired_difference_is_that_of_resampled_windows(run: RunC
     first, second = found.runs
     assert found.difference["value"] == second["loss"] - first["loss"]
     assert 0 < found.difference["error"] < math.hypot(first["loss_error"], second["loss_error"])
-    Path("my.txt").write_text(CORPUS_TEXT)
+    Path("my.txt").write_text(CORPUS_TEXT[:3000])
     runs = ("--run", str(steps[0]), "--run", str(steps[-1]))
     evaluated = json.loads(run("eval", *runs, "--data", "my.txt", "--json").out)["runs"]
     whole = gpt_cli.compare([steps[0], steps[-1]], data="my.txt", max_tokens=10**6)
@@ -135,9 +133,7 @@ def test_runs_are_shown_and_saved(run: RunCommand, smoke_run: Path, tmp_path: Pa
     assert lines[0].split() == ["run", "step", "tokens", "nats/token", "bits/byte"]
     assert any(line.startswith("second - first: -") for line in lines)
     assert any(line.startswith("divergence, KL(first || second): ") for line in lines)
-    for name in ("a.csv", "a.png"):
-        outcome = run(*words, "--out", str(tmp_path / name))
-        assert outcome.out == ""
+    assert run(*words, "--out", str(tmp_path / "a.csv")).out == ""
     found = json.loads(run(*words, "--json").out)
     assert [passage["divergence"] for passage in found["passages"]] == sorted(
         (passage["divergence"] for passage in found["passages"]), reverse=True
@@ -148,7 +144,6 @@ def test_runs_are_shown_and_saved(run: RunCommand, smoke_run: Path, tmp_path: Pa
     rows = [*csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text("utf-8")))]
     assert [row["what"] for row in rows[:5]] == ["loss", "bits_per_byte"] * 2 + ["difference (nats/token)"]
     assert sum(row["what"] == "attention_change" for row in rows) == len(found["heads"]) == 4
-    assert min(Image.open(io.BytesIO((tmp_path / "a.png").read_bytes())).size) > 100
     same = gpt_cli.compare([smoke_run, smoke_run], max_tokens=200)
     assert same["loss"].coords["run"] == ("first", "second")
     assert same.passages == []
@@ -168,7 +163,7 @@ def test_models_of_another_shape_or_tokenizer_are_compared_as_far_as_they_can_be
     found = json.loads(outcome.out)
     assert found["heads"] == []
     assert {row["layer"] for row in found["weights"]} == {None, 0}
-    Path("my.txt").write_text(CORPUS_TEXT)
+    Path("my.txt").write_text(CORPUS_TEXT[:3000])
     outcome = run("compare", "smoke", "bytes", "--data", "my.txt", "--json")
     assert "the tokenizers differ" in outcome.err
     assert "no part of the weights has the same shapes in both models, so none is compared" in outcome.err
@@ -205,7 +200,6 @@ def test_other_alphabets_are_read_by_bytes_and_a_model_that_lacks_one_is_named(r
 @pytest.mark.parametrize(
     ("words", "code", "named"),
     [
-        (["runs/smoke"], 2, "takes two runs"),
         (["runs/smoke"] * 3, 2, "takes two runs"),
         (["runs/smoke", "The value of"], 4, "The value of"),
         (["missing", "gone"], 4, "gone"),
@@ -226,10 +220,3 @@ def test_what_memory_cannot_hold_is_refused(run: RunCommand, smoke_run: Path, mo
     outcome = run("compare", str(smoke_run), str(smoke_run), exits=5)
     assert "error: compare: 4 heads on 32 tokens take about" in outcome.err
     assert "hint: use fewer --max-tokens" in outcome.err
-
-
-def test_a_damaged_checkpoint_is_named(run: RunCommand, copied: Path, here: Path) -> None:
-    shutil.copy(copied / "checkpoints" / "best.safetensors", "damaged.safetensors")
-    damage(Path("damaged.safetensors"))
-    outcome = run("compare", str(copied), "damaged.safetensors", exits=4)
-    assert "damaged.safetensors" in outcome.err

@@ -171,14 +171,14 @@ def test_files_and_tables_have_both_lenses(run: RunCommand, copied: Path, few_st
     words = "lens", "--run", str(copied), "--tuned", "--prompt", "The value 值 =1"
     lines = run(*words).out.splitlines()
     assert next(line for line in lines if line.startswith("layer")).split()[:4] == ["layer", "loss", "loss,", "tuned"]
-    for name in ("a.csv", "a.json", "a.png"):
+    for name in ("a.csv", "a.json"):
         run(*words, "--out", name, exits=0)
     at = json.loads(Path("a.json").read_text("utf-8"))["positions"][0]["layers"][0]
     row = next(csv.DictReader(io.StringIO(Path("a.csv").read_text("utf-8"))))
     assert float(row["tuned_divergence"]) == at["tuned_divergence"] != at["divergence"]
     assert int(row["tuned_id"]) == at["tuned_id"]
     assert run("lens", "--run", str(copied), "--tuned", "--max-tokens", "200", "--out", "b.png").code == 0
-    assert all(min(Image.open(io.BytesIO(Path(name).read_bytes())).size) > 100 for name in ("a.png", "b.png"))
+    assert min(Image.open(io.BytesIO(Path("b.png").read_bytes())).size) > 100
 
 
 def test_over_training_has_what_each_checkpoint_has(run: RunCommand, copied: Path, here: Path) -> None:

@@ -95,18 +95,6 @@ def test_estimates_are_the_slopes_of_small_patches(settings: str) -> None:
         assert found[layer, column, 1:].sum() == pytest.approx(found[layer, column, 0], abs=1e-10)
 
 
-def test_where_the_metric_is_linear_an_estimate_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a norm at the end, what the last layer writes reaches the logits by a matrix alone."""
-    model, task = sharp_model(V), Task(CLEAN, CORRUPT, 2, 6, 8)
-    monkeypatch.setattr(model, "final_norm", torch.nn.Identity())
-    clean, corrupt = recorded(model, task)
-    chosen = units(["residual", "feed_forward"], [])
-    both = (task, [1], chosen, [None, 5])
-    np.testing.assert_allclose(
-        estimated(model, clean, *both).numpy(), exact(model, clean, corrupt, *both).numpy(), atol=1e-10
-    )
-
-
 @torch.no_grad()
 def _along_hooks(model: GPT, task: Task, edge: Edge, place: int | None, read: str) -> float:
     """One edge by hooks: all outputs between are those of the corrupt run, then the receiver's alone is changed."""

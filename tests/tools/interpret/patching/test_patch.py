@@ -260,7 +260,6 @@ def test_prompts_of_other_lengths_are_shown_below_each_other(run: RunCommand, sm
         ([*WORDS[:4], "--against", " a"], 2, "--against needs --answer"),
         ([*WORDS[:5], " a", "--against", " a"], 3, "the same token as the answer"),
         ([*WORDS[:5], "the value"], 3, "is not one token"),
-        ([*WORDS[:5], "on a"], 3, "--answer"),
         ([*WORDS[:5], "value"], 3, "--answer ' value', with the space"),
         ([*WORDS[:2], "--corrupt", "The value of", *WORDS[4:]], 3, "the same tokens"),
         (["--clean", "a " * 90, "--corrupt", "b " * 90], 3, "--clean: it has"),

@@ -67,7 +67,7 @@ def test_the_labels_of_the_page_are_those_of_the_report(page: Page) -> None:
 
 
 def test_many_heads_have_short_names_and_labels(show: ShowPage) -> None:
-    page = show(attention_page(replace(dump_of(TOKENS, random_weights(2, 8, 8)), scores=scores_of(2, 8)))).page
+    page = show(attention_page(dump_of(TOKENS, random_weights(2, 8, 8)))).page
     names = [*(f"H{head}" for head in range(8)), "mean", "L0", "L1", "mean"]
     assert page.locator("#heads th").all_inner_texts() == names
     assert [text for text in page.locator("#heads .kind").all_inner_texts() if text] == ["prev", "ind"]
@@ -178,11 +178,10 @@ def test_without_a_token_or_a_head_nothing_is_written_and_nothing_moves(page: Pa
     assert not page.locator("#writes-name").is_visible()
 
 
-def test_one_head_or_a_page_without_scores_has_no_orders(show: ShowPage) -> None:
-    page = show(attention_page(replace(dump_of(TOKENS, random_weights(1, 1, 8)), scores=scores_of(1, 1)))).page
-    assert [page.is_visible(part) for part in ("#choosing", "#scores")] == [False, True]
-    page = show(attention_page(dump_of(TOKENS, random_weights(1, 2, 8)))).page
-    assert not any(page.is_visible(part) for part in ("#choosing", "#scores", "#writes", "#film"))
+def test_one_head_has_no_orders(show: ShowPage) -> None:
+    page = show(attention_page(dump_of(TOKENS, random_weights(1, 1, 8)))).page
+    parts = ("#choosing", "#scores", "#scattering", "#writes", "#film")
+    assert [page.is_visible(part) for part in parts] == [False, True, False, False, False]
 
 
 def test_all_of_it_speaks_chinese_and_fits_a_narrow_screen(open_page: OpenPage, file: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from support.browsers import OpenPage, ShowPage
 from support.hostile import CALL, PAYLOADS
-from support.pages import dump_of, keep, random_weights, scores_of, snapshots_of
+from support.pages import dump_of, keep, random_weights, snapshots_of
 
 from gpt_cli.attention_maps.logit_attribution import Writes
 from gpt_cli.attention_maps.patterns import Origin, Prediction
@@ -46,7 +46,6 @@ def test_no_token_text_does_anything(open_page: OpenPage, tmp_path: Path) -> Non
     weights = random_weights(1, 2, len(PAYLOADS))
     dump = replace(
         dump_of(PAYLOADS, weights, (Prediction(0.5, 1),) * 3, origin),
-        scores=scores_of(1, 2),
         writes=every_text_written(),
         texts=dict(enumerate(PAYLOADS)),
     )

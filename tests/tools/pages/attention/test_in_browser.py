@@ -137,6 +137,7 @@ def test_all_of_it_works_from_the_keyboard(page: Page) -> None:
     assert page.inner_text("#head-name") == "layer 1 mean of 3 heads"
     page.keyboard.press("ArrowDown")
     assert page.inner_text("#head-name") == "mean of all 6 heads"
+    page.keyboard.press("Tab")  # to the heads by two scores
     page.keyboard.press("Tab")
     chosen = "document.activeElement.textContent"
     assert page.evaluate(chosen) == " None", "the last token is chosen at first"

@@ -65,6 +65,7 @@ def test_a_cell_says_what_its_layer_predicts(page: Page) -> None:
 
 
 def test_a_pointer_and_a_finger_choose_cells_too(page: Page) -> None:
+    page.locator("#lens canvas").scroll_into_view_if_needed()
     box = page.locator("#lens canvas").bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + 60, box["y"] + 60)

@@ -1,7 +1,6 @@
 """The page of a report on heads, and the scatter that it shares with the attention page, in headless Chromium."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +181,7 @@ def test_no_text_of_a_report_does_anything(show: ShowPage) -> None:
 
 
 def test_the_attention_page_has_the_scatter_of_its_heads(show: ShowPage) -> None:
-    page = show(attention_page(replace(dump_of(["a", " b", "c"], random_weights(2, 3, 3)), scores=SCORES))).page
+    page = show(attention_page(dump_of(["a", " b", "c"], random_weights(2, 3, 3)))).page
     assert not page.is_visible("#scatter")
     page.click("#scattering summary")
     page.click("#scatter circle:nth-of-type(6)")
@@ -190,5 +189,3 @@ def test_the_attention_page_has_the_scatter_of_its_heads(show: ShowPage) -> None
     assert page.inner_text("#pointed").startswith("L1 H2: ")
     page.click('button[aria-label="layer 0 head 1"]')
     assert page.inner_text("#pointed").startswith("L0 H1: 0.625, ")
-    page = show(attention_page(dump_of(["a"], random_weights(2, 3, 1)))).page
-    assert not page.is_visible("#scattering"), "a file without scores"

@@ -3,7 +3,6 @@
 import random
 import unicodedata
 from itertools import accumulate
-from typing import Any
 
 import pytest
 from support.faults import scaled
@@ -13,18 +12,15 @@ from support.tokenizers import HOSTILE, TOKENIZERS, content_of
 from gpt_cli.common.drawing.token_labels import label_of
 from gpt_cli.sampling.streaming import TextStream
 
-SCRIPTS = [f"model/engine/{name}.js" for name in ("tokenizer", "byte_pairs", "imported", "streaming", "labels")]
+SCRIPTS = [f"model/engine/{name}.js" for name in ("tokenizer", "byte_pairs", "imported", "labels")]
 KINDS = ("bpe", "byte", "char")
 STREAM = """({ content, texts }) => {
   const tokenizer = openTokenizer(content);
-  return texts.map((ids) => ({
-    sofar: ids.map((_, place) => textSoFar(tokenizer, ids.slice(0, place + 1))),
-    whole: tokenizer.decode(ids),
-  }));
+  return texts.map((ids) => ids.map((_, place) => tokenizer.textSoFar(ids.slice(0, place + 1))));
 }"""
 
 
-def streamed(run_script: RunScript, kind: str, texts: list[list[int]]) -> list[dict[str, Any]]:
+def streamed(run_script: RunScript, kind: str, texts: list[list[int]]) -> list[list[str]]:
     return run_script(SCRIPTS, STREAM, {"content": content_of(kind), "texts": texts})
 
 
@@ -35,8 +31,7 @@ def test_text_comes_as_soon_as_its_characters_are_complete(run_script: RunScript
     texts = [ours.encode(text)[: draws.randint(1, 40)] for text in HOSTILE]
     for ids, found in zip(texts, streamed(run_script, kind, texts), strict=True):
         stream = TextStream(ours)
-        assert found["sofar"] == list(accumulate(stream.feed(token) for token in ids))
-        assert found["whole"] == ours.decode(ids)
+        assert found == list(accumulate(stream.feed(token) for token in ids))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -44,8 +39,9 @@ def test_random_ids_whose_bytes_are_no_characters_are_the_same_text(run_script: 
     ours, draws = TOKENIZERS[kind], random.Random(2)
     texts = [[draws.randrange(ours.vocab_size) for _ in range(40)] for _ in range(scaled(3000))]
     for ids, found in zip(texts, streamed(run_script, kind, texts), strict=True):
-        assert found["whole"] == ours.decode(ids)
-        assert found["whole"].startswith(found["sofar"][-1])
+        stream = TextStream(ours)
+        assert found == list(accumulate(stream.feed(token) for token in ids))
+        assert ours.decode(ids).startswith(found[-1])
 
 
 def test_labels_are_those_of_the_attention_page(run_script: RunScript) -> None:

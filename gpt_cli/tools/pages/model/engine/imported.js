@@ -22,8 +22,6 @@ class ImportedTokenizer extends Tokenizer {
 
   bytesOf(ids) { return super.bytesOf(ids.filter((id) => !this.skipped.has(id))); }
 
-  decode(ids) { return super.decode(ids).replace(this.content.strips ? /^ / : "", ""); }
-
   textOf(id) { return this.skipped.get(id) ?? super.textOf(id); }
 
   idsOf(text) {

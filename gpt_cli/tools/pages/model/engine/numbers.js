@@ -33,14 +33,11 @@ class Matrix {
     Object.assign(this, { rows, columns, numbers, scales });
   }
 
-  // One row as float32 numbers [columns], written over `out` where they are made.
-  row(place, out = new Float32Array(this.columns)) {
+  // One row as float32 numbers [columns].
+  row(place) {
     const { columns, numbers, scales } = this;
     const own = numbers.subarray(place * columns, (place + 1) * columns);
-    if (!scales) return own;
-    const scale = scales[place];
-    for (let column = 0; column < columns; column++) out[column] = own[column] * scale;
-    return out;
+    return scales ? Float32Array.from(own, (number) => number * scales[place]) : own;
   }
 }
 

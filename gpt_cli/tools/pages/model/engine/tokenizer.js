@@ -30,8 +30,9 @@ class Tokenizer {
     return Uint8Array.from(letters, (letter) => letter.charCodeAt(0));
   }
 
-  // The text of some ids; bytes that are not a whole character become U+FFFD.
-  decode(ids) { return new TextDecoder("utf-8", { ignoreBOM: true }).decode(this.bytesOf(ids)); }
+  // The text of some ids, without a last character that later ones may complete: a Chinese one has three bytes. Other
+  // bytes that are not a whole character become U+FFFD. So gpt_cli/sampling/streaming.py shows it while tokens come.
+  textSoFar(ids) { return new TextDecoder("utf-8", { ignoreBOM: true }).decode(this.bytesOf(ids), { stream: true }); }
 
   // One token for a reader: its text, or its bytes as <0xE4> where they are not a character.
   tokenText(id) { return (this.texts[id] ??= this.textOf(id)); }

@@ -27,7 +27,7 @@ class Engine {
   }
 
   // The text of ids up to their last whole character, and that of each token by itself.
-  decode({ ids }) { return { text: textSoFar(this.tokenizer, ids), texts: this.texts(ids) }; }
+  decode({ ids }) { return { text: this.tokenizer.textSoFar(ids), texts: this.texts(ids) }; }
 
   texts(ids) { return ids.map((id) => this.tokenizer.tokenText(id)); }
 
