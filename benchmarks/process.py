@@ -51,7 +51,7 @@ def _joined(config: Config) -> Iterator[Ranks]:
         yield ALONE
         return
     with Rendezvous(rank_env, None, lambda: ("nothing is trained", None)) as meeting:
-        group = ProcessGroup(rank_env.rank, rank_env.size, meeting, rank_env.local_size)
+        group = ProcessGroup(meeting)
         group.meet({"config": config.model_dump_json()}, CPU)
         yield group
 

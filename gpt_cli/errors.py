@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from gpt_cli.common.language import labelled, language, say
 from gpt_cli.common.spelling import as_flags, as_keywords
 
-EXIT_CODE_BUG = 1
 EXIT_CODE_STDOUT_CLOSED = 141
 # control characters, except tabs and newlines
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -23,7 +22,7 @@ class GptError(Exception):
     that applies to only some of the errors begins with their `about` (default: `where`), as in `hint: FILE: ...`.
     """
 
-    exit_code = EXIT_CODE_BUG
+    exit_code = 1  # of a bug of gpt
 
     def __init__(self, where: str, sentence: str, *, hint: str | None = None, about: str | None = None):
         super().__init__(where, sentence)

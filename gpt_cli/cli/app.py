@@ -95,10 +95,15 @@ def main(words: Sequence[str]) -> int:
     except Exception as error:
         if state["debug"]:
             traceback.print_exc()
-        failure = _as_gpt_error(error, words)
+        name = named(words)
+        if isinstance(error, ClickUsageError):
+            failure = usage_error(error, name, words)
+        else:
+            row = TABLE.get(name.removeprefix("gpt "))
+            failure = as_gpt_error(error, name, row and row.memory)
         command = getattr(getattr(error, "ctx", None), "command", None)
         request = getattr(getattr(command, "callback", None), "request", state["request"])
-        spell = partial(spelled, command=named(words), request=request, words=words)
+        spell = partial(spelled, command=name, request=request, words=words)
         print(wrapped("\n".join(failure.lines(spell)), terminal_width(sys.stderr)), file=sys.stderr)
         return failure.exit_code
 
@@ -191,11 +196,3 @@ def named(words: Sequence[str]) -> str:
             break
         path = f"{path} {last}".lstrip()
     return f"gpt {path}".rstrip()
-
-
-def _as_gpt_error(error: Exception, words: Sequence[str]) -> GptError:
-    """Convert any exception to the GptError that `main` prints; `words` is the command line."""
-    if isinstance(error, ClickUsageError):
-        return usage_error(error, named(words), words)
-    command = named(words)
-    return as_gpt_error(error, command, TABLE[command.removeprefix("gpt ")].memory if command != "gpt" else None)

@@ -16,7 +16,6 @@ from gpt_cli.cli import completion
 from gpt_cli.cli.command_table import TABLE
 from gpt_cli.cli.console import Console
 from gpt_cli.cli.help import Debug
-from gpt_cli.cli.signals import removing_unfinished
 from gpt_cli.common.results import Result
 from gpt_cli.common.spelling import as_flags
 from gpt_cli.config.request import Flag, flag_of, flags_of, read_request
@@ -42,7 +41,7 @@ def callback(name: str, function: Command[..., Any]) -> Callable[..., int | None
         request.require_shown(json=json)
         if row.drive:
             return import_module(f"gpt_cli.cli.{row.drive}").drive(request, console, json=json, words=root["words"])
-        result: Result = function.answer(request, console.host(writing=removing_unfinished))
+        result: Result = function.answer(request, console.host())
         console.show(result, json=json)
         if failure := result.failure():
             raise failure

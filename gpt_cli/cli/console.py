@@ -7,10 +7,10 @@ import io
 import os
 import re
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from json import dumps
 from typing import Any, TextIO
@@ -22,7 +22,7 @@ from gpt_cli.cli.progress import Bar, Lines
 from gpt_cli.common.host import Host, uncounted
 from gpt_cli.common.language import labelled, say
 from gpt_cli.common.machine.memory import importing_torch
-from gpt_cli.common.machine.signals import PATIENCE, write_until
+from gpt_cli.common.machine.signals import PATIENCE, handling, write_until
 from gpt_cli.common.results import Result, Screen
 from gpt_cli.common.spelling import as_flags
 from gpt_cli.common.tables import filled
@@ -122,6 +122,21 @@ def hurried_stdout() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def removing_unfinished() -> Iterator[None]:
+    """Turn TERM and HUP in the context into SystemExit, so that long work removes its temporary file, as after Ctrl-C.
+
+    The exit code is 128 plus the signal's number. Signals that were ignored before stay ignored.
+    """
+
+    def leave(number: int, _: object) -> None:
+        hurry()
+        raise SystemExit(128 + number)
+
+    with handling((signal.SIGTERM, signal.SIGHUP), leave):
+        yield
+
+
 def colourful(stream: TextIO) -> bool:
     """Return whether a stream is a terminal and neither NO_COLOR nor TERM=dumb asks for plain text."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
@@ -129,33 +144,36 @@ def colourful(stream: TextIO) -> bool:
 
 @dataclass(frozen=True)
 class Console:
-    """Output of a command: results on stdout, translated messages on stderr; `quiet` hides notices and progress."""
+    """Output of a command: results on stdout, translated messages on stderr; `quiet` hides notices and progress.
+
+    A console that is `mute` prints nothing, for all ranks (processes) of a training but the first.
+    """
 
     quiet: bool = False
+    mute: bool = False
 
     def notice(self, text: str) -> None:
         """Print a line of information on stderr, unless the console is `quiet`."""
         if not self.quiet:
             self._line(say(as_flags(text)))
 
-    def tell(self, text: str) -> None:
-        """Print an important line on stderr, even if the console is `quiet`; unlike `warn`, without "warning:"."""
-        self._line(say(as_flags(text)))
+    def tell(self, text: str, label: str = "") -> None:
+        """Print an important line on stderr, even if the console is `quiet`, after a label such as "hint: "."""
+        self._line(label + say(as_flags(text)))
 
     def warn(self, text: str) -> None:
         """Print a warning on stderr, even if the console is `quiet`."""
-        self._line(f"warning: {say(as_flags(text))}")
-
-    def hint(self, text: str) -> None:
-        """Print a hint on stderr: how to act on the warning that was printed before."""
-        self._line(f"hint: {say(as_flags(text))}")
+        self.tell(text, "warning: ")
 
     def result(self, text: str) -> None:
         """Print a line of a command's result on stdout."""
-        print(text, flush=True)
+        if not self.mute:
+            print(text, flush=True)
 
     def pieces(self, pieces: Iterable[str]) -> None:
         """Print the pieces of a result on stdout one by one, as they may not all fit in memory; end with a newline."""
+        if self.mute:
+            return
         last = ""
         for last in filter(None, pieces):
             print(for_stdout(last), end="")
@@ -184,35 +202,19 @@ class Console:
         with contextlib.closing(progress):
             yield progress.count
 
-    def host(self, writing: Callable[[], AbstractContextManager[None]] = nullcontext) -> Host:
-        """Return a Host that prints a task's lines and progress on this console.
-
-        The task writes a long file within `writing()`; with `removing_unfinished`, SIGTERM removes a partial file.
-        """
+    def host(self) -> Host:
+        """Return a Host that prints a task's lines and progress on this console; a signal removes a partial file."""
         counting = uncounted if self.quiet else self.counting
-        return Host(self.notice, self.warn, counting, importing_torch, writing, sys.stdin)
+        return Host(self.notice, self.warn, counting, importing_torch, removing_unfinished, sys.stdin)
 
     def _line(self, text: str) -> None:
-        # keeps a progress bar in one piece
-        tqdm.write(wrapped(inert(text), terminal_width(sys.stderr)), file=sys.stderr)
+        if not self.mute:  # tqdm keeps a progress bar in one piece
+            tqdm.write(wrapped(inert(text), terminal_width(sys.stderr)), file=sys.stderr)
 
 
 def for_stdout(text: str) -> str:
     """Escape the control characters of a text if stdout is a terminal; else return the text unchanged."""
     return inert(text) if sys.stdout.isatty() else text
-
-
-class Mute(Console):
-    """A Console that prints nothing, for all ranks (processes) of a training but the first."""
-
-    def __init__(self) -> None:
-        super().__init__(quiet=True)
-
-    def result(self, text: str) -> None: ...
-
-    def pieces(self, pieces: Iterable[str]) -> None: ...
-
-    def _line(self, text: str) -> None: ...
 
 
 def terminal_width(stream: TextIO) -> int | None:

@@ -166,7 +166,7 @@ def converse(console: Console, request: SampleRequest, open_model: Callable[[Sam
         except GptError as error:
             console.warn(error.sentence)
             if error.hint and (isinstance(error, DataError) or "‹" in error.hint):  # other hints name command lines
-                console.hint(as_flags(error.hint, {name: f"/{_typed(name)}" for name in SETTINGS}))
+                console.tell(as_flags(error.hint, {name: f"/{_typed(name)}" for name in SETTINGS}), "hint: ")
         except KeyboardInterrupt:
             console.result("")
 

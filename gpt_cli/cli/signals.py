@@ -1,4 +1,4 @@
-"""Handle signals that ask a training to stop or to save, or that end other long work.
+"""Handle signals that ask a training to stop or to save.
 
 A thread receives a training's signals, because Python runs handlers only between operations of the main thread.
 """
@@ -52,15 +52,16 @@ class Signals:
             self._save_requested = True
             return
         hurry()
+        name = signal.Signals(number).name
         if not self.saving:
-            self._leave(number, f"stopped by {signal_name(number)} before the first step")
+            self._leave(number, f"stopped by {name} before the first step")
         elif self.received is None:
             self.received, self._received_at = number, time.monotonic()
         elif number == signal.SIGXCPU:
             pass  # beyond the limit, XCPU comes again every second of processor time
         elif time.monotonic() - self._received_at > SAME_REQUEST_SECONDS:
-            again = f"ended by a second signal, {signal_name(number)}, without saving the last steps"
-            after = f"ended by a second signal, {signal_name(number)}, after all was saved"
+            again = f"ended by a second signal, {name}, without saving the last steps"
+            after = f"ended by a second signal, {name}, after all was saved"
             self._leave(number, after if self.saved else again + self.advice)
 
     def _leave(self, number: int, line: str) -> None:
@@ -95,23 +96,3 @@ def listening(signals: Signals) -> Iterator[None]:
         os.close(write_end)
         thread.join()
         os.close(read_end)
-
-
-@contextmanager
-def removing_unfinished() -> Iterator[None]:
-    """Turn TERM and HUP in the context into SystemExit, so that long work removes its temporary file, as after Ctrl-C.
-
-    The exit code is 128 plus the signal's number. Signals that were ignored before stay ignored.
-    """
-
-    def leave(number: int, _: object) -> None:
-        hurry()
-        raise SystemExit(128 + number)
-
-    with handling((signal.SIGTERM, signal.SIGHUP), leave):
-        yield
-
-
-def signal_name(number: int) -> str:
-    """Return the name of a signal: SIGTERM for 15."""
-    return signal.Signals(number).name

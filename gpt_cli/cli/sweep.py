@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from gpt_cli.cli.console import Console, hurried_stdout, hurry
-from gpt_cli.cli.signals import signal_name
 from gpt_cli.common.machine.signals import STOPS, handling
 from gpt_cli.tools.sweeps.request import SweepRequest
 
@@ -38,7 +37,7 @@ def drive(request: SweepRequest, console: Console, *, json: bool, words: Sequenc
         command += f" --out {shlex.quote(str(request.out))}" if request.out else ""
         command += f" --max-time {request.max_time}" if request.max_time else ""
         command += f" --jobs {request.jobs}" if request.jobs > 1 else ""
-        console.warn(f"stopped by {signal_name(result.signal)}; continue: {command}")
+        console.warn(f"stopped by {signal.Signals(result.signal).name}; continue: {command}")
         return 128 + result.signal
     if failure := result.failure():
         raise failure

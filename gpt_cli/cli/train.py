@@ -24,21 +24,21 @@ from gpt_cli.training.request import Plan, TrainRequest
 @dropped(signal.SIGUSR1)  # until there is something to save
 def drive(request: TrainRequest, console: Console, *, json: bool, words: Sequence[str]) -> int:
     """Train here or in several processes that run `gpt` with `words`; return the exit code (128 + n after signal n)."""
-    processes = request.processes
+    processes, rank_env = request.processes, rank_environment(os.environ)
+    several = rank_env is not None or processes not in (None, 1)
 
-    def plan(rank_env: RankEnvironment | None) -> Plan:
+    def plan() -> Plan:
         effective = request
         # torchrun starts failed processes again with the same words
         if rank_env is not None and rank_env.num_restarts > 0:
             effective = request.model_copy(update={"resume": True, "overwrite": False})
         # only the first process prints notices
-        speaks = rank_env.rank == 0 if rank_env is not None else processes in (None, 1)
+        speaks = rank_env.rank == 0 if rank_env is not None else not several
         host = replace(console.host(), read_foreign=read_model_directory)
         result = effective.find(host if speaks else replace(host, notice=ignored))
         _require_processes(result, rank_env, processes)
         return result
 
-    rank_env = rank_environment(os.environ)
     if request.dry_run and rank_env is not None and rank_env.rank > 0:
         return 0  # the first process prints the config
     sweep = sweep_of(os.environ) if rank_env is None else None
@@ -49,12 +49,12 @@ def drive(request: TrainRequest, console: Console, *, json: bool, words: Sequenc
         with importing_torch():
             from gpt_cli.cli.train_worker import train_together
         return train_together(rank_env, plan, console, json=json)
-    training_plan = replace(plan(rank_env), of_sweep=sweep is not None)
+    training_plan = replace(plan(), of_sweep=sweep is not None)
     if request.dry_run:
         with importing_torch():
             from gpt_cli.cli.train_output import announce
             from gpt_cli.training.setup import dry_run
-        result = dry_run(training_plan, console.host(), several=rank_env is not None or processes not in (None, 1))
+        result = dry_run(training_plan, console.host(), several=several)
         if result.prepared is not None:
             announce(result.prepared, console)
         console.show(result, json=json)

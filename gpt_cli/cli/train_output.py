@@ -13,7 +13,6 @@ from tqdm import tqdm
 
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.cli.console import Console
-from gpt_cli.cli.signals import signal_name
 from gpt_cli.common.language import language, say
 from gpt_cli.common.machine.devices import num_accelerators
 from gpt_cli.common.units import duration, size
@@ -42,7 +41,7 @@ def announce(prepared: Prepared, console: Console, *, of_sweep: bool = False) ->
     console.notice(f"parameters  {costs.parameters:,}: {parts}")
     if not settings.trains_all:
         kind = "parameters" if settings.rank is None else f"parameters of low-rank changes (rank {settings.rank})"
-        console.notice(f"training    {prepared.num_trained:,} {kind}; the rest stays as it is")
+        console.notice(f"training    {costs.trained:,} {kind}; the rest stays as it is")
     amount = f"{counted(prepared.num_documents, 'document')}, {prepared.num_characters:,} characters"
     if prepared.config.data.loss is not None:  # their characters are those of lines of JSON
         amount = f"{counted(prepared.num_documents, 'example')} of questions and answers"
@@ -60,8 +59,7 @@ def announce(prepared: Prepared, console: Console, *, of_sweep: bool = False) ->
         )
     if prepared.step:
         console.notice(f"resuming {prepared.directory} at step {prepared.step:,}")
-    if not console.quiet:
-        advise((one for one in before_training(prepared) if not (of_sweep and one.kind == "rate")), console)
+    advise((one for one in before_training(prepared) if not (of_sweep and one.kind == "rate")), console)
     # a sweep, a run that gpt chooses settings for, and a run on cuda:1 or of stdin take no --processes
     piped = reads_stdin(prepared.config.data)
     alone = prepared.num_processes == 1 and not (of_sweep or prepared.reasons or ":" in settings.device or piped)
@@ -74,9 +72,16 @@ def announce(prepared: Prepared, console: Console, *, of_sweep: bool = False) ->
             console.notice(f"this machine has {count} GPUs, but this run uses one; {flags} uses {together}")
 
 
-def show_progress(events: Iterator[TrainingEvent], prepared: Prepared, console: Console) -> Finished:
-    """Print events and advice while a training runs, with a progress bar on a terminal; return the Finished event."""
+def show_progress(events: Iterator[TrainingEvent], prepared: Prepared, console: Console) -> tuple[Finished, Curve]:
+    """Print events and advice while a training runs, with a bar on a terminal; return Finished and the loss curve.
+
+    If `console` is quiet, the curve of a resumed run lacks the earlier part of the run.
+    """
     progress, curve = _TrainingPosition(prepared), Curve(prepared)
+    if prepared.step and not console.quiet:
+        for line in read_lines(RunFiles(prepared.directory).metrics, prepared.step + 1):
+            curve.add(line)  # the part of the run before the resume has printed its advice
+            progress.remember(line.step, line.validation_loss, line.model)
     bar = _Bar(
         total=progress.length,
         initial=progress.done,
@@ -89,17 +94,10 @@ def show_progress(events: Iterator[TrainingEvent], prepared: Prepared, console: 
     )
     evaluated: float | None = None
     said: str | None = None  # the line on an evaluation, which is printed after its step has moved the bar
-    knows_earlier = console.quiet or not prepared.step
     with bar:
         for event in events:
             if isinstance(event, Finished):
-                return event
-            if not knows_earlier and isinstance(event, Evaluated | Stepped):
-                # only now has the run dropped the lines after its checkpoint
-                for line in read_lines(RunFiles(prepared.directory).metrics, event.step):
-                    curve.add(line)  # the part of the run before the resume has printed its advice
-                    progress.remember(line.step, line.validation_loss, line.model)
-                knows_earlier = True
+                return event, curve
             if isinstance(event, Evaluated):
                 evaluated, said = event.score.loss, _about_evaluation(event, progress)
                 if bar.disable:
@@ -210,20 +208,17 @@ def _about_evaluation(event: Evaluated, progress: _TrainingPosition) -> str:
     return f"{event}, {change}"
 
 
-def conclude(finished: Finished, prepared: Prepared, console: Console, *, as_json: bool) -> None:
-    """Print the result of a training on stdout; print advice from its metrics and the next command on stderr."""
+def conclude(finished: Finished, prepared: Prepared, curve: Curve, console: Console, *, as_json: bool) -> None:
+    """Print the result of a training on stdout; print advice from its loss curve and the next command on stderr."""
     summary, files, steps = finished.summary, RunFiles(prepared.directory), finished.summary["steps"]
     if finished.signal is not None:
         saved = f"step {steps:,} is saved" if steps else "no step was completed"
-        cause = "Ctrl-C" if finished.signal == signal.SIGINT else signal_name(finished.signal)
+        cause = "Ctrl-C" if finished.signal == signal.SIGINT else signal.Signals(finished.signal).name
         console.tell(f"stopped by {cause}; {saved}. To continue: {files.resume_command}")
     elif summary["stopped_by"] == "patience":
         console.notice(f"stopped at step {steps:,}: no better validation loss for train.patience evaluations")
     show_result(finished, console, as_json=as_json)
     if finished.signal is None and prepared.steps_left and not console.quiet:
-        curve = Curve(prepared)
-        for line in read_lines(files.metrics, steps + 1):
-            curve.add(line)
         advise(curve.at_the_end(summary["validation_loss"], summary["stopped_by"], files.resume_command), console)
     if finished.signal is None and not as_json:
         run, prompt = shlex.quote(summary["run"]), shlex.quote(prepared.prompt)

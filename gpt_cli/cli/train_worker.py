@@ -13,7 +13,7 @@ from threading import Thread
 import torch
 
 from gpt_cli.checkpoints.run_paths import RunFiles
-from gpt_cli.cli.console import Console, Mute, hurried_stdout
+from gpt_cli.cli.console import Console, hurried_stdout
 from gpt_cli.cli.signals import Signals, listening
 from gpt_cli.cli.train_output import announce, conclude, show_progress, show_result
 from gpt_cli.common.files import write_durably
@@ -31,9 +31,7 @@ from gpt_cli.training.request import Plan
 from gpt_cli.training.setup import setup
 
 
-def train_together(
-    rank_env: RankEnvironment, read: Callable[[RankEnvironment], Plan], console: Console, *, json: bool
-) -> int:
+def train_together(rank_env: RankEnvironment, read: Callable[[], Plan], console: Console, *, json: bool) -> int:
     """Train the plan that `read` returns, as one rank (process) of several; return the exit code.
 
     Prints the result as JSON if `json`. Raises an error only if this rank must report the error to the user; if another
@@ -41,7 +39,7 @@ def train_together(
     """
     plan, failure = None, None
     try:
-        plan = read(rank_env)
+        plan = read()
     except GptError as error:  # which the other ranks must learn of
         failure = error
     directory = None if plan is None else plan.directory
@@ -59,7 +57,7 @@ def train_together(
                 raise failure
             assert plan is not None
             _choose_gpu(plan, rank_env)
-            group = ProcessGroup(rank_env.rank, rank_env.size, meeting, rank_env.local_size)
+            group = ProcessGroup(meeting)
             return train_and_show(plan, console, json=json, ranks=group, may_speak=claim, part=meeting.part)
         except LeftToAnother as left:
             return left.exit_code
@@ -99,7 +97,7 @@ def train_and_show(
     `may_speak` takes an exit code, and returns whether this process may print a line when a signal ends it at once;
     `part` is called when this process no longer needs the other ranks.
     """
-    console = console if ranks.is_first else Mute()
+    console = console if ranks.is_first else Console(quiet=True, mute=True)
     with contextlib.ExitStack() as stack:
         stack.callback(part)
         advice = f"; resume: {RunFiles(plan.directory).resume_command}"
@@ -123,7 +121,7 @@ def train_and_show(
             run.open_directory()
             events = train(run, host)
             try:
-                finished = show_progress(events, prepared, console)
+                finished, curve = show_progress(events, prepared, console)
             except DivergedError:
                 stack.close()
                 if ranks.is_first:
@@ -131,7 +129,7 @@ def train_and_show(
                 raise
             signals.saved = True
             with nullcontext() if finished.signal is None else hurried_stdout():
-                conclude(finished, prepared, console, as_json=json)
+                conclude(finished, prepared, curve, console, as_json=json)
             events.close()  # waits for the loggers
             stack.close()
             if ranks.is_first:

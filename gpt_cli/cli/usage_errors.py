@@ -43,9 +43,8 @@ def usage_error(error: ClickUsageError, command: str, words: Sequence[str]) -> G
     if isinstance(error, BadParameter) and error.param is not None:
         flag = _name(error.param)
         return UsageError(flag, _sentence(error.message), hint=full_width(line.value_of(flag)))
-    depth = len(command.split()) - 1  # `words` does not contain gpt itself
-    if error.message.startswith("No such command") and depth < len(words):
-        wrong = words[depth]
+    if error.message.startswith("No such command") and line.first < len(words):
+        wrong = words[line.first]
         commands = getattr(error.ctx and error.ctx.command, "commands", {})
         near = command_meant(wrong, commands) if command == "gpt" else nearest(wrong, commands)
         hint = f"did you mean {near}?" if near else f"{command} --help lists the commands"
@@ -83,7 +82,7 @@ class _Line:
 
     def __init__(self, context: Any, command: str, words: Sequence[str]):
         self.words, self._name, self._context = list(words), command, context
-        self._first = len(command.split()) - 1  # `words` does not contain gpt itself
+        self.first = len(command.split()) - 1  # `words` does not contain gpt itself
         self._parameters = context.command.params if context is not None else []
         self._request = getattr(context and context.command.callback, "request", None)
         self._flags: Mapping[str, Any] = {flag: one for one in self._parameters for flag in one.opts if flag[:1] == "-"}
@@ -91,7 +90,7 @@ class _Line:
 
     def _read_roles(self) -> list[str]:
         """Return each word's flag, as typed: the word itself, or the flag whose value the word is; else ""."""
-        roles = [""] * self._first
+        roles = [""] * self.first
         while (position := len(roles)) < len(self.words):
             flag, equals, _ = self.words[position].partition("=")
             roles.append("" if flag[:1] != "-" or flag in ("-", "--") else flag)
@@ -110,7 +109,7 @@ class _Line:
         run = positionals[0].name if positionals and "run" not in fields else "run"
         arguments = Arguments(fields | ({run: "RUN"} if positionals else {}), self._request, run)
         valid_flags = {"", *self._flags}
-        words = [*zip(self.words, self._roles, strict=True)][self._first :]
+        words = [*zip(self.words, self._roles, strict=True)][self.first :]
         errors: list[GptError] = [
             self._unknown_flag(word, arguments)
             for word, role in words
@@ -137,7 +136,7 @@ class _Line:
 
     def positions_of(self, extra: str) -> list[int]:
         """Return the positions of the unexpected words that typer joined to the text `extra`; [] if not found."""
-        positions = [position for position, role in enumerate(self._roles) if not role and position >= self._first]
+        positions = [position for position, role in enumerate(self._roles) if not role and position >= self.first]
         ends = (positions[start:] for start in range(len(positions)))
         return next((end for end in ends if " ".join(self.words[at] for at in end) == extra), [])
 

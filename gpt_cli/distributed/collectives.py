@@ -106,16 +106,11 @@ class ProcessGroup(Ranks):
     can. Methods raise EnvironmentFailure if another rank is gone.
     """
 
-    def __init__(self, rank: int, size: int, meeting: Rendezvous, local_size: int = 1):
-        assert size & (size - 1) == 0
-        self.rank, self.size, self.local_size = rank, size, local_size
-        self._meeting = meeting
-
-    def local_rank_zero_first(self) -> AbstractContextManager[None]:
-        return self._meeting.local_rank_zero_first()
-
-    def meet(self, record: Mapping[str, str], device: torch.device) -> None:
-        self._meeting.meet(record, device)
+    def __init__(self, meeting: Rendezvous):
+        of_rank = meeting.rank_env
+        assert of_rank.size & (of_rank.size - 1) == 0
+        self.rank, self.size, self.local_size = of_rank.rank, of_rank.size, of_rank.local_size
+        self.meet, self.local_rank_zero_first = meeting.meet, meeting.local_rank_zero_first
 
     def all_reduce_max(self, *numbers: int) -> tuple[int, ...]:
         agreed = torch.tensor(numbers, dtype=torch.int64)

@@ -32,7 +32,7 @@ def step_actions(progress: Progress, config: Config) -> StepActions:
     evaluated step can be the last: if time runs out after a step without evaluation, one more step follows.
     """
     settings, step, watches = config.train, progress.step, config.inspect.prompt is not None
-    over = _limit_reached(progress, settings) is not None
+    over = limit_reached(progress, settings) is not None
     evaluated = settings.max_time is None or progress.evaluated_step == step
     patience = settings.patience
     last = (over and evaluated) or (patience is not None and progress.evaluations_without_best >= patience)
@@ -54,11 +54,6 @@ def step_actions(progress: Progress, config: Config) -> StepActions:
 def is_finished(progress: Progress, config: Config) -> bool:
     """Return whether the last step is taken and the actions after it are done."""
     return progress.observed and step_actions(progress, config).last
-
-
-def ended_by(progress: Progress, settings: TrainConfig) -> str:
-    """Return what ended a training: "steps", "time" or "patience"."""
-    return _limit_reached(progress, settings) or "patience"
 
 
 def model_ends(progress: Progress, settings: TrainConfig) -> bool:
@@ -101,7 +96,7 @@ def _end_of_model(progress: Progress, settings: TrainConfig) -> float:
     return round(share + (1 - share) * number / num_models, 9)  # 0.2 + 0.8 / 2 is above 0.6
 
 
-def _limit_reached(progress: Progress, settings: TrainConfig) -> str | None:
+def limit_reached(progress: Progress, settings: TrainConfig) -> str | None:
     """Return "steps" if max_steps steps are taken, "time" if another step would likely end after max_time, or None."""
     step, max_time = progress.step, settings.max_time
     if settings.max_steps is not None and step >= settings.max_steps:

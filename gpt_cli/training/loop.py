@@ -22,7 +22,7 @@ from gpt_cli.training.cuda_graphs import record_step
 from gpt_cli.training.evaluate_and_log import observe
 from gpt_cli.training.events import Finished, TrainingEvent, drawing
 from gpt_cli.training.interrupts import StopRequested, Watch
-from gpt_cli.training.intervals import ended_by, is_finished, model_ends, step_actions
+from gpt_cli.training.intervals import is_finished, limit_reached, model_ends, step_actions
 from gpt_cli.training.memory_checks import fitting_device
 from gpt_cli.training.request import Plan
 from gpt_cli.training.run import Run
@@ -233,7 +233,7 @@ def _finished(run: Run, closing: tuple[Score, float | None, int] | None, signal:
         "parameters": run.state.costs.parameters,
         "device": settings.device,
         "dtype": settings.dtype,
-        "stopped_by": ended_by(progress, settings) if signal is None else "signal",
+        "stopped_by": (limit_reached(progress, settings) or "patience") if signal is None else "signal",
     }
     return Finished(summary, signal, best_step)
 

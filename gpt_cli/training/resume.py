@@ -24,7 +24,7 @@ from gpt_cli.config.schema import keys_with
 from gpt_cli.errors import CheckpointError, DataError, GptError, UsageError, advised, shown, visible
 from gpt_cli.text.sources import NAME_A_SOURCE, reads_stdin, source_names
 from gpt_cli.training.events import Finished
-from gpt_cli.training.intervals import ended_by, is_finished, model_ends
+from gpt_cli.training.intervals import is_finished, limit_reached, model_ends
 
 FREE_KEYS = keys_with(FREE)  # any other setting would make it another run
 _MOST_SOURCES = 3  # that a command in a hint names
@@ -233,7 +233,7 @@ def _sentence(run: RunFiles, progress: Progress, requested: Config) -> str:
     settings, name = requested.train, visible(run.path)
     is_out = settings.patience is not None and progress.evaluations_without_best >= settings.patience
     also = " --set train.patience=null" if is_out else ""
-    match ended_by(progress, settings):
+    match limit_reached(progress, settings):
         case "steps":
             return f"{name} already has its {progress.step:,} steps; --max-steps {2 * progress.step}{also} continues it"
         case "time":

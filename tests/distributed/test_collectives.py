@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import Queue
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -16,11 +17,16 @@ from gpt_cli.training.interrupts import StopRequested
 from gpt_cli.training.step import Diverged
 
 
+def meeting_of(rank: int, size: int) -> Any:
+    """A stand-in for the rendezvous of a rank."""
+    return Mock(rank_env=Mock(rank=rank, size=size, local_size=size))
+
+
 class InThread(ProcessGroup):
     """A rank that exchanges tensors with ranks of other threads."""
 
     def __init__(self, rank: int, size: int, boxes: dict[tuple[int, int], Queue[Tensor]]):
-        super().__init__(rank, size, meeting=None)  # type: ignore[arg-type]
+        super().__init__(meeting_of(rank, size))
         self.boxes = boxes
 
     def _exchange(self, peer: int, sent: Sequence[Tensor], received: Sequence[Tensor]) -> None:
@@ -77,7 +83,7 @@ def raised_by_both(failure: Exception, monkeypatch: pytest.MonkeyPatch) -> tuple
     found = []
     for rank in (0, 1):
         with pytest.raises(type(failure) if rank == 0 else Exception) as raised:
-            ProcessGroup(rank, 2, None).on_rank_zero(work)  # type: ignore[arg-type]
+            ProcessGroup(meeting_of(rank, 2)).on_rank_zero(work)
         found.append(raised.value)
     return found[0], found[1]
 

@@ -4,7 +4,7 @@ import pytest
 
 from gpt_cli.checkpoints.header import Progress
 from gpt_cli.config import Config, InspectConfig, TrainConfig
-from gpt_cli.training.intervals import StepActions, ended_by, is_finished, step_actions
+from gpt_cli.training.intervals import StepActions, is_finished, limit_reached, step_actions
 
 START = Progress.at_the_start(1, "", {})
 BY_STEP = TrainConfig(
@@ -69,7 +69,7 @@ def test_where_both_lengths_hold_the_first_ends_the_run() -> None:
         config, steps = Config(train=settings), range(last - 2, last + 1)
         ends = [step_actions(at(step, evaluated_step=step), config).last for step in steps]
         assert ends == [False, False, True]
-    assert (ended_by(at(31), both), ended_by(at(100), by_steps)) == ("time", "steps")
+    assert (limit_reached(at(31), both), limit_reached(at(100), by_steps)) == ("time", "steps")
 
 
 @pytest.mark.parametrize("settings", [BY_STEP, BY_CLOCK.changed(max_time=100.5)], ids=["steps", "clock"])

@@ -273,11 +273,9 @@ class DeviceCheck(Result):
     def failure(self) -> GptError | None:
         """Return an error if results differ beyond a bound or the device failed a check, else None."""
         tally, hint = self.verdicts(), "paste the lines of this check into an issue"
-        wrong = {
-            f"{self.device} gives numbers beyond a bound in {counted(tally['differs'], 'check')}": tally["differs"],
-            f"{self.device} fails in {counted(tally['refused'], 'check')}": tally["refused"],
-        }
-        errors = [EnvironmentFailure("‹check_device›", sentence, hint=hint) for sentence, num in wrong.items() if num]
+        wrong = (("gives numbers beyond a bound", tally["differs"]), ("fails", tally["refused"]))
+        sentences = [f"{self.device} {what} in {counted(number, 'check')}" for what, number in wrong if number]
+        errors = [EnvironmentFailure("‹check_device›", sentence, hint=hint) for sentence in sentences]
         return together(errors) if errors else None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -56,35 +55,30 @@ class Tokens(Result):
         rows = [(str(each.id), label_of(each.text.replace(" ", "␣"), None)) for each in self.tokens]
         return [self.summary, [("id", "token"), *rows]]
 
-    def as_text(self, width: int = WIDTH) -> str:
+    def as_text(self, width: int = WIDTH, *, coloured: bool = False) -> str:
         """Return rows of the tokens' texts, wrapped at `width` columns, with the ids below the texts."""
-        return "\n".join(self._lines(width))
-
-    def as_coloured_text(self, width: int = WIDTH) -> str:
-        """Return rows of the tokens' texts on two alternating background colours, with the ids below the texts."""
-        return "\n".join(self._lines(width, colour=True))
-
-    def show(self, screen: Screen) -> None:
-        """Show the tokens and their ids on `screen`, and the summary on stderr."""
-        screen.notice(self.summary)
-        super().show(screen)
-
-    def _lines(self, width: int, *, colour: bool = False) -> Iterator[str]:
-        """Yield pairs of lines, a row of tokens' texts with their ids below, wrapped at `width` columns."""
-        upper, lower, length = "", "", 0
+        rows, upper, lower, length = list[str](), "", "", 0
         for number, token in enumerate(self.tokens):
             # a space, which is part of a token, would be invisible
             piece = label_of(token.text.replace(" ", "␣"), None)
             cells = max(cell_len(piece), len(str(token.id)))
             if length and length + cells > width:
-                yield f"{upper.rstrip()}\n{lower.rstrip()}\n"
+                rows.append(f"{upper.rstrip()}\n{lower.rstrip()}\n")
                 upper, lower, length = "", "", 0
-            ground, plain = (_GROUNDS[number % 2], "\033[0m") if colour else ("", "")
+            ground, plain = (_GROUNDS[number % 2], "\033[0m") if coloured else ("", "")
             upper += f"{ground}{piece}{plain}{' ' * (cells - cell_len(piece) + 1)}"
             lower += f"{token.id:<{cells}} "
             length += cells + 1
-        if self.tokens:
-            yield f"{upper.rstrip()}\n{lower.rstrip()}"
+        return "\n".join([*rows, f"{upper.rstrip()}\n{lower.rstrip()}"] if self.tokens else [])
+
+    def as_coloured_text(self, width: int = WIDTH) -> str:
+        """Return rows of the tokens' texts on two alternating background colours, with the ids below the texts."""
+        return self.as_text(width, coloured=True)
+
+    def show(self, screen: Screen) -> None:
+        """Show the tokens and their ids on `screen`, and the summary on stderr."""
+        screen.notice(self.summary)
+        super().show(screen)
 
 
 def tokens(request: TokensRequest, target: None, host: Host) -> Tokens:

@@ -74,41 +74,8 @@ class RunReport(Result):
         """Unit of the mean losses: nats/token, or bits/byte if tokenizers differ."""
         return "nats/token" if by_token(self.runs) else "bits/byte"
 
-    def as_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:
+    def as_text(self, width: int = WIDTH, encoding: str = "utf-8", *, coloured: bool = False) -> str:
         """Return a drawing of the best MOST_DRAWN curves, and a table of differing settings or means over seeds."""
-        return self._drawn(width, encoding)
-
-    def as_coloured_text(self, width: int = WIDTH, encoding: str = "utf-8") -> str:
-        """Return the text of `as_text`, coloured if the terminal that TERM names has at least 256 colours."""
-        return self._drawn(width, encoding, coloured=True)
-
-    def show(self, screen: Screen) -> None:
-        """Show the curves in characters that stdout can encode; show nothing if they were written to a file."""
-        if self.out is None:
-            show = self.as_coloured_text if screen.coloured else self.as_text
-            screen.result(show(screen.width, getattr(sys.stdout, "encoding", None) or "ascii"))
-
-    def as_page(self) -> str:
-        """Return an HTML page with curves, samples, settings and attention of the best runs, at most MOST_ON_A_PAGE."""
-        return report_page(self.on_the_page(), axis=self.axis, dumps=self.attention).decode()
-
-    def on_the_page(self) -> Sequence[RunRecord]:
-        """Return the runs that the page shows: at most the best MOST_ON_A_PAGE, in the order of `runs`."""
-        order = [index for mean in self.means for index in mean.places][:MOST_ON_A_PAGE]
-        return [self.runs[index] for index in sorted(order)]
-
-    def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes | None:
-        """Return a picture of the curves against `axis` and, for a sweep, of losses against settings.
-
-        Returns None if nothing was logged. `kind` is png, svg or pdf. `notice` receives a line if fonts lack letters.
-        """
-        if not any(len(record.metrics["step"]) for record in self.runs):
-            return None
-        from gpt_cli.tools.reports.curves_picture import draw_curves
-
-        return draw_curves(self.runs, self.axis, kind, notice)
-
-    def _drawn(self, width: int, encoding: str, *, coloured: bool = False) -> str:
         # writes into memory, with the colours of the terminal that TERM names
         terminal = Console(file=io.StringIO(), width=width, force_terminal=True, force_jupyter=False, highlight=False)
         style = Style.of(width, encoding, colour=coloured and terminal.color_system in ("256", "truecolor"))
@@ -132,6 +99,36 @@ class RunReport(Result):
             rows = [(row.name, *(visible(row.values[first] or "", 40) for first, *_ in letters)) for row in differing]
             blocks.append(table([("settings that differ", *letters.values()), *rows]))
         return "\n\n".join(blocks)
+
+    def as_coloured_text(self, width: int = WIDTH) -> str:
+        """Return the text of `as_text`, coloured if the terminal that TERM names has at least 256 colours."""
+        return self.as_text(width, coloured=True)
+
+    def show(self, screen: Screen) -> None:
+        """Show the curves in characters that stdout can encode; show nothing if they were written to a file."""
+        if self.out is None:
+            encoding = getattr(sys.stdout, "encoding", None) or "ascii"
+            screen.result(self.as_text(screen.width, encoding, coloured=screen.coloured))
+
+    def as_page(self) -> str:
+        """Return an HTML page with curves, samples, settings and attention of the best runs, at most MOST_ON_A_PAGE."""
+        return report_page(self.on_the_page(), axis=self.axis, dumps=self.attention).decode()
+
+    def on_the_page(self) -> Sequence[RunRecord]:
+        """Return the runs that the page shows: at most the best MOST_ON_A_PAGE, in the order of `runs`."""
+        order = [index for mean in self.means for index in mean.places][:MOST_ON_A_PAGE]
+        return [self.runs[index] for index in sorted(order)]
+
+    def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes | None:
+        """Return a picture of the curves against `axis` and, for a sweep, of losses against settings.
+
+        Returns None if nothing was logged. `kind` is png, svg or pdf. `notice` receives a line if fonts lack letters.
+        """
+        if not any(len(record.metrics["step"]) for record in self.runs):
+            return None
+        from gpt_cli.tools.reports.curves_picture import draw_curves
+
+        return draw_curves(self.runs, self.axis, kind, notice)
 
 
 def report(request: ReportRequest, paths: Sequence[Path], host: Host) -> RunReport:

@@ -130,7 +130,9 @@ def choose_settings(
     letters = tokenizer["kind"] in ("char", "byte") and not has_wide_characters(text, "char")
     ngrams = (4 if letters else 2) if ngrams_pay or "ngram_rows" in of_model else None  # tokens of the longest
     attention = of_model.get("attention", "grouped_query" if "num_key_value_heads" in of_model else None)
-    form = _form(of_model.get("ngram_embedding", ngrams), attention)
+    form = _BESIDE_NGRAMS
+    if not of_model.get("ngram_embedding", ngrams):
+        form = _ALONE if attention != "latent" else {**_ALONE, "qk_norm": False}
     if form is not _BESIDE_NGRAMS and budget.steps is None:
         possible = max(1, round(possible / _SLOWER))
     of_two = _rounded(times * useful)
@@ -180,7 +182,9 @@ def choose_settings(
         train.setdefault("patience", PATIENCE)
     memorised = not large and epochs > 1.5 * (times if taught else 1) * most_epochs
     times_read = f"{epochs:,.0f}" if epochs >= 100 else f"{epochs:.2g}"
-    why_fewer = _why_fewer(possible, memorised=memorised) if ends_early else ""
+    why_fewer = f" instead of about {possible:,}, which would probably memorise the text" if ends_early else ""
+    if ends_early and memorised:
+        why_fewer = ", which memorise so short a text; more text makes a better model"
     patient = "patience" in train.keys() - of_train.keys()
     why_less = f", or fewer: {PATIENCE} evaluations in a row without a better loss end it" if patient else ""
     sections = {**{name: dict(values) for name, values in fixed.items()}, "model": model, "train": train}
@@ -253,12 +257,6 @@ def _models(number: int, share: float) -> str:
     return f"{number} {first} and teaches the next {number - 2}, which teach the last, read the text "
 
 
-def _why_fewer(possible: int, *, memorised: bool) -> str:
-    if memorised:
-        return ", which memorise so short a text; more text makes a better model"
-    return f" instead of about {possible:,}, which would probably memorise the text"
-
-
 def _why_budget(budget: Budget) -> str:
     if budget.steps is not None:
         return f"budget    {counted(budget.steps, 'step')}, as requested; the speed of this machine does not matter"
@@ -276,13 +274,6 @@ def _batch(context_length: int, at_once: int | None) -> int:
     """Return a batch size for about REFERENCE_TOKENS tokens, a multiple of micro-batch size `at_once` (None: any)."""
     batch = max(1, REFERENCE_TOKENS // context_length)
     return batch if not at_once else at_once * -(-batch // at_once)
-
-
-def _form(ngrams: int | None, attention: str | None) -> Mapping[str, Any]:
-    """Return block settings: activation and, without n-gram embeddings, norm and qk_norm (off for latent attention)."""
-    if ngrams:
-        return _BESIDE_NGRAMS
-    return _ALONE if attention != "latent" else {**_ALONE, "qk_norm": False}
 
 
 def _regularisation(model: Mapping[str, Any], large: bool) -> str:
