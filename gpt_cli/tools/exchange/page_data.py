@@ -118,10 +118,8 @@ def tokenizer_content(tokenizer: Tokenizer) -> dict[str, Any]:
     return tokenizer.to_dict()
 
 
-def _tokens(tokens: Sequence[bytes]) -> dict[str, str]:
-    # a length is a sum: bytes of 255, and a smaller last one
-    lengths = b"".join(b"\xff" * (n // 255) + bytes([n % 255]) for n in map(len, tokens))
-    return {"tokens": _base64(b"".join(tokens)), "lengths": _base64(lengths)}
+def _tokens(tokens: Sequence[bytes]) -> dict[str, Any]:
+    return {"tokens": base64.b64encode(b"".join(tokens)).decode(), "lengths": list(map(len, tokens))}
 
 
 def _library_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
@@ -129,10 +127,6 @@ def _library_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
     tokenizer.encode("")  # raises the errors of the library
     model, names, added = tokenizer.content["model"], tokenizer.names, tokenizer.added
     first, cutting = (steps(tokenizer.content, part) for part in ("normalizer", "pre_tokenizer"))
-    normalizer = [
-        [step["type"], *((step["pattern"]["String"], step["content"]) if "content" in step else [step.get("prepend")])]
-        for step in first
-    ]
     decoding = steps(tokenizer.content, "decoder")
     letters = [step["type"] for step in cutting].count("ByteLevel") == 1
     added_tokens = [token for token in added.values() if not (tokenizer.splits_special and token.get("special"))]
@@ -161,7 +155,7 @@ def _library_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
         "letters": letters,
         "mark": next((step["pattern"]["String"] for step in decoding if "pattern" in step), "▁"),
         "whole": model.get("ignore_merges") is True,
-        "normalizer": normalizer,
+        "normalizer": first,
         "cuts": list(filter(None, map(_cut, cutting))),
         "added": [
             [[normalize("NFC", one["content"]) if late and first else one["content"], one["id"]] for one in group]
@@ -171,7 +165,7 @@ def _library_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
         "end_of_text": tokenizer.end_of_text,
         "starts_with": tokenizer.starts_with,
         "strips": tokenizer.at_the_start(b" ") == b"",
-        "merges": _base64(np.array([[ids[one], ids[two]] for one, two in pairs], "<u4").tobytes()),
+        "merges": [[ids[one], ids[two]] for one, two in pairs],
         **_tokens([bytes_of(names.get(number, "")) for number in range(tokenizer.vocab_size)]),
     }
 
@@ -186,17 +180,12 @@ def _unknown(step: Mapping[str, Any], types: Sequence[str] = ("NFC", "Replace", 
 def _cut(step: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return a pre-tokenizer step as data for the script of a page; None if the step does not split a text."""
     if step["type"] == "Metaspace":
-        scheme = step.get("prepend_scheme", "always")
-        return {"mark": step["replacement"], "scheme": scheme, "split": step.get("split", True)}
+        return {"prepend_scheme": "always", "split": True, **step}
     if step["type"] == "Digits":
         return {"pattern": javascript_pattern(r"\p{N}" if step["individual_digits"] else r"\p{N}+")}
     if step["type"] == "ByteLevel":
         return {"pattern": javascript_pattern(GPT2_PATTERN)} if step.get("use_regex", True) else None
     return {"pattern": javascript_pattern(step["pattern"]["Regex"])}
-
-
-def _base64(content: bytes) -> str:
-    return base64.b64encode(content).decode()
 
 
 def javascript_pattern(pattern: str) -> str:

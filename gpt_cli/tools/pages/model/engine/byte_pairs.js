@@ -3,9 +3,9 @@
 const MAX_PIECE = 32768; // characters, as in gpt_cli/text/documents.py
 
 class BytePairTokenizer extends Tokenizer {
-  // `tokens` is base64 of all bytes, `lengths` of a sum for each token: bytes of 255, and a smaller last one.
+  // `tokens` is base64 of the bytes of all tokens, `lengths` has a number of bytes for each.
   constructor({ pattern, tokens, lengths }) {
-    super(cutTokens(atob(tokens), atob(lengths)));
+    super(cutTokens(atob(tokens), lengths));
     this.pattern = new RegExp(pattern, "gu");
     this.idOf = new Map(this.tokens.map((token, id) => [token, id]));
   }
@@ -25,15 +25,8 @@ class BytePairTokenizer extends Tokenizer {
 }
 
 function cutTokens(bytes, lengths) {
-  const tokens = [];
-  let [start, end] = [0, 0];
-  for (const letter of lengths) {
-    end += letter.charCodeAt(0);
-    if (letter === "\xff") continue;
-    tokens.push(bytes.slice(start, end));
-    start = end;
-  }
-  return tokens;
+  let end = 0;
+  return lengths.map((length) => bytes.slice(end, (end += length)));
 }
 
 // Two neighbouring parts that have a rank are merged, those of the lowest first, of equal ones the first, until none have one.
