@@ -14,7 +14,7 @@ class ImportedTokenizer extends Tokenizer {
     this.idOf = new Map(names.map((name, id) => [name, id]).filter(([name, id]) => name && !own.has(id)));
     this.ranks = new Map(content.merges.map(([one, two], rank) => [one * this.vocabSize + two, rank]));
     this.added = added.map((tokens) => [new Map(tokens), anyOf(tokens.map(([text]) => text))]);
-    this.cuts = cuts.map((cut) => (cut.pattern ? { pattern: new RegExp(cut.pattern, "gu") } : cut));
+    this.cuts = cuts.map((cut) => (cut.pattern ? { pattern: new RegExp(`(${cut.pattern})`, "u") } : cut));
   }
 
   bytesOf(ids) { return super.bytesOf(ids.filter((id) => !this.skipped.has(id))); }
@@ -72,19 +72,11 @@ function bytesOfName(name, mark) {
 
 function nameOfByte(letter) { return `<0x${letter.charCodeAt(0).toString(16).toUpperCase().padStart(2, "0")}>`; }
 
-// The matches of a pattern, and what is between them.
-function isolated(text, pattern) {
-  const found = [];
-  let end = 0;
-  for (const { 0: match, index } of text.matchAll(pattern)) {
-    found.push(text.slice(end, index), match);
-    end = index + match.length;
-  }
-  return [...found, text.slice(end)].filter((part) => part);
-}
+// The matches of a pattern, which is one group, and what is between them.
+function isolated(text, pattern) { return text.split(pattern).filter((part) => part); }
 
 // A pattern of some texts, of which the longest counts; of none where there are none.
 function anyOf(texts) {
   const longest = [...texts].sort((one, two) => two.length - one.length);
-  return new RegExp(longest.map((text) => text.replace(/[\\^$.*+?()[\]{}|/-]/g, "\\$&")).join("|") || "(?!)", "gu");
+  return new RegExp(`(${longest.map((text) => text.replace(/[\\^$.*+?()[\]{}|/-]/g, "\\$&")).join("|") || "(?!)"})`, "u");
 }
