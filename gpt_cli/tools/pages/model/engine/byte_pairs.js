@@ -3,9 +3,9 @@
 const MAX_PIECE = 32768; // characters, as in gpt_cli/text/documents.py
 
 class BytePairTokenizer extends Tokenizer {
-  // `tokens` is base64 of the bytes of all tokens, `lengths` has a number of bytes for each.
-  constructor({ pattern, tokens, lengths }) {
-    super(cutTokens(atob(tokens), lengths));
+  // `tokens` is base64 of the bytes of each token, with spaces between them.
+  constructor({ pattern, tokens }) {
+    super(bytesOfTokens(tokens));
     this.pattern = new RegExp(pattern, "gu");
     this.idOf = new Map(this.tokens.map((token, id) => [token, id]));
   }
@@ -24,10 +24,7 @@ class BytePairTokenizer extends Tokenizer {
   }
 }
 
-function cutTokens(bytes, lengths) {
-  let end = 0;
-  return lengths.map((length) => bytes.slice(end, (end += length)));
-}
+function bytesOfTokens(tokens) { return tokens.split(" ").map((token) => atob(token)); }
 
 // Two neighbouring parts that have a rank are merged, those of the lowest first, of equal ones the first, until none have one.
 function mergePairs(parts, rankOf) {

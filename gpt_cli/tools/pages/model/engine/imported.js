@@ -1,10 +1,10 @@
 // Tokenizers of others, as gpt_cli/text/hf_tokenizer.py reads them: added tokens, normalization, cuts, then pairs in the order of a list.
 
 class ImportedTokenizer extends Tokenizer {
-  // `tokens` and `lengths` are those of BytePairTokenizer. With `letters` a token is its bytes, else a text in which a
+  // `tokens` is as in BytePairTokenizer. With `letters` a token is its bytes, else a text in which a
   // mark stands for a space and <0x0A> for a byte. `merges` has pairs of ids; `normalizer` has steps of tokenizer.json.
   constructor(content) {
-    const names = cutTokens(atob(content.tokens), content.lengths);
+    const names = bytesOfTokens(content.tokens);
     super(content.letters ? [...names] : names.map((name) => bytesOfName(name, utf8(content.mark))));
     const { end_of_text, starts_with, skipped, added, cuts } = content;
     Object.assign(this, { content, endOfText: end_of_text, startsWith: starts_with, vocabSize: names.length });
