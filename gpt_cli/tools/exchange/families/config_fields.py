@@ -24,8 +24,7 @@ _IRRELEVANT = """
     max_length min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature top_k top_p
     typical_p repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids
     num_return_sequences exponential_decay_length_penalty suppress_tokens begin_suppress_tokens remove_invalid_values
-    forced_bos_token_id forced_eos_token_id embd_pdrop embed_dropout embedding_dropout residual_dropout
-    attention_dropout n_ctx reorder_and_upcast_attn
+    forced_bos_token_id forced_eos_token_id embd_pdrop embed_dropout embedding_dropout
 """
 # settings of Llama 3's rope -> keys of config.json
 LLAMA3 = {
@@ -52,6 +51,10 @@ class ConfigFields:
         """Record the error `sentence` about `key` or, if None, about the whole config; `problems` returns it later."""
         where = self.where if key is None else f"{self.where}: {key}"
         self._problems.append(CheckpointError(where, sentence, hint=self.hint))
+
+    def ignore(self, *keys: str) -> None:
+        """Mark `keys` as known without reading them, since no logit depends on them."""
+        self._known_keys.update(keys)
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of `key`, of any type, or `default` if the key is absent."""

@@ -36,6 +36,7 @@ class GPT2(Family):
     has = frozenset({"attention", "qkv_bias", "bias"})
 
     def settings(self, fields: ConfigFields) -> dict[str, Any]:
+        fields.ignore("n_ctx", "reorder_and_upcast_attn")
         settings = self.common(fields)
         if fields.number("attn_pdrop", 0.1) != settings["dropout"]:
             fields.notices.append(f"gpt uses the value of resid_pdrop, {settings['dropout']:g}, for all dropout")
@@ -80,6 +81,7 @@ class GPTNeo(GPT2):
     windows, divides = "any", False
 
     def settings(self, fields: ConfigFields) -> dict[str, Any]:
+        fields.ignore("attention_dropout")
         settings = self.common(fields)
         return settings | {"scale": "none", "attention_window": _windows(fields, settings["num_blocks"])}
 
@@ -152,6 +154,7 @@ class GPTNeoX(Family):
     has = frozenset({"parallel_branches", "rotary_size", "qkv_bias", "bias"})
 
     def settings(self, fields: ConfigFields) -> dict[str, Any]:
+        fields.ignore("attention_dropout")
         settings = self.common(fields)
         rope, share = read_rope(fields, settings["context_length"], of_neox=True)
         if not 0 < share <= 1:

@@ -126,6 +126,7 @@ class Starcoder2(Mistral):
     layers = PLAIN_LAYERS
 
     def biased(self, fields: ConfigFields) -> tuple[bool, bool]:
+        fields.ignore("residual_dropout")
         biased = fields.switch("use_bias", True)
         return biased, biased
 
