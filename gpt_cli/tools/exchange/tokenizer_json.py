@@ -298,7 +298,7 @@ def rebuilt(info: Mapping[str, Any], names: Sequence[str], *, by_letters: bool) 
         if kind == "char":
             content = {"characters": b"".join(tokens).decode("utf-8")}
         elif kind != "byte":
-            content = BytePairTokenizer(kind, info["pattern"], tokens).to_dict()
+            content = BytePairTokenizer(info["kind"], info["pattern"], tokens).to_dict()
         return tokenizer_from_dict({"kind": kind, **content})
     except (GptError, KeyError, TypeError, ValueError):
         return None
