@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from gpt_cli.attention_maps.patterns import AttentionDump, Origin, dump_attention, require_room_for_dump
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
@@ -24,7 +24,6 @@ from gpt_cli.sampling.prompts import encode_prompt
 from gpt_cli.tools.exchange.export_hf import shareable, write_export, write_for_transformers
 from gpt_cli.tools.exchange.gguf.export_gguf import write_gguf
 from gpt_cli.tools.exchange.model_page import ModelPage, first_prompt, model_page
-from gpt_cli.tools.exchange.page_data import Kind
 from gpt_cli.tools.exchange.request import FILES, PAGES, ExportRequest
 from gpt_cli.tools.interpret.attention import with_heads
 from gpt_cli.tools.interpret.attention_files import attention_page
@@ -87,7 +86,7 @@ def export(request: ExportRequest, checkpoint: tuple[Header, str | None], host: 
             write_file(out, stored)
         else:
             opens = first_prompt(stored.config, stored.tokenizer, opening(header)) if prompt is None else prompt
-            page = model_page(stored, cast(Kind | None, request.quantize), name, title=title, prompt=opens)
+            page = model_page(stored, request.quantize, name, title=title, prompt=opens)
             num_parameters = page.content["origin"]["parameters"]
             if request.format == "html":
                 write_durably(out, [build_page(MODEL, *page)])

@@ -182,10 +182,10 @@ def _with_names_of_the_class(directory: Directory, family: Family) -> Directory:
 
 def _are_equal(directory: Directory, first: str, second: str) -> bool:
     """Return whether two tensors are equal; True if they cannot be compared, which `tensor_mismatches` reports."""
-    one, two = (directory.tensors.get(name) for name in (first, second))
-    if one is None or two is None or not {one.dtype, two.dtype} <= READABLE.keys() or one.shape != two.shape:
-        return one is None or two is None or one.shape == two.shape
-    if len(one.shape) != 2:
+    one, two = directory.tensors[first], directory.tensors.get(second)
+    if two is not None and one.shape != two.shape:
+        return False
+    if two is None or len(one.shape) != 2 or not {one.dtype, two.dtype} <= READABLE.keys():
         return True
     step = max(1, _PIECE // max(1, one.shape[1]))
     parts = [slice(row, row + step) for row in range(0, one.shape[0], step)]

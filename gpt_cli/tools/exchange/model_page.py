@@ -19,7 +19,7 @@ from gpt_cli.config import Config
 from gpt_cli.errors import DataError, UsageError
 from gpt_cli.sampling.fast.int8 import to_int8
 from gpt_cli.text.tokenizers import CharTokenizer, Tokenizer
-from gpt_cli.tools.exchange.page_data import Kind, Layout, chosen_layout, page_context, tokenizer_content
+from gpt_cli.tools.exchange.page_data import Layout, chosen_layout, page_context, tokenizer_content
 from gpt_cli.tools.explain.explanation import HEAD_STEPS, title_of
 from gpt_cli.tools.interpret.attention_files import scores_content
 
@@ -34,7 +34,7 @@ class ModelPage(NamedTuple):
     weights: str
 
 
-def model_page(checkpoint: Checkpoint, wanted: Kind | None, name: str, *, title: str, prompt: str) -> ModelPage:
+def model_page(checkpoint: Checkpoint, wanted: str | None, name: str, *, title: str, prompt: str) -> ModelPage:
     """Return the JSON data and the weights of a web page that runs a model; the page shows `name` as the run's name.
 
     Matrices have the dtype `wanted`; None chooses float16 for a small page, else int8. The page opens with `prompt`.

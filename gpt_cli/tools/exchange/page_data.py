@@ -32,7 +32,6 @@ _LARGEST_FLOAT16 = 30_000_000  # bytes of a page above which matrices are int8 u
 _ALIGNMENT = 4  # bytes; arrays of JavaScript begin at multiples of the size of a number
 FORMS = ("multi_head", "grouped_query", "latent")  # of attention that the engine computes
 _MOST_WEIGHTS = 80_000_000  # of attention that a page holds: GPT-2's 144 heads have 76 million on 1,024 tokens
-_NUMBER = {"float16": 2, "int8": 1, "float32": 4}  # bytes
 # a character class in brackets, by its letter or by its name
 _CLASS = re.compile(r"\[(?:\\[pP]\{\w+\}|\\.|[^]\\])+\]|\\[pP]\{\w+\}|\\[sSd]")
 _CUTS = ("ByteLevel", "Digits", "Metaspace", "Split")  # the pre-tokenizer steps that pages implement
@@ -66,11 +65,11 @@ def layout(shapes: Mapping[str, Sequence[int]], kind: Kind) -> Layout:
     for name, shape in shapes.items():
         number_type = kind if len(shape) == 2 else "float32"
         entry = {"name": name, "shape": list(shape), "kind": number_type, "at": end}
-        end += _NUMBER[number_type] * math.prod(shape)
+        end += np.dtype(number_type).itemsize * math.prod(shape)
         end += -end % _ALIGNMENT
         if number_type == "int8":
             entry["scales_at"] = end
-            end += _NUMBER["float32"] * shape[0]
+            end += np.dtype("float32").itemsize * shape[0]
         tensors.append(entry)
     return Layout(kind, tensors, end)
 
@@ -82,7 +81,7 @@ def model_page_bytes(page_layout: Layout, tokenizer: Mapping[str, Any]) -> int:
 
 
 def chosen_layout(
-    shapes: Mapping[str, Sequence[int]], tokenizer: Mapping[str, Any], wanted: Kind | None
+    shapes: Mapping[str, Sequence[int]], tokenizer: Mapping[str, Any], wanted: str | None
 ) -> tuple[Layout, int]:
     """Choose the layout of a web page's weights: in dtype `wanted`, or, if None, float16 for a small page, else int8.
 
@@ -113,15 +112,8 @@ def tokenizer_content(tokenizer: Tokenizer) -> dict[str, Any]:
     if isinstance(tokenizer, HuggingFaceTokenizer):
         return _library_content(tokenizer)
     if isinstance(tokenizer, BytePairTokenizer):
-        pattern = javascript_pattern(tokenizer.pattern)
-        return {"kind": tokenizer.kind, "pattern": pattern, **_tokens(tokenizer.token_bytes)}
+        return {**tokenizer.to_dict(), "pattern": javascript_pattern(tokenizer.pattern)}
     return tokenizer.to_dict()
-
-
-def _tokens(tokens: Sequence[bytes]) -> dict[str, str]:
-    # a length is a sum: bytes of 255, and a smaller last one
-    lengths = b"".join(b"\xff" * (n // 255) + bytes([n % 255]) for n in map(len, tokens))
-    return {"tokens": _base64(b"".join(tokens)), "lengths": _base64(lengths)}
 
 
 def _library_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
@@ -129,10 +121,6 @@ def _library_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
     tokenizer.encode("")  # raises the errors of the library
     model, names, added = tokenizer.content["model"], tokenizer.names, tokenizer.added
     first, cutting = (steps(tokenizer.content, part) for part in ("normalizer", "pre_tokenizer"))
-    normalizer = [
-        [step["type"], *((step["pattern"]["String"], step["content"]) if "content" in step else [step.get("prepend")])]
-        for step in first
-    ]
     decoding = steps(tokenizer.content, "decoder")
     letters = [step["type"] for step in cutting].count("ByteLevel") == 1
     added_tokens = [token for token in added.values() if not (tokenizer.splits_special and token.get("special"))]
@@ -155,13 +143,14 @@ def _library_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
     ids = {name: number for number, name in names.items()}
     bytes_of = decoder(tokenizer.content)[0] if letters else utf8  # the page itself replaces the mark of spaces
     pairs = [pair.split(" ", 1) if isinstance(pair, str) else pair for pair in model["merges"]]
+    tokens = (bytes_of(names.get(number, "")) for number in range(tokenizer.vocab_size))
     groups = [[token for token in added_tokens if bool(token.get("normalized")) is late] for late in (False, True)]
     return {
         "kind": tokenizer.kind,
         "letters": letters,
         "mark": next((step["pattern"]["String"] for step in decoding if "pattern" in step), "▁"),
         "whole": model.get("ignore_merges") is True,
-        "normalizer": normalizer,
+        "normalizer": first,
         "cuts": list(filter(None, map(_cut, cutting))),
         "added": [
             [[normalize("NFC", one["content"]) if late and first else one["content"], one["id"]] for one in group]
@@ -170,8 +159,8 @@ def _library_content(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
         "skipped": [[number, names[number]] for number in sorted({*tokenizer.skipped, tokenizer.end_of_text})],
         "end_of_text": tokenizer.end_of_text,
         "starts_with": tokenizer.starts_with,
-        "merges": _base64(np.array([[ids[one], ids[two]] for one, two in pairs], "<u4").tobytes()),
-        **_tokens([bytes_of(names.get(number, "")) for number in range(tokenizer.vocab_size)]),
+        "merges": [[ids[one], ids[two]] for one, two in pairs],
+        "tokens": " ".join(base64.b64encode(token).decode() for token in tokens),
     }
 
 
@@ -185,17 +174,12 @@ def _unknown(step: Mapping[str, Any], types: Sequence[str] = ("NFC", "Replace", 
 def _cut(step: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return a pre-tokenizer step as data for the script of a page; None if the step does not split a text."""
     if step["type"] == "Metaspace":
-        scheme = step.get("prepend_scheme", "always")
-        return {"mark": step["replacement"], "scheme": scheme, "split": step.get("split", True)}
+        return {"prepend_scheme": "always", "split": True, **step}
     if step["type"] == "Digits":
         return {"pattern": javascript_pattern(r"\p{N}" if step["individual_digits"] else r"\p{N}+")}
     if step["type"] == "ByteLevel":
         return {"pattern": javascript_pattern(GPT2_PATTERN)} if step.get("use_regex", True) else None
     return {"pattern": javascript_pattern(step["pattern"]["Regex"])}
-
-
-def _base64(content: bytes) -> str:
-    return base64.b64encode(content).decode()
 
 
 def javascript_pattern(pattern: str) -> str:

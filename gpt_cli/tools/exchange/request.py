@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -40,7 +40,6 @@ from gpt_cli.tools.exchange.families import fit
 if TYPE_CHECKING:
     from gpt_cli.tools.exchange.import_hf import Foreign
     from gpt_cli.tools.exchange.import_tensors import Weights
-    from gpt_cli.tools.exchange.page_data import Kind
 
 _MOST = ("the config of a model", FOREIGN_CONFIG_BYTES)
 Directories = Annotated[Coerced[Sequence[ReadPath], str | Path | Sequence[str | Path]], BeforeValidator(read_texts)]
@@ -196,8 +195,7 @@ class ExportRequest(Request):
             architecture_of(header.config.model, header.tokenizer.vocab_size)  # both raise UsageError if nothing fits
             metadata_of(header.tokenizer)
         elif self.format == "hf":
-            vocab_size, *_ = header.shapes.get("token_embedding.weight", (1,))
-            fit(header.config.model, vocab_size)  # raises UsageError if no class fits
+            fit(header.config.model, vocab_size=1)  # raises UsageError if no class fits, whatever the vocabulary
         elif self.format != "safetensors":
             from gpt_cli.sampling.prompts import encode_text, read_prompt
             from gpt_cli.tools.exchange import page_data
@@ -205,8 +203,8 @@ class ExportRequest(Request):
             if prompt is not None:
                 prompt, _ = read_prompt(prompt, None, header, stdin=host.stdin)
                 encode_text(header.tokenizer, prompt, "‹prompt›")  # may raise DataError
-            tokenizer, kind = page_data.tokenizer_content(header.tokenizer), cast("Kind | None", self.quantize)
-            page_layout, num_bytes = page_data.chosen_layout(header.shapes, tokenizer, kind)
+            tokenizer = page_data.tokenizer_content(header.tokenizer)
+            page_layout, num_bytes = page_data.chosen_layout(header.shapes, tokenizer, self.quantize)
             page_data.require_known_form(header.config.model)
             host.notice(f"the page will have about {size(num_bytes)}, with weights in {page_layout.kind}")
             most = header.config.model.context_length

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -299,8 +298,7 @@ def rebuilt(info: Mapping[str, Any], names: Sequence[str], *, by_letters: bool) 
         if kind == "char":
             content = {"characters": b"".join(tokens).decode("utf-8")}
         elif kind != "byte":
-            packed = " ".join(base64.b64encode(token).decode() for token in tokens)
-            content = {"pattern": info.get("pattern"), "tokens": packed}
+            content = BytePairTokenizer(info["kind"], info["pattern"], tokens).to_dict()
         return tokenizer_from_dict({"kind": kind, **content})
     except (GptError, KeyError, TypeError, ValueError):
         return None

@@ -144,20 +144,14 @@ def _info(there: str, order: str, recipe: Recipe, ours: Mapping[str, Tensor], ki
 
 def _header(architecture: str, keys: Mapping[str, Any], infos: Mapping[str, _Info]) -> bytes:
     """Return the header of a GGUF file (metadata `keys`, tensor `infos`) as bytes, encoded by the package gguf."""
-    from gguf import GGMLQuantizationType, GGUFWriter, quant_shape_to_byte_shape
+    from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter, quant_shape_to_byte_shape
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "header"
         writer = GGUFWriter(path, architecture)
-        adding = {
-            bool: writer.add_bool,
-            int: writer.add_uint32,
-            float: writer.add_float32,
-            str: writer.add_string,
-            list: writer.add_array,
-        }
-        for key, value in keys.items():
-            adding[type(value)](key, value)
+        for key, value in keys.items():  # llama.cpp requires whole numbers without a sign
+            value_type = GGUFValueType.UINT32 if type(value) is int else GGUFValueType.get_type(value)
+            writer.add_key_value(key, value, value_type)
         for name, (shape, kind) in infos.items():
             number_type = GGMLQuantizationType[kind]
             size = math.prod(quant_shape_to_byte_shape(shape, number_type))

@@ -136,13 +136,13 @@ def _pre(patterns: tuple[str, ...], whole: bool | None) -> tuple[str, list[str]]
     Raises UsageError for patterns that llama.cpp does not know.
     """
     alike = tuple(_SAME.get(pattern, pattern) for pattern in patterns)
-    fitting = [name for name, cut in _CUTS.items() if tuple(map(as_oniguruma, cut.patterns)) == alike]
+    fitting = [name for name, cut in _CUTS.items() if cut.patterns == alike]
     if exact := [name for name in fitting if whole in (None, _CUTS[name].whole)]:
         return exact[0], []
     if fitting:
         return fitting[0], ["llama.cpp may split words whose tokens no merges produce"]
     for pattern, (name, notice) in _NEAREST.items():
-        if alike == (as_oniguruma(pattern),):
+        if alike == (pattern,):
             return name, [notice]
     raise _refused("a pattern that llama.cpp does not support")
 

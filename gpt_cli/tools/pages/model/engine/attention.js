@@ -14,7 +14,7 @@ class Cache {
 class SelfAttention {
   constructor(config, tensors, number) {
     this.numHeads = config.num_heads;
-    this.numGroups = config.attention === "grouped_query" ? config.key_value_heads : config.num_heads;
+    this.numGroups = config.key_value_heads;
     this.valueSize = config.value_size;
     this.querySize = config.query_size;
     this.frequencies = config.frequencies;

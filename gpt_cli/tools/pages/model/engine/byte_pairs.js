@@ -3,9 +3,9 @@
 const MAX_PIECE = 32768; // characters, as in gpt_cli/text/documents.py
 
 class BytePairTokenizer extends Tokenizer {
-  // `tokens` is base64 of all bytes, `lengths` of a sum for each token: bytes of 255, and a smaller last one.
-  constructor({ pattern, tokens, lengths }) {
-    super(cutTokens(atob(tokens), atob(lengths)));
+  // `tokens` is base64 of the bytes of each token, with spaces between them.
+  constructor({ pattern, tokens }) {
+    super(bytesOfTokens(tokens));
     this.pattern = new RegExp(pattern, "gu");
     this.idOf = new Map(this.tokens.map((token, id) => [token, id]));
   }
@@ -24,17 +24,7 @@ class BytePairTokenizer extends Tokenizer {
   }
 }
 
-function cutTokens(bytes, lengths) {
-  const tokens = [];
-  let [start, end] = [0, 0];
-  for (const letter of lengths) {
-    end += letter.charCodeAt(0);
-    if (letter === "\xff") continue;
-    tokens.push(bytes.slice(start, end));
-    start = end;
-  }
-  return tokens;
-}
+function bytesOfTokens(tokens) { return tokens.split(" ").map((token) => atob(token)); }
 
 // Two neighbouring parts that have a rank are merged, those of the lowest first, of equal ones the first, until none have one.
 function mergePairs(parts, rankOf) {

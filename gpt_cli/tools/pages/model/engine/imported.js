@@ -1,10 +1,10 @@
 // Tokenizers of others, as gpt_cli/text/hf_tokenizer.py reads them: added tokens, normalization, cuts, then pairs in the order of a list.
 
 class ImportedTokenizer extends Tokenizer {
-  // `tokens` and `lengths` are those of BytePairTokenizer. With `letters` a token is its bytes, else a text in which a
-  // mark stands for a space and <0x0A> for a byte. `merges` is base64 of pairs of ids, 32 bits each.
+  // `tokens` is as in BytePairTokenizer. With `letters` a token is its bytes, else a text in which a
+  // mark stands for a space and <0x0A> for a byte. `merges` has pairs of ids; `normalizer` has steps of tokenizer.json.
   constructor(content) {
-    const names = cutTokens(atob(content.tokens), atob(content.lengths));
+    const names = bytesOfTokens(content.tokens);
     super(content.letters ? [...names] : names.map((name) => bytesOfName(name, utf8(content.mark))));
     const { end_of_text, starts_with, skipped, added, cuts } = content;
     Object.assign(this, { content, endOfText: end_of_text, startsWith: starts_with, vocabSize: names.length });
@@ -12,17 +12,14 @@ class ImportedTokenizer extends Tokenizer {
     this.skipped = new Map(skipped); // the names of special tokens
     const own = new Set(added.flat().map(([, id]) => id));
     this.idOf = new Map(names.map((name, id) => [name, id]).filter(([name, id]) => name && !own.has(id)));
-    const pairs = new DataView(Uint8Array.from(atob(content.merges), (letter) => letter.charCodeAt(0)).buffer);
-    this.ranks = new Map();
-    for (let at = 0; at < pairs.byteLength; at += 8)
-      this.ranks.set(pairs.getUint32(at, true) * this.vocabSize + pairs.getUint32(at + 4, true), at / 8);
+    this.ranks = new Map(content.merges.map(([one, two], rank) => [one * this.vocabSize + two, rank]));
     this.added = added.map((tokens) => [new Map(tokens), anyOf(tokens.map(([text]) => text))]);
-    this.cuts = cuts.map((cut) => (cut.pattern ? { pattern: new RegExp(cut.pattern, "gu") } : cut));
+    this.cuts = cuts.map((cut) => (cut.pattern ? { pattern: new RegExp(`(${cut.pattern})`, "u") } : cut));
   }
 
   bytesOf(ids) { return super.bytesOf(ids.filter((id) => !this.skipped.has(id))); }
 
-  textOf(id) { return this.skipped.get(id) ?? super.textOf(id); }
+  tokenText(id) { return this.skipped.get(id) ?? super.tokenText(id); }
 
   idsOf(text) {
     const [[first, early], [second, late]] = this.added;
@@ -38,14 +35,14 @@ class ImportedTokenizer extends Tokenizer {
   }
 
   normalized(text) {
-    for (const [step, one, other] of this.content.normalizer)
-      text = step === "NFC" ? text.normalize() : step === "Prepend" ? (text && one + text) : text.replaceAll(one, other);
+    for (const { type, prepend, pattern, content } of this.content.normalizer)
+      text = type === "NFC" ? text.normalize() : type === "Prepend" ? (text && prepend + text) : text.replaceAll(pattern.String, content);
     return text;
   }
 
   words(part, begins) {
     let words = [part];
-    for (const { pattern, mark, scheme, split } of this.cuts)
+    for (const { pattern, replacement: mark, prepend_scheme: scheme, split } of this.cuts)
       words = words.flatMap((word, at) => {
         if (pattern) return isolated(word, pattern);
         const marked = word.replaceAll(" ", mark);
@@ -73,19 +70,11 @@ function bytesOfName(name, mark) {
 
 function nameOfByte(letter) { return `<0x${letter.charCodeAt(0).toString(16).toUpperCase().padStart(2, "0")}>`; }
 
-// The matches of a pattern, and what is between them.
-function isolated(text, pattern) {
-  const found = [];
-  let end = 0;
-  for (const { 0: match, index } of text.matchAll(pattern)) {
-    found.push(text.slice(end, index), match);
-    end = index + match.length;
-  }
-  return [...found, text.slice(end)].filter((part) => part);
-}
+// The matches of a pattern, which is one group, and what is between them.
+function isolated(text, pattern) { return text.split(pattern).filter((part) => part); }
 
 // A pattern of some texts, of which the longest counts; of none where there are none.
 function anyOf(texts) {
   const longest = [...texts].sort((one, two) => two.length - one.length);
-  return new RegExp(longest.map((text) => text.replace(/[\\^$.*+?()[\]{}|/-]/g, "\\$&")).join("|") || "(?!)", "gu");
+  return new RegExp(`(${longest.map((text) => text.replace(/[\\^$.*+?()[\]{}|/-]/g, "\\$&")).join("|") || "(?!)"})`, "u");
 }

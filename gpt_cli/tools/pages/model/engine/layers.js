@@ -7,7 +7,7 @@ function normOf(config, tensors, name) {
   const weight = tensors.of(`${name}.weight`);
   const bias = tensors.has(`${name}.bias`) ? tensors.of(`${name}.bias`) : null;
   const isRms = config.norm === "rmsnorm";
-  const norm = isRms ? (x) => rmsNorm(x, weight, epsilon) : (x) => layerNorm(x, config.d_model, epsilon, weight, bias);
+  const norm = (x) => normalise(x, weight.length, { epsilon, isRms, weight, bias });
   const centred = (x) => {
     const mean = isRms ? 0 : x.reduce((total, number) => total + number, 0) / x.length;
     return x.map((number) => number - mean);
@@ -20,29 +20,16 @@ function normOf(config, tensors, name) {
   return norm;
 }
 
-// (x - mean) / sqrt(variance + epsilon) * weight + bias for each token.
-function layerNorm(x, size, epsilon = 1e-5, weight = null, bias = null) {
+// (x - mean) / sqrt(variance + epsilon) * weight + bias for each token, or for its queries or keys; rmsnorm takes 0 for the mean.
+function normalise(x, size, { epsilon = 1e-5, isRms = false, weight = null, bias = null } = {}) {
   const out = new Float32Array(x.length);
   for (let at = 0; at < x.length; at += size) {
     let mean = 0, variance = 0;
-    for (let place = 0; place < size; place++) mean += x[at + place] / size;
+    if (!isRms) for (let place = 0; place < size; place++) mean += x[at + place] / size;
     for (let place = 0; place < size; place++) variance += (x[at + place] - mean) ** 2 / size;
     const factor = 1 / Math.sqrt(variance + epsilon);
     for (let place = 0; place < size; place++)
       out[at + place] = (x[at + place] - mean) * factor * (weight ? weight[place] : 1) + (bias ? bias[place] : 0);
-  }
-  return out;
-}
-
-// x / sqrt(mean of squares + epsilon) * weight for each token, or for its queries or keys.
-function rmsNorm(x, weight, epsilon) {
-  const size = weight.length;
-  const out = new Float32Array(x.length);
-  for (let at = 0; at < x.length; at += size) {
-    let squares = 0;
-    for (let place = 0; place < size; place++) squares += x[at + place] ** 2 / size;
-    const factor = 1 / Math.sqrt(squares + epsilon);
-    for (let place = 0; place < size; place++) out[at + place] = x[at + place] * factor * weight[place];
   }
   return out;
 }

@@ -13,7 +13,7 @@ class NgramEmbedding {
   forward(x, ids, start) {
     const out = this.added(ids, start);
     for (let place = 0; place < out.length; place++) out[place] += x[place];
-    return layerNorm(out, this.tables[0].columns);
+    return normalise(out, this.tables[0].columns);
   }
 
   // The sum of the n-grams' embeddings alone: [T, D].

@@ -66,10 +66,8 @@ class Memory {
 }
 
 function commonPrefix(one, other) {
-  const limit = Math.min(one.length, other.length);
-  let count = 0;
-  while (count < limit && one[count] === other[count]) count++;
-  return count;
+  const end = one.findIndex((id, place) => id !== other[place]);
+  return end < 0 ? one.length : end;
 }
 
 // Where the text begins that a model reads of so many tokens: it moves by half a context, not by each token, so that

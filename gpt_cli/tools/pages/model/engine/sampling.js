@@ -33,8 +33,7 @@ function ranked(logits) { return Uint32Array.from(logits.keys()).sort((one, othe
 
 // The same in place, divided by their sum.
 function scale(chances) {
-  let sum = 0;
-  for (const chance of chances) sum += chance;
+  const sum = chances.reduce((total, chance) => total + chance, 0);
   for (let id = 0; id < chances.length; id++) chances[id] /= sum;
   return chances;
 }

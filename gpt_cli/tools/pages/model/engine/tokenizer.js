@@ -11,7 +11,6 @@ class Tokenizer {
     this.endOfText = tokens.length;
     this.vocabSize = tokens.length + 1;
     this.startsWith = []; // ids before the first of every text
-    this.texts = []; // of those that were asked for, by id
   }
 
   // The ids of a text; throws for half a character, and for one that the vocabulary lacks.
@@ -35,9 +34,7 @@ class Tokenizer {
   textSoFar(ids) { return new TextDecoder("utf-8", { ignoreBOM: true }).decode(this.bytesOf(ids), { stream: true }); }
 
   // One token for a reader: its text, or its bytes as <0xE4> where they are not a character.
-  tokenText(id) { return (this.texts[id] ??= this.textOf(id)); }
-
-  textOf(id) {
+  tokenText(id) {
     if (id === this.endOfText) return END_OF_TEXT;
     const bytes = this.bytesOf([id]);
     try {
