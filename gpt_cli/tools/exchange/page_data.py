@@ -32,7 +32,6 @@ _LARGEST_FLOAT16 = 30_000_000  # bytes of a page above which matrices are int8 u
 _ALIGNMENT = 4  # bytes; arrays of JavaScript begin at multiples of the size of a number
 FORMS = ("multi_head", "grouped_query", "latent")  # of attention that the engine computes
 _MOST_WEIGHTS = 80_000_000  # of attention that a page holds: GPT-2's 144 heads have 76 million on 1,024 tokens
-_NUMBER = {"float16": 2, "int8": 1, "float32": 4}  # bytes
 # a character class in brackets, by its letter or by its name
 _CLASS = re.compile(r"\[(?:\\[pP]\{\w+\}|\\.|[^]\\])+\]|\\[pP]\{\w+\}|\\[sSd]")
 _CUTS = ("ByteLevel", "Digits", "Metaspace", "Split")  # the pre-tokenizer steps that pages implement
@@ -66,11 +65,11 @@ def layout(shapes: Mapping[str, Sequence[int]], kind: Kind) -> Layout:
     for name, shape in shapes.items():
         number_type = kind if len(shape) == 2 else "float32"
         entry = {"name": name, "shape": list(shape), "kind": number_type, "at": end}
-        end += _NUMBER[number_type] * math.prod(shape)
+        end += np.dtype(number_type).itemsize * math.prod(shape)
         end += -end % _ALIGNMENT
         if number_type == "int8":
             entry["scales_at"] = end
-            end += _NUMBER["float32"] * shape[0]
+            end += np.dtype(np.float32).itemsize * shape[0]
         tensors.append(entry)
     return Layout(kind, tensors, end)
 
