@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import itertools
 import os
 import re
 from pathlib import Path
@@ -143,7 +144,8 @@ def readable_prompt(header: Header) -> str:
 def opening(header: Header) -> str:
     """Guess the prompt of a run's samples: the first line, in whole words, that all early samples share; else ""."""
     samples = _samples(header)
-    shared = os.path.commonprefix(samples)
+    alike = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*samples, strict=False))
+    shared = "".join(letters[0] for letters in alike)
     line = next(filter(str.strip, shared.splitlines()), "")
     cut = len(line) > _OPENING or (shared.endswith(line) and any(text[len(shared) :][:1].isalnum() for text in samples))
     words = line[:_OPENING].rpartition(" ")[0] if cut else ""

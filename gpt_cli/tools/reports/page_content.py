@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -127,7 +127,8 @@ def _shared_beginning(record: RunRecord) -> str:
     if (prompt := record.config.get("train.sample_prompt")) is not None:
         return str(prompt)[:_LONGEST_SAMPLE]
     texts = [sample.text for sample in record.samples]
-    shared = os.path.commonprefix(texts)
+    alike = takewhile(lambda letters: len(set(letters)) == 1, zip(*texts, strict=False))
+    shared = "".join(letters[0] for letters in alike)
     return "" if shared in texts else shared[:_LONGEST_SAMPLE]  # unknown from one sample, or from equal samples
 
 
