@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpt_cli.checkpoints.header import OPTIMIZER_PREFIX, Header, check_size, header_of
+from gpt_cli.checkpoints.header import OPTIMIZER_PREFIX, Header, header_of
 from gpt_cli.common.files import Buffer
 from gpt_cli.common.safetensors_header import TensorEntry, require_in_place
 from gpt_cli.common.safetensors_numbers import READABLE, are_finite, widened
@@ -47,8 +47,7 @@ def read_verified(
                 for at in range(0, stop - start, PIECE):
                     size = min(PIECE, stop - start - at)
                     piece = content[name][at : at + size] if keep else buffer[:size]
-                    if file.readinto(piece.data) < size:
-                        check_size(header, file.tell())
+                    file.readinto(piece.data)  # all of it: `reading` reports a file that becomes shorter meanwhile
                     if kind in READABLE and not are_finite(numbers := piece.view(READABLE[kind]), kind):
                         not_finite[name] += int((~np.isfinite(widened(numbers, kind))).sum())
                     yield piece.data
