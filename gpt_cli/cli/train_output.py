@@ -74,8 +74,11 @@ def announce(prepared: Prepared, console: Console, *, of_sweep: bool = False) ->
             console.notice(f"this machine has {count} GPUs, but this run uses one; {flags} uses {together}")
 
 
-def show_progress(events: Iterator[TrainingEvent], prepared: Prepared, console: Console) -> Finished:
-    """Print events and advice while a training runs, with a progress bar on a terminal; return the Finished event."""
+def show_progress(events: Iterator[TrainingEvent], prepared: Prepared, console: Console) -> tuple[Finished, Curve]:
+    """Print events and advice while a training runs, with a progress bar on a terminal; return Finished and the losses.
+
+    If the console is quiet, the losses before a resume are missing.
+    """
     progress, curve = _TrainingPosition(prepared), Curve(prepared)
     bar = _Bar(
         total=progress.length,
@@ -93,7 +96,7 @@ def show_progress(events: Iterator[TrainingEvent], prepared: Prepared, console: 
     with bar:
         for event in events:
             if isinstance(event, Finished):
-                return event
+                return event, curve
             if not knows_earlier and isinstance(event, Evaluated | Stepped):
                 # only now has the run dropped the lines after its checkpoint
                 for line in read_lines(RunFiles(prepared.directory).metrics, event.step):
@@ -210,8 +213,8 @@ def _about_evaluation(event: Evaluated, progress: _TrainingPosition) -> str:
     return f"{event}, {change}"
 
 
-def conclude(finished: Finished, prepared: Prepared, console: Console, *, as_json: bool) -> None:
-    """Print the result of a training on stdout; print advice from its metrics and the next command on stderr."""
+def conclude(finished: Finished, curve: Curve, prepared: Prepared, console: Console, *, as_json: bool) -> None:
+    """Print the result of a training on stdout; print advice from its loss curve and the next command on stderr."""
     summary, files, steps = finished.summary, RunFiles(prepared.directory), finished.summary["steps"]
     if finished.signal is not None:
         saved = f"step {steps:,} is saved" if steps else "no step was completed"
@@ -221,9 +224,6 @@ def conclude(finished: Finished, prepared: Prepared, console: Console, *, as_jso
         console.notice(f"stopped at step {steps:,}: no better validation loss for train.patience evaluations")
     show_result(finished, console, as_json=as_json)
     if finished.signal is None and prepared.steps_left and not console.quiet:
-        curve = Curve(prepared)
-        for line in read_lines(files.metrics, steps + 1):
-            curve.add(line)
         advise(curve.at_the_end(summary["validation_loss"], summary["stopped_by"], files.resume_command), console)
     if finished.signal is None and not as_json:
         run, prompt = shlex.quote(summary["run"]), shlex.quote(prepared.prompt)

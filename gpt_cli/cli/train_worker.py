@@ -123,7 +123,7 @@ def train_and_show(
             run.open_directory()
             events = train(run, host)
             try:
-                finished = show_progress(events, prepared, console)
+                finished, curve = show_progress(events, prepared, console)
             except DivergedError:
                 stack.close()
                 if ranks.is_first:
@@ -131,7 +131,7 @@ def train_and_show(
                 raise
             signals.saved = True
             with nullcontext() if finished.signal is None else hurried_stdout():
-                conclude(finished, prepared, console, as_json=json)
+                conclude(finished, curve, prepared, console, as_json=json)
             events.close()  # waits for the loggers
             stack.close()
             if ranks.is_first:

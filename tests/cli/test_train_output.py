@@ -15,6 +15,7 @@ from support.helpers import Terminal, small_config
 from gpt_cli.cli.console import Console
 from gpt_cli.cli.train_output import announce, conclude, show_progress
 from gpt_cli.evaluation.nll import Score
+from gpt_cli.training.advice.loss_curve import Curve, Line
 from gpt_cli.training.events import Evaluated, Finished, Prepared, Sampled, Stepped, TrainingEvent
 
 
@@ -135,7 +136,7 @@ def finished(best_step: int, loss: float, error: float | None, **more: Any) -> F
 def test_the_result_tells_how_much_was_read_and_how_exact_the_loss_is(
     error: float | None, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    conclude(finished(10, 1.46049, error), prepared(), Console(), as_json=False)
+    conclude(finished(10, 1.46049, error), Curve(prepared()), prepared(), Console(), as_json=False)
     figures = f"validation loss {expected} (111,539 tokens), 2.1070 bits/byte with the best weights, those of step 10"
     assert capsys.readouterr().out == f"run: 10 steps in 3.0 s, {figures}\n"
 
@@ -203,10 +204,10 @@ def test_in_chinese_a_sample_has_chinese_marks_and_a_terminal_the_result_in_chin
         "    不错",
     ]
     ended = finished(600, 5.5952, 0.035, steps=1000, seconds=377.0, stopped_by="patience")
-    conclude(ended, prepared(), Console(), as_json=False)
+    conclude(ended, Curve(prepared()), prepared(), Console(), as_json=False)
     assert "训练完成" not in capsys.readouterr().err
     terminal = put_terminal(monkeypatch, 80)
-    conclude(ended, prepared(), Console(), as_json=False)
+    conclude(ended, Curve(prepared()), prepared(), Console(), as_json=False)
     line = "训练完成：1,000 步，用时 6 分 17 秒，验证损失 5.5952 nat/token，2.1070 bit/byte，第 600 步的权重最好"
     assert line in terminal.getvalue().splitlines()
     assert capsys.readouterr().out.startswith("run: 1,000 steps in 6 min 17 s, validation loss 5.5952 ± 0.0350")
@@ -277,12 +278,11 @@ def test_a_run_that_continues_knows_its_best_evaluation_and_what_was_said(
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_at_the_end_advice_follows_the_result(as_json: bool, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("run").mkdir()
-    line = json.dumps({"step": 10, "loss": 9.0, "gradient_norm": 1.0, "validation_loss": 8.0})
-    Path("run/metrics.jsonl").write_text(line + "\n")
+def test_at_the_end_advice_follows_the_result(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    curve = Curve(prepared())
+    assert curve.add(Line(10, 9.0, 1.0, 8.0)) == []
     ended = finished(10, 8.0, None)
-    conclude(ended, prepared(), Console(), as_json=as_json)
+    conclude(ended, curve, prepared(), Console(), as_json=as_json)
     advice, *rest = capsys.readouterr().err.splitlines()
     assert advice == (
         "advice: the model is worse than guessing: its loss is 8, while guessing gives 5.55; "
@@ -290,5 +290,5 @@ def test_at_the_end_advice_follows_the_result(as_json: bool, here: Path, capsys:
     )
     assert [line.partition(":")[0] for line in rest] == ([] if as_json else ["next"])
     for start, console in ((prepared(), Console(quiet=True)), (replace(prepared(), steps_left=0), Console())):
-        conclude(ended, start, console, as_json=True)
+        conclude(ended, curve, start, console, as_json=True)
         assert capsys.readouterr().err == ""
