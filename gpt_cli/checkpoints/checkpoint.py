@@ -11,12 +11,13 @@ from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from gpt_cli.checkpoints.array_file import canonical_json
 from gpt_cli.checkpoints.header import FORMAT_VERSION, METADATA, OPTIMIZER_PREFIX, Header, Progress
-from gpt_cli.checkpoints.verify import BLANK, OTHER, Verified, digest, read_verified
+from gpt_cli.checkpoints.verify import BLANK, OTHER, digest, read_verified
 from gpt_cli.common import __version__
 from gpt_cli.common.file_signatures import FORMAT
 from gpt_cli.common.files import Buffer, write_durably
@@ -115,42 +116,41 @@ def read_checkpoint(
     `keep`. Raises CheckpointError for a file that is missing, damaged, not written by gpt or of a newer format, or that
     contains NaN or infinity, and for another model or tokenizer than in `expected`, which the caller read earlier.
     """
-    read = read_verified(path, everything=everything, keep=keep)
-    where, metadata = read.header.where, read.header.metadata
-    config, tokenizer = read.header.config, read.header.tokenizer
+    header, content, not_finite = read_verified(path, everything=everything, keep=keep)
+    where, metadata, config, tokenizer = header.where, header.metadata, header.config, header.tokenizer
     try:
-        tensors = {name: _taken(read, name, as_stored=as_stored) for name in read.header.tensors}
+        tensors = {name: _taken(header, content, name, as_stored=as_stored) for name in header.tensors}
     except ValueError as error:
         raise CheckpointError(where, f"this is not a valid checkpoint, {shown(error)}") from error
     if expected and (config.model, metadata["tokenizer"]) != (expected.config.model, expected.metadata["tokenizer"]):
         raise CheckpointError(where, "another training replaced this model while gpt read it", hint="try again")
-    progress = read.header.progress
-    if (step := read.header.step) != progress.step:
+    progress = header.progress
+    if (step := header.step) != progress.step:
         wrong = f"this is not a valid checkpoint: its header names step {step}, but its progress step {progress.step}"
         raise CheckpointError(where, wrong)
     optimizer_state = {n.removeprefix(OPTIMIZER_PREFIX): t for n, t in tensors.items() if _is_moment(n)}
     weights = {name: tensor for name, tensor in tensors.items() if not _is_moment(name)}
     for are_moments, what in ((False, "weights"), (True, "state of the optimizer")):
-        if counts := {name: number for name, number in read.not_finite.items() if _is_moment(name) == are_moments}:
+        if counts := {name: number for name, number in not_finite.items() if _is_moment(name) == are_moments}:
             number, of_tensors = counted(sum(counts.values()), "number"), counted(len(counts), "tensor")
             name = shown(next(iter(counts)).removeprefix(OPTIMIZER_PREFIX))
             sentence = f"there is NaN or infinity in its {what}: {number} in {of_tensors}, for example in {name}"
             raise CheckpointError(where, sentence, hint=OTHER)
-    return Checkpoint(config, tokenizer, progress, weights, optimizer_state, read.header)
+    return Checkpoint(config, tokenizer, progress, weights, optimizer_state, header)
 
 
 def _is_moment(name: str) -> bool:
     return name.startswith(OPTIMIZER_PREFIX)
 
 
-def _taken(read: Verified, name: str, *, as_stored: bool) -> Tensor:
-    """Take a tensor out of `read`, as float32 unless `as_stored`; raise ValueError if its type is not one of TYPES."""
-    kind, shape, *_ = read.header.tensors[name]
+def _taken(header: Header, content: dict[str, np.ndarray], name: str, *, as_stored: bool) -> Tensor:
+    """Take a tensor from `content`, as float32 unless `as_stored`; raise ValueError if its type is not in TYPES."""
+    kind, shape, *_ = header.tensors[name]
     if kind not in TYPES:
         raise ValueError(f"{shown(name)} is {kind}, but gpt reads {', '.join(TYPES)}")
-    if name not in read.content:
+    if name not in content:
         return torch.empty(shape, dtype=TYPES[kind], device="meta")
-    tensor = torch.from_numpy(read.content.pop(name)).view(TYPES[kind]).view(shape)
+    tensor = torch.from_numpy(content.pop(name)).view(TYPES[kind]).view(shape)
     return tensor if as_stored else tensor.float()
 
 

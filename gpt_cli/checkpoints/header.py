@@ -165,19 +165,14 @@ def header_of(file: BinaryIO, path: Path) -> Header:
         raise CheckpointError(where, sentence, hint="in the clone of gpt: git pull, then pip install -e .")
     if version < 1 or not 0 <= step <= STEPS or set(metadata) != set(METADATA):
         raise foreign
-    header = Header(path, content, metadata, tensors, step)
-    check_size(header, os.fstat(file.fileno()).st_size)
-    return header
-
-
-def check_size(header: Header, num_bytes: int) -> None:
-    """Raise CheckpointError if a file of `num_bytes` bytes is shorter or longer than `header` says."""
-    expected = len(header.content) + max((one.stop for one in header.tensors.values()), default=0)
+    num_bytes = os.fstat(file.fileno()).st_size
+    expected = len(content) + max((one.stop for one in tensors.values()), default=0)
     if num_bytes < expected:
-        raise CheckpointError(header.where, f"the file is truncated: it has {num_bytes:,} of {expected:,} bytes")
+        raise CheckpointError(where, f"the file is truncated: it has {num_bytes:,} of {expected:,} bytes")
     if num_bytes > expected:
         extra = f"the file is damaged: it has {num_bytes:,} bytes, but its header describes {expected:,}"
-        raise CheckpointError(header.where, extra)
+        raise CheckpointError(where, extra)
+    return Header(path, content, metadata, tensors, step)
 
 
 Step = Annotated[int, Field(ge=0, le=STEPS)]

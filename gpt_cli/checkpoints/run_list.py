@@ -179,15 +179,8 @@ def _overview(run: RunFiles) -> Overview:
 
 
 def _header(path: Path | None) -> Header | None:
-    """Return the header of a checkpoint; None if `path` is None or the file is missing, perhaps removed just now."""
-    if path is None or not path.exists():
-        return None
-    try:
-        return read_header(path)
-    except CheckpointError:
-        if path.exists():
-            raise
-        return None
+    """Return the header of a checkpoint; None if `path` is None or the file is missing."""
+    return read_header(path) if path is not None and path.exists() else None
 
 
 def _config(run: RunFiles, header: Header | None) -> Config:

@@ -4,45 +4,36 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
-from gpt_cli.checkpoints.header import OPTIMIZER_PREFIX, Header, check_size, header_of
+from gpt_cli.checkpoints.header import OPTIMIZER_PREFIX, Header, header_of
 from gpt_cli.common.files import Buffer
-from gpt_cli.common.safetensors_header import TensorEntry, misplaced
+from gpt_cli.common.safetensors_header import TensorEntry, require_in_place
 from gpt_cli.common.safetensors_numbers import READABLE, are_finite, widened
 from gpt_cli.common.untrusted_files import reading
-from gpt_cli.errors import CheckpointError, shown
+from gpt_cli.errors import CheckpointError
 
 PIECE = 2**22  # bytes that are read and hashed at once
 BLANK = "0" * 64  # in place of the digest of the weights while it is computed
 OTHER = "use another checkpoint of the run"
 
 
-@dataclass(frozen=True)
-class Verified:
-    """The content of a checkpoint file whose digest has been verified; callers may remove tensors from `content`."""
-
-    header: Header
-    content: dict[str, np.ndarray]  # the bytes of each tensor that was read
-    not_finite: Mapping[str, int]  # how many numbers of a tensor are NaN or infinite, if any
-
-
-def read_verified(path: Path, *, everything: bool = False, keep: bool = True) -> Verified:
+def read_verified(
+    path: Path, *, everything: bool = False, keep: bool = True
+) -> tuple[Header, dict[str, np.ndarray], Counter[str]]:
     """Read a checkpoint, and verify its header and weights; with `everything`, also the optimizer state.
 
-    Without `keep`, the result has no content, and reading needs little memory. Raises CheckpointError for a file that
-    is missing, damaged, not written by gpt, or of a newer format.
+    Returns the header, the bytes of each tensor that was read, and how many numbers of a tensor are NaN or infinite, if
+    any. Without `keep`, there are no bytes, and reading needs little memory. Raises CheckpointError for a file that is
+    missing, damaged, not written by gpt, or of a newer format.
     """
     with reading(path, CheckpointError) as file:
         header = header_of(file, path)  # refuses a foreign file, of whatever size, before it is read
-        if (wrong := misplaced(header.tensors)) is not None:
-            sentence = f"the file is damaged: the place of {shown(wrong)} does not match its shape"
-            raise CheckpointError(header.where, sentence)
+        require_in_place(header.tensors, header.where)
         in_order = sorted(header.tensors.items(), key=lambda item: item[1][2:])
         num_weight_bytes = max((one.stop for name, one in in_order if not name.startswith(OPTIMIZER_PREFIX)), default=0)
         weights = [item for item in in_order if item[1].stop <= num_weight_bytes]
@@ -56,8 +47,7 @@ def read_verified(path: Path, *, everything: bool = False, keep: bool = True) ->
                 for at in range(0, stop - start, PIECE):
                     size = min(PIECE, stop - start - at)
                     piece = content[name][at : at + size] if keep else buffer[:size]
-                    if file.readinto(piece.data) < size:
-                        check_size(header, file.tell())
+                    file.readinto(piece.data)  # all of it: `reading` reports a file that becomes shorter meanwhile
                     if kind in READABLE and not are_finite(numbers := piece.view(READABLE[kind]), kind):
                         not_finite[name] += int((~np.isfinite(widened(numbers, kind))).sum())
                     yield piece.data
@@ -71,7 +61,7 @@ def read_verified(path: Path, *, everything: bool = False, keep: bool = True) ->
     if not intact:
         sentence = "the file is damaged: its content does not match its digest"
         raise CheckpointError(header.where, sentence, hint=OTHER)
-    return Verified(header, content, not_finite)
+    return header, content, not_finite
 
 
 def digest(chunks: Iterable[Buffer]) -> str:

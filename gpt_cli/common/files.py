@@ -46,11 +46,9 @@ def write_durably(path: Path, chunks: Iterable[Buffer]) -> None:
 
 
 def require_regular_target(path: Path) -> None:
-    """Raise EnvironmentFailure if the directory of `path` is missing, or if `path` exists and is not a regular file."""
-    with _writing(path):
-        os.stat(os.path.join(path.parent, ""))
-        with contextlib.suppress(FileNotFoundError):
-            os.lstat(path)
+    """Raise EnvironmentFailure if `path` cannot be looked at, or if it exists and is not a regular file."""
+    with _writing(path), contextlib.suppress(FileNotFoundError):  # also without its directory: the writer reports it
+        os.lstat(path)
     if os.path.exists(path) and not os.path.isfile(path):
         raise EnvironmentFailure(shown(path), "this is not a regular file; name a new or a regular file")
 
@@ -166,11 +164,6 @@ def require_writable(directory: Path, meant: Path | None = None) -> None:
         with contextlib.suppress(OSError):
             os.unlink(path)
         raise write_failure(meant or directory, error, directory) from error
-
-
-def require_writable_parent(directory: Path) -> None:
-    """Raise EnvironmentFailure if the user may not make or replace `directory`."""
-    require_writable(next(path for path in Path(os.path.realpath(directory)).parents if path.is_dir()))
 
 
 def make_directory(directory: Path) -> list[Path]:

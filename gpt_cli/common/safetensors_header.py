@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 from gpt_cli.common.strict_json import strict_json
-from gpt_cli.errors import visible
+from gpt_cli.errors import CheckpointError, shown, visible
 
 # what `parse_header` raises for JSON that no safetensors file has
 MALFORMED = (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError)
@@ -56,14 +56,13 @@ def _stored(entry: Mapping[str, Any]) -> TensorEntry:
     return TensorEntry(dtype, shape, *offsets)
 
 
-def misplaced(tensors: Mapping[str, TensorEntry]) -> str | None:
-    """Return the name of the first tensor with a gap or overlap before it, or a wrong size; None if all fit."""
+def require_in_place(tensors: Mapping[str, TensorEntry], where: str) -> None:
+    """Raise CheckpointError about the file `where` if a tensor has a gap or overlap before it, or a wrong size."""
     end = 0
     for name, (dtype, shape, start, stop) in sorted(tensors.items(), key=lambda item: item[1][2:]):
         if start != end or stop - start != math.prod(shape) * SIZES[dtype]:
-            return name
+            raise CheckpointError(where, f"the file is damaged: the place of {shown(name)} does not match its shape")
         end = stop
-    return None
 
 
 def header_bytes(

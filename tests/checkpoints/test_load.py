@@ -4,6 +4,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.helpers import RunCommand, damage
@@ -12,7 +13,7 @@ import gpt_cli
 from gpt_cli.checkpoints import select
 from gpt_cli.checkpoints.load import load
 from gpt_cli.checkpoints.select import find_checkpoints, find_header
-from gpt_cli.checkpoints.verify import Verified, read_verified
+from gpt_cli.checkpoints.verify import read_verified
 from gpt_cli.errors import CheckpointError, UsageError
 
 
@@ -118,7 +119,7 @@ def test_a_damaged_best_is_said_and_the_last_one_taken(copied: Path, run: RunCom
 
 
 def test_a_file_that_a_trainer_removes_is_looked_for_anew(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def prune_first(path: Path, **options: bool) -> Verified:
+    def prune_first(path: Path, **options: bool) -> Any:
         (copied / "checkpoints" / "step-00000020.safetensors").unlink(missing_ok=True)
         return read_verified(path, **options)
 

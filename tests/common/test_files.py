@@ -14,12 +14,12 @@ from support.faults import Fault, Operations
 from gpt_cli.common.files import (
     cache_directory,
     require_writable,
-    require_writable_parent,
     write_directory,
     write_durably,
     write_failure,
 )
 from gpt_cli.errors import EnvironmentFailure
+from gpt_cli.tools.exchange.request import require_directory
 
 
 def test_a_file_is_replaced_whole_and_its_mode_follows_the_umask(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_free_space_is_that_of_the_filesystem_written_to(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(os, "write", refuse)
     with pytest.raises(EnvironmentFailure) as raised:
-        require_writable_parent(tmp_path / "full" / "hf")
+        require_directory(tmp_path / "full" / "hf", "hf")
     assert raised.value.hint == "0 MB are free there; delete files or choose another directory"
     # of a quota, what is free there says nothing
     assert write_failure(tmp_path / "a", OSError(errno.EDQUOT, "")).hint == "delete files or choose another directory"

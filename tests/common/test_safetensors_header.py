@@ -2,7 +2,8 @@ import io
 
 import pytest
 
-from gpt_cli.common.safetensors_header import MALFORMED, header_bytes, misplaced, parse_header, read_header_bytes
+from gpt_cli.common.safetensors_header import MALFORMED, header_bytes, parse_header, read_header_bytes, require_in_place
+from gpt_cli.errors import CheckpointError
 
 
 def test_a_header_is_read_as_it_was_written() -> None:
@@ -12,8 +13,9 @@ def test_a_header_is_read_as_it_was_written() -> None:
     metadata, tensors = parse_header(written)
     assert metadata == {"kind": "ids"}
     assert tensors == {"ids": ("U16", (3,), 0, 6), "more": ("U16", (2, 2), 6, 14)}
-    assert misplaced(tensors) is None
-    assert misplaced({"ids": tensors["ids"], "more": tensors["more"]._replace(start=4, stop=12)}) == "more"
+    require_in_place(tensors, "a file")
+    with pytest.raises(CheckpointError, match=r'^a file: .* the place of "more" does not match its shape$'):
+        require_in_place({"ids": tensors["ids"], "more": tensors["more"]._replace(start=4, stop=12)}, "a file")
     assert len(header_bytes({"a": ("F32", [1])}, {})) % 8 == 0
 
 

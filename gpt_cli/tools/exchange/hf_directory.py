@@ -22,7 +22,7 @@ from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.common.file_signatures import is_checkpoint
 from gpt_cli.common.limits import FOREIGN_CONFIG_BYTES, FOREIGN_FILES, FOREIGN_HEADER_BYTES
 from gpt_cli.common.mistyped import nearest
-from gpt_cli.common.safetensors_header import MALFORMED, misplaced, parse_header, read_header_bytes
+from gpt_cli.common.safetensors_header import MALFORMED, parse_header, read_header_bytes, require_in_place
 from gpt_cli.common.safetensors_numbers import READABLE, are_finite, widened
 from gpt_cli.common.strict_json import plainly, strict_json
 from gpt_cli.common.untrusted_files import read_bytes, reading, require_reachable
@@ -215,8 +215,7 @@ def _tensors(path: Path) -> Iterator[tuple[str, HFTensor]]:
         _, tensors = parse_header(content)
     except MALFORMED as error:
         raise CheckpointError(where, f"this is not a safetensors file: {plainly(error)}") from error
-    if (name := misplaced(tensors)) is not None:
-        raise CheckpointError(where, f"the file is damaged: the place of {shown(name)} does not match its shape")
+    require_in_place(tensors, where)
     end = 8 + length + max((one.stop for one in tensors.values()), default=0)
     if end != size:
         raise CheckpointError(where, f"the file is truncated or damaged: it has {size:,} of {end:,} bytes")

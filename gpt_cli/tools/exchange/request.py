@@ -16,7 +16,7 @@ from gpt_cli.checkpoints.run_list import require_hides_none
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.checkpoints.select import find_header
 from gpt_cli.common.extras import is_installed
-from gpt_cli.common.files import require_no_file, require_writable_parent
+from gpt_cli.common.files import require_no_file, require_writable
 from gpt_cli.common.host import Host
 from gpt_cli.common.limits import FOREIGN_CONFIG_BYTES
 from gpt_cli.common.units import size
@@ -180,7 +180,6 @@ class ExportRequest(Request):
         """
         if self.format in ("hf", "handout"):
             require_directory(self.out, self.format, self.overwrite)
-            require_writable_parent(self.out)
         else:
             require_file(self.out, self.format)
         header, prompt = find_header(self.run, self.checkpoint, host), self.prompt
@@ -215,7 +214,10 @@ class ExportRequest(Request):
 
 
 def require_directory(out: Path, form: str, overwrite: bool = False) -> None:
-    """Raise UsageError unless `out` is new, empty or an export of format `form`; `overwrite` allows other files too."""
+    """Raise UsageError unless `out` is new, empty or an export of format `form`; `overwrite` allows other files too.
+
+    Raises EnvironmentFailure if the user may not make or replace `out`.
+    """
     our_files = FILES if form == "hf" else PAGES
     replaced = Path(os.path.realpath(out))  # resolves x/.. even if there is no x
     if replaced.is_dir():
@@ -232,6 +234,7 @@ def require_directory(out: Path, form: str, overwrite: bool = False) -> None:
     elif out.suffix in (".safetensors", ".html", ".gguf"):
         sentence = f"{shown(out)} is the name of a file, but ‹format={form}› writes a directory"
         raise UsageError("‹out›", sentence, hint=f"‹format={out.suffix[1:]}› writes one file")
+    require_writable(next(path for path in replaced.parents if path.is_dir()))
 
 
 def require_file(out: Path, form: str) -> None:

@@ -85,8 +85,9 @@ def tokens(request: TokensRequest, target: None, host: Host) -> Tokens:
     """Split the text of a request into tokens; raises DataError for a character that the tokenizer lacks."""
     if request.tokenizer is None:
         verify = partial(read_verified, keep=False)
-        loaded = host.loaded or first_usable(request.run, request.checkpoint, verify, host.warn)
-        header, cutter, name = loaded.header, loaded.header.tokenizer, run_name(loaded.header.path)
+        read = None if host.loaded else first_usable(request.run, request.checkpoint, verify, host.warn)
+        header = host.loaded.header if read is None else read[0]
+        cutter, name = header.tokenizer, run_name(header.path)
     else:
         header, cutter, name = None, _named(request.tokenizer), request.tokenizer
     prompt = request.prompt if request.text is None else request.text
