@@ -15,7 +15,7 @@ from gpt_cli.config import ModelConfig
 from gpt_cli.errors import CheckpointError
 from gpt_cli.model.attention import Kernel, MultiHeadAttention, Stages, document_mask_of, join_heads
 from gpt_cli.model.block import Block, make_norm
-from gpt_cli.model.dropout import DropMasks, Dropout, Keep, ToDraw
+from gpt_cli.model.dropout import DropMasks, Dropout, Keep
 from gpt_cli.model.forms.grouped_query import GroupedQueryAttention
 from gpt_cli.model.forms.ngrams import NgramEmbedding
 from gpt_cli.model.positions import RopeScaling, RotaryPositions, SinusoidalPositions
@@ -72,11 +72,12 @@ class GPT(nn.Module):
         document_mask = None if positions is None else document_mask_of(positions)
         masks = masks if self.training and self.config.dropout > 0 else None
         compiled = self.training and bool(self._compiled)
-        by_keys = masks is not None and masks.keys is not None
-        if masks is not None and compiled and by_keys:
-            masks = masks.on(ids.device)
+        by_keys = masks is not None and isinstance(masks.keys, Tensor)
+        if masks is not None and compiled and by_keys:  # torch.compile recompiles for new ints
+            first = torch.full((), int(masks.first_sequence), dtype=torch.int32, device=ids.device)
+            masks = masks._replace(first_sequence=first)
         for number, block in enumerate(self._compiled if compiled else self.blocks):
-            keep: Keep | ToDraw | None = None if masks is None else masks.to_draw(number)
+            keep: Keep | DropMasks | None = None if masks is None else masks._replace(keys=masks.keys[number])
             if keep is not None and compiled and not by_keys:  # compiled code draws masks only from keys on the device
                 keep = self.blocks[number].draw_masks(keep, x, document_mask)
             x = block(x, rotation, keep, document_mask)

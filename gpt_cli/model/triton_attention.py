@@ -15,7 +15,7 @@ import triton.language as tl  # type: ignore[import-not-found]
 from torch import Tensor
 
 from gpt_cli.common.rng import MULTIPLIERS
-from gpt_cli.model.dropout import ToDraw
+from gpt_cli.model.dropout import DropMasks
 
 _FIRST, _SECOND = (tl.constexpr(multiplier) for multiplier in MULTIPLIERS)
 
@@ -256,7 +256,7 @@ def _(queries: Tensor, keys: Tensor, values: Tensor, *_: Any) -> tuple[Tensor, T
     return _new(queries), _new(keys), _new(values)
 
 
-def dropout_attention(queries: Tensor, keys: Tensor, values: Tensor, masks: ToDraw, scale: float) -> Tensor:
+def dropout_attention(queries: Tensor, keys: Tensor, values: Tensor, masks: DropMasks, scale: float) -> Tensor:
     """Compute dropout(softmax(queries keysᵀ * scale)) values, with a causal mask: [B, H, T, K] each -> [B, H, T, K].
 
     The dropout mask is that of `masks.keep("weights", ...)`. `masks.keys` must be a tensor on the device, and T even.

@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -22,17 +22,8 @@ from gpt_cli.training.lr_schedule import lr_multiplier
 from gpt_cli.training.state import Outcome, TrainingState
 from gpt_cli.training.validation import cross_entropy
 
-
-@dataclass(frozen=True)
-class StepInputs:
-    """A step's inputs on the device; `micro_batches` maps a micro-batch's index to its data: rows of `Batches.numbers`.
-
-    `keys`, int32 [L, 3, 2], are halves of three 64-bit dropout keys per block; if None, they come from seed and step.
-    """
-
-    step: int
-    micro_batches: Mapping[int, Tensor]
-    keys: Tensor | None = None
+# a step's inputs: each micro-batch by its index, as rows of `Batches.numbers` on the device; the keys of `DropMasks`
+StepInputs = tuple[Mapping[int, Tensor], np.ndarray | Tensor]
 
 
 def send(state: TrainingState, step: int) -> StepInputs:
@@ -41,12 +32,11 @@ def send(state: TrainingState, step: int) -> StepInputs:
     micro_batches = state.layout.micro_batches(settings.num_micro_batches)
     sequences = np.arange(settings.batch_size).reshape(-1, micro)[micro_batches].ravel()
     numbers = to_device(torch.from_numpy(state.batches.numbers(step, sequences)), state.device)
-    keys = None
+    keys = drop_keys(settings.seed, step, state.config.model.num_blocks)
     # compiled blocks draw their masks by keys on the device
     if settings.compile == "on" and state.config.model.dropout and state.device.type != "cpu":
-        drawn = drop_keys(settings.seed, step, state.config.model.num_blocks).view(np.int64)
-        keys = key_halves(to_device(torch.from_numpy(drawn), state.device))
-    return StepInputs(step, dict(zip(micro_batches, numbers.split(micro), strict=True)), keys)
+        keys = key_halves(to_device(torch.from_numpy(keys.view(np.int64)), state.device))
+    return dict(zip(micro_batches, numbers.split(micro), strict=True)), keys
 
 
 class Diverged(Exception):  # noqa: N818 - the loop makes an error for users of it
@@ -175,10 +165,9 @@ def _add_up(
 def _compute_micro_batch(state: TrainingState, sent: StepInputs, micro_batch: int) -> Tensor:
     """Add the gradient of one micro-batch to the parameters' gradients; return its share of the batch's mean loss."""
     settings, micro = state.config.train, state.config.train.sequences_at_once
-    inputs, targets, positions, num_targets = state.batches.windows(sent.micro_batches[micro_batch])
-    masks = DropMasks(
-        state.config.model.dropout, settings.seed, sent.step, first_sequence=micro_batch * micro, keys=sent.keys
-    )
+    micro_batches, keys = sent
+    inputs, targets, positions, num_targets = state.batches.windows(micro_batches[micro_batch])
+    masks = DropMasks(keys, micro_batch * micro, state.config.model.dropout)
     with autocast(state.device, settings.dtype):
         if num_targets is None:
             loss = state.cross_entropy(state.model(inputs, masks), targets) * (micro / settings.batch_size)
