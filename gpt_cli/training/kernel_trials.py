@@ -19,8 +19,8 @@ from gpt_cli.common.machine.devices import (
     autocast,
     beside,
     free_memory,
-    new_graph,
     product_dtype,
+    record_graph,
     supports,
     synchronize,
 )
@@ -161,11 +161,8 @@ def _compare(
         again: Callable[[], object] = partial(run, way)
         if supports(device, "graphs"):
             with beside(device):
-                run(way)
-                graph, recording = new_graph(device)
-                with recording:
-                    run(way)
-            again = graph.replay
+                again()
+                again = record_graph(device, again)[0]
         seconds = []
         for _ in range(4):  # the first one takes longer
             started = time.perf_counter()

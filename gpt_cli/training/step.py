@@ -19,7 +19,7 @@ from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.model.dropout import DropMasks, drop_keys, key_halves
 from gpt_cli.training.intervals import settings_of_model
 from gpt_cli.training.lr_schedule import lr_multiplier
-from gpt_cli.training.state import Outcome, TrainingState
+from gpt_cli.training.state import TrainingState
 from gpt_cli.training.validation import cross_entropy
 
 # a step's inputs: each micro-batch by its index, as rows of `Batches.numbers` on the device; the keys of `DropMasks`
@@ -61,9 +61,9 @@ def take_step(state: TrainingState, watch: Callable[[], object] = lambda: None) 
     rate = settings.learning_rate * multiplier
     try:
         if state.whole_step is not None:
-            state.unread.append(Outcome(step + 1, state.whole_step(step, multiplier, watch), rate))
+            state.unread.append((step + 1, state.whole_step(step, multiplier, watch), rate))
         else:
-            state.unread.append(Outcome(step + 1, clipped_gradient(state, send(state, step), watch), rate))
+            state.unread.append((step + 1, clipped_gradient(state, send(state, step), watch), rate))
             if state.reads_at_once:
                 _read(state)
             state.optimizer.step(multiplier)
@@ -90,13 +90,13 @@ def read_outcomes(state: TrainingState) -> None:
 
 
 def _read(state: TrainingState) -> None:
-    outcomes, state.unread = state.unread, []
-    for outcome, (loss, norm) in zip(outcomes, torch.stack([o.loss_and_norm for o in outcomes]).tolist(), strict=True):
-        rate = outcome.learning_rate
+    unread, state.unread = state.unread, []
+    numbers = torch.stack([loss_and_norm for _, loss_and_norm, _ in unread]).tolist()
+    for (step, _, rate), (loss, norm) in zip(unread, numbers, strict=True):
         if not (math.isfinite(loss) and math.isfinite(norm)):
             sentence = f"the loss is {loss:g} and the gradient norm is {norm:g} at learning rate {rate:g}"
-            raise Diverged(outcome.step, sentence)
-        mean = smoothed(state.progress.smoothed_loss, loss, outcome.step - state.progress.model_step)
+            raise Diverged(step, sentence)
+        mean = smoothed(state.progress.smoothed_loss, loss, step - state.progress.model_step)
         state.progress = replace(state.progress, loss=loss, smoothed_loss=mean, gradient_norm=norm, learning_rate=rate)
 
 
@@ -133,9 +133,8 @@ def compute_gradient(state: TrainingState, sent: StepInputs, watch: Callable[[],
     The loss of a micro-batch is its share of the batch's mean, or zero if another rank computes it. Gradients are
     summed in the order of `distributed.collectives.tree_sum`, first within a rank, then between ranks.
     """
-    num_micro_batches = state.config.train.num_micro_batches
-    losses = torch.zeros(num_micro_batches, device=state.device)
-    micro_batches, dtype = state.layout.micro_batches(num_micro_batches), state.config.train.dtype
+    losses = torch.zeros(state.config.train.num_micro_batches, device=state.device)
+    micro_batches, dtype = [*sent[0]], state.config.train.dtype
     # weights are cast once for all micro-batches; torch 2.10 would later reuse a cast that was made without gradients
     with autocast(state.device, dtype, enabled=False), contextlib.ExitStack() as stack:
         if len(micro_batches) > 1 and state.shares_matrices:
