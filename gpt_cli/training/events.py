@@ -28,7 +28,6 @@ class Prepared:
     step: int  # where it continues; 0 for a new run
     elapsed: float  # seconds of the earlier parts of the run
     costs: CostEstimate = field(repr=False)
-    num_trained: int  # numbers that the optimizer changes
     num_processes: int
     num_documents: int
     num_characters: int
@@ -54,7 +53,7 @@ class Prepared:
     @property
     def disk_bytes(self) -> int:
         """The estimated bytes of the run directory at the end: checkpoints with optimizer state, and best weights."""
-        to_continue = self.costs.parameters + self.config.train.stored_per_weight * self.num_trained
+        to_continue = self.costs.parameters + self.config.train.stored_per_weight * self.costs.trained
         num_checkpoints = self.config.train.keep_checkpoints + self.config.train.num_teachers
         return 4 * (to_continue * num_checkpoints + self.costs.parameters)
 

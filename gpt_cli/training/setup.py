@@ -188,7 +188,6 @@ def _prepared(run: Run, corpus: SourceCorpus, choice: Choice | None, step_second
         step=run.progress.step,
         elapsed=run.progress.elapsed,
         costs=state.costs,
-        num_trained=state.costs.trained,
         num_processes=run.ranks.size,
         num_documents=corpus.num_documents,
         num_characters=corpus.num_characters,

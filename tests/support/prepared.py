@@ -19,7 +19,6 @@ def prepared(name: str, *settings: str, vocab_size: int, tokens: int, documents:
         step=0,
         elapsed=0.0,
         costs=costs,
-        num_trained=costs.parameters,
         num_processes=1,
         num_documents=documents,
         num_characters=4 * tokens,
