@@ -115,20 +115,18 @@ class GPT(nn.Module):
         assert heads, "choose at least one head"
         assert {*layers} <= {*range(len(self.blocks))}, f"choose from layers 0 to {len(self.blocks) - 1}"
         x, rotation = self.embed(ids)
+        whole = list(heads) == list(range(self.config.num_heads))
         for number, block in enumerate(self.blocks[: max(layers) + 1]):
-            if number not in layers:
-                with without_dropout(block):
-                    x = block(x, rotation)
-                continue
-            attention, attention_input = block.attention, block.attention_input(x)
-            stages = attention.stages(attention_input, rotation, heads)
-            yield stages
+            attention = block.attention
+            stages = attention.stages(block.attention_input(x), rotation, heads) if number in layers else None
+            if stages is not None:
+                yield stages
             if number < max(layers):
-                whole = list(heads) == list(range(self.config.num_heads))  # then their outputs are known
                 with without_dropout(block):
-                    outputs = join_heads(stages.heads)
-                    attended = attention.projection_layer(outputs) if whole else attention(attention_input, rotation)
-                    x = block.after_attention(x, attended)
+                    if stages is not None and whole:  # the outputs of all heads are known
+                        x = block.after_attention(x, attention.projection_layer(join_heads(stages.heads)))
+                    else:
+                        x = block(x, rotation)
 
     def attention_weights(
         self, ids: Tensor, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None

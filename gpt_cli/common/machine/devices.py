@@ -27,17 +27,12 @@ def accelerator() -> torch.device | None:
     return torch.accelerator.current_accelerator(check_available=True)
 
 
-def num_accelerators() -> int:
-    """Return the number of accelerator devices, such as GPUs, that torch finds."""
-    return torch.accelerator.device_count() if accelerator() else 0
-
-
 def choose_device(name: str) -> torch.device:
     """Return the device for a name: auto, cpu, or this machine's accelerator with or without a number, such as cuda:1.
 
     Raises EnvironmentFailure for a device that this machine does not have.
     """
-    there, count = accelerator(), num_accelerators()
+    there, count = accelerator(), torch.accelerator.device_count()
     if name in ("auto", "cpu"):
         return there or CPU if name == "auto" else CPU
     kind, _, number = name.partition(":")

@@ -22,7 +22,6 @@ def test_auto_takes_the_accelerator_that_is_there() -> None:
     assert devices.choose_device("auto") == devices.choose_device("cuda") == torch.device("cuda")
     assert devices.choose_device("cuda:1") == torch.device("cuda:1")
     assert devices.choose_device("cpu") == CPU
-    assert devices.num_accelerators() == 2
 
 
 @pytest.mark.usefixtures("two_gpus")
@@ -38,7 +37,7 @@ def test_a_missing_device_is_an_error_that_says_what_torch_finds(name: str) -> N
 
 def test_without_an_accelerator_auto_is_the_cpu() -> None:
     if devices.accelerator() is None:
-        assert (devices.choose_device("auto"), devices.num_accelerators()) == (CPU, 0)
+        assert devices.choose_device("auto") == CPU
         with pytest.raises(EnvironmentFailure, match=r"finds no accelerator$"):
             devices.choose_device("cuda")
 
