@@ -40,9 +40,10 @@ from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import CpuDraws, SamplingParameters, Uniforms
 from gpt_cli.tools.bench import bench
-from gpt_cli.tools.bench.baselines import NUM_SAMPLES, PROMPT, costs, endless_state, sample_once, vocab_size_of
+from gpt_cli.tools.bench.baselines import NUM_SAMPLES, PROMPT, endless_state, sample_once, vocab_size_of
 from gpt_cli.training.cuda_graphs import WholeStep, record_step
 from gpt_cli.training.kernel_trials import choose_kernels, compare_with_plain
+from gpt_cli.training.state import training_costs
 from gpt_cli.training.step import read_outcomes, take_step, time_step
 
 TARGET = 1.4697  # nats per character of tinyshakespeare: the best that nanoGPT's README reports
@@ -123,7 +124,7 @@ def training(scale: Scale) -> Iterator[Figure]:
                     scale, lambda state=state: take_step(state), 2 if scale.small else 30
                 )
                 read_outcomes(state)
-                share = rate * costs(config, dtype).training_flops_per_token / flops[dtype]
+                share = rate * training_costs(config, vocab_size_of(config)).training_flops_per_token / flops[dtype]
                 yield Figure(f"{kind}{', graph' if graph else ''}", rate, "tokens/s")
                 yield Figure("  of the roof of its products", 100 * share, "%")
             by_trial = [part for part in ("attention", "loss") if part in state.progress.environment]
@@ -177,7 +178,7 @@ def memory(scale: Scale) -> Iterator[Figure]:
     """The most that tensors took in two steps, beside the estimate of `gpt info`."""
     for batch_size in (4,) if scale.small else (16, 128):
         config = scale.config("small", batch_size=batch_size)
-        expected = costs(config, config.train.dtype).training_bytes
+        expected = training_costs(config, vocab_size_of(config)).training_bytes
         yield Figure(f"{batch_size} sequences, estimate", expected / 1e6, "MB")
         if _peak_memory(scale.device) is not None:
             torch.accelerator.reset_peak_memory_stats(scale.device)

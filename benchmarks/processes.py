@@ -22,7 +22,8 @@ from gpt_cli.config import Config
 from gpt_cli.distributed.environment import process_name
 from gpt_cli.distributed.launch import process_environment, python_command, require_fitting
 from gpt_cli.errors import EnvironmentFailure, GptError, counted
-from gpt_cli.tools.bench.baselines import costs
+from gpt_cli.tools.bench.baselines import vocab_size_of
+from gpt_cli.training.state import training_costs
 
 COMMAND = ("-m", "benchmarks.process")
 # what is timed in turns: the work, and whether one process does it or all do together
@@ -148,7 +149,7 @@ def main() -> None:
     settings = config.train
     with CONSOLE.counting(f"{number} processes", len(WORKS) * (arguments.rounds + 1), "runs") as count:
         found = compare_together(config, number, arguments.rounds, count)
-    parameters = costs(config, settings.dtype).parameters
+    parameters = training_costs(config, vocab_size_of(config)).parameters
     print(machine(device, arguments.rounds, number * threads_each(config, number)))
     show(
         f"a step of {arguments.config} in {settings.dtype}, {settings.num_micro_batches} micro-batches of "

@@ -33,7 +33,7 @@ class DropMasks(NamedTuple):
     """The source of a micro-batch's dropout masks: keys, the index of its first sequence in the step, and the rate.
 
     `keys` are those of `drop_keys`, uint64 [L, 3], or their `key_halves` on the device, int32 [L, 3, 2]; for the masks
-    of a single block, [3] or [3, 2].
+    of a single block, [3] or [3, 2]. With keys on the device, `GPT.forward` moves `first_sequence` there too.
     """
 
     keys: np.ndarray | Tensor

@@ -73,7 +73,7 @@ class GPT(nn.Module):
         masks = masks if self.training and self.config.dropout > 0 else None
         compiled = self.training and bool(self._compiled)
         by_keys = masks is not None and isinstance(masks.keys, Tensor)
-        if masks is not None and compiled and by_keys:  # torch.compile recompiles for new ints
+        if masks is not None and by_keys:  # torch.compile recompiles for new ints, and a recorded step may send none
             first = torch.full((), int(masks.first_sequence), dtype=torch.int32, device=ids.device)
             masks = masks._replace(first_sequence=first)
         for number, block in enumerate(self._compiled if compiled else self.blocks):

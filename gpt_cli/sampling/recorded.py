@@ -200,7 +200,7 @@ class RecordedDraws:
                 self._bases[reach] = cache.base
 
     def _record(self) -> Callable[[], None]:
-        """Compute one sampling step to warm up, then record the same operations; return a function that repeats them."""
+        """Compute a sampling step to warm up, then record the same operations; return a function that repeats them."""
         with beside(self._device):
             self._compute()
             return record_graph(self._device, self._compute)[0]

@@ -31,7 +31,7 @@ def test_output_and_gradients_are_those_of_the_twin_with_the_same_mask(
 
     generator, (B, H, T, K) = torch.Generator().manual_seed(0), shape
     keys = key_halves(torch.from_numpy(drop_keys(1, 2, 1).view("int64")))[0]
-    masks, scale = DropMasks(keys, 5, rate), K**-0.5
+    masks, scale = DropMasks(keys, torch.tensor(5, dtype=torch.int32), rate), K**-0.5
     keep = masks.keep("weights", (B, H, T, T), torch.device("cpu"))
     *inputs, gradient = (torch.randn(shape, generator=generator).to(dtype) for _ in range(4))
     leaves = [each.clone().requires_grad_() for each in inputs]

@@ -20,7 +20,7 @@ from gpt_cli.config.schema import PUBLISHED
 from gpt_cli.distributed.collectives import ALONE, Ranks
 from gpt_cli.errors import counted
 from gpt_cli.model import GPT
-from gpt_cli.model.costs import CostEstimate, estimate
+from gpt_cli.model.costs import estimate
 from gpt_cli.sampling.decoder import Decoder, cache_bytes
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import SamplingParameters, draw_token, probabilities
@@ -28,7 +28,7 @@ from gpt_cli.training.cuda_graphs import record_step
 from gpt_cli.training.data_parallel import Replicated
 from gpt_cli.training.kernel_trials import choose_kernels
 from gpt_cli.training.optimizer import Optimizer
-from gpt_cli.training.state import TrainingState
+from gpt_cli.training.state import TrainingState, training_costs
 from gpt_cli.training.step import read_outcomes, take_step
 from gpt_cli.training.validation import cross_entropy
 
@@ -89,11 +89,6 @@ def needed_bytes(config: Config, num_tokens: int) -> tuple[int, int]:
     return training, weights + caches + 72 * NUM_SAMPLES * V  # for sampling, as in `row_bytes` of decoder.py
 
 
-def costs(config: Config, dtype: str) -> CostEstimate:
-    """Estimate the operations, memory and parameters of training and sampling with a config."""
-    return estimate(config.model, vocab_size_of(config), micro_batch_size=config.train.sequences_at_once, dtype=dtype)
-
-
 def training_variants(config: Config, device: torch.device) -> list[Variant]:
     """Make the training steps to time on random tokens: two plain ones ("plain", "heads") and that of `gpt train`.
 
@@ -105,7 +100,7 @@ def training_variants(config: Config, device: torch.device) -> list[Variant]:
         ("heads", "float32"): _plain_step(config, device, fused=False, dropout=config.model.dropout),
         ("gpt train", dtype): training_step(config, device, dtype),
     }
-    flops = costs(config, dtype).training_flops_per_token
+    flops = training_costs(config, vocab_size_of(config)).training_flops_per_token
     return [Variant(name, dtype, step, config.tokens_per_step, flops, dtype) for (name, dtype), step in steps.items()]
 
 
