@@ -27,7 +27,7 @@ StepInputs = tuple[Mapping[int, Tensor], np.ndarray | Tensor]
 
 
 def send(state: TrainingState, step: int) -> StepInputs:
-    """Return a step's inputs: this rank's micro-batches, copied to the device, and dropout keys for compiled blocks."""
+    """Return a step's inputs: this rank's micro-batches, copied to the device, and the keys of its dropout masks."""
     settings, micro = state.config.train, state.config.train.sequences_at_once
     micro_batches = state.layout.micro_batches(settings.num_micro_batches)
     sequences = np.arange(settings.batch_size).reshape(-1, micro)[micro_batches].ravel()
