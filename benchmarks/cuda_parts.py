@@ -29,7 +29,6 @@ from gpt_cli.common.host import NOBODY, ignored
 from gpt_cli.common.machine.devices import (
     autocast,
     choose_dtype,
-    num_accelerators,
     product_dtype,
     supports,
     synchronize,
@@ -271,7 +270,7 @@ def runs(scale: Scale) -> Iterator[Figure]:
         cases = {"tiny": ("--set", "train.micro_batch_size=8"), "shakespeare": ("--data", scale.data)}
         cases = {config: (*words, "--max-steps", 60) for config, words in cases.items()}
     others: dict[str, tuple[object, ...]] = {"the same again": (), "without a graph": ("--set", "train.graph=off")}
-    if scale.device.type == "cpu" or num_accelerators() > 1:
+    if scale.device.type == "cpu" or torch.accelerator.device_count() > 1:
         others["by two processes"] = ("--processes", 2)
     else:
         yield Figure("by two processes", "there is one device")

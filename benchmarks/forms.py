@@ -24,7 +24,7 @@ from gpt_cli.model import GPT, CrossAttention
 from gpt_cli.model.attention import SelfAttention, causal_mask
 from gpt_cli.model.block import make_attention
 from gpt_cli.model.costs import cache_bytes_by_attention, parameters_by_part
-from gpt_cli.model.dropout import DropMasks
+from gpt_cli.model.dropout import DropMasks, drop_keys
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encode import encode_parts
@@ -241,7 +241,7 @@ def kept_bytes(model: GPT, batch_size: int, dtype: str) -> int:
         return tensor
 
     ids = torch.zeros(batch_size, model.config.context_length + 1, dtype=torch.int64, device=device)
-    masks = DropMasks(model.config.dropout, seed=0, step=0)
+    masks = DropMasks(drop_keys(0, 0, model.config.num_blocks), 0, model.config.dropout)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), autocast(device, dtype):
         loss = cross_entropy(model.train()(ids[:, :-1], masks), ids[:, 1:])
     assert loss.requires_grad  # the graph, and all that it keeps, lives until here: no storage was counted twice

@@ -21,7 +21,7 @@ from gpt_cli.config.schema import Config
 from gpt_cli.distributed.collectives import ALONE, ProcessGroup, Ranks
 from gpt_cli.distributed.environment import rank_environment
 from gpt_cli.distributed.rendezvous import Rendezvous
-from gpt_cli.model.dropout import DropMasks
+from gpt_cli.model.dropout import DropMasks, drop_keys
 from gpt_cli.tools.bench.baselines import endless_state
 from gpt_cli.training.batches import Batches
 from gpt_cli.training.data_parallel import Replicated
@@ -84,13 +84,13 @@ def _ddp_step(state: TrainingState, ranks: Ranks) -> Callable[[], None]:
     settings, micro = state.config.train, state.config.train.sequences_at_once
     micro_batches = Replicated(state.layout.parameters, ranks).micro_batches(settings.num_micro_batches)
     model, optimizer = DistributedDataParallel(state.model), state.optimizer
-    batches = state.batches
+    batches, keys = state.batches, drop_keys(settings.seed, 0, state.config.model.num_blocks)
     assert isinstance(batches, Batches)
 
     def add_gradient(micro_batch: int) -> None:
         chosen = slice(micro_batch * micro, (micro_batch + 1) * micro)
         inputs, targets, *_ = batches.windows(to_device(torch.from_numpy(batches.numbers(0, chosen)), state.device))
-        masks = DropMasks(state.config.model.dropout, settings.seed, 0, first_sequence=micro_batch * micro)
+        masks = DropMasks(keys, micro_batch * micro, state.config.model.dropout)
         with autocast(state.device, settings.dtype):
             loss = cross_entropy(model(inputs, masks), targets)
         # it averages over processes

@@ -14,7 +14,6 @@ from tqdm import tqdm
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.cli.console import Console
 from gpt_cli.common.language import language, say
-from gpt_cli.common.machine.devices import num_accelerators
 from gpt_cli.common.units import duration, size
 from gpt_cli.distributed.launch import fitting_sizes
 from gpt_cli.errors import counted
@@ -64,7 +63,7 @@ def announce(prepared: Prepared, console: Console, *, of_sweep: bool = False) ->
     piped = reads_stdin(prepared.config.data)
     alone = prepared.num_processes == 1 and not (of_sweep or prepared.reasons or ":" in settings.device or piped)
     if alone and settings.device != "cpu":
-        count, sizes = num_accelerators(), fitting_sizes(settings.batch_size)
+        count, sizes = torch.accelerator.device_count(), fitting_sizes(settings.batch_size)
         if (together := max(size for size in sizes if size <= max(1, count))) > 1:
             flags = f"--processes {together}"
             if settings.num_micro_batches % together:

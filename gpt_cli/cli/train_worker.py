@@ -17,7 +17,7 @@ from gpt_cli.cli.console import Console, hurried_stdout
 from gpt_cli.cli.signals import Signals, listening
 from gpt_cli.cli.train_output import announce, conclude, show_progress, show_result
 from gpt_cli.common.files import write_durably
-from gpt_cli.common.machine.devices import accelerator, num_accelerators
+from gpt_cli.common.machine.devices import accelerator
 from gpt_cli.common.machine.failures import exit_code_of
 from gpt_cli.distributed.collectives import ALONE, ProcessGroup, Ranks
 from gpt_cli.distributed.environment import RankEnvironment
@@ -74,7 +74,7 @@ def _choose_gpu(plan: Plan, rank_env: RankEnvironment) -> None:
     """Select the GPU of this rank, unless it trains on a CPU; raise EnvironmentFailure if there are too few GPUs."""
     if plan.config.train.device == "cpu" or accelerator() is None:
         return  # a missing device is refused with the rest
-    count, needed = num_accelerators(), rank_env.local_size
+    count, needed = torch.accelerator.device_count(), rank_env.local_size
     if count < needed and (count > 1 or rank_env.launcher == "gpt"):
         sentence = f"{needed} processes of this machine need a GPU each, but torch finds {counted(count, 'GPU')}"
         flag = "--processes" if rank_env.launcher == "gpt" else "--nproc-per-node"

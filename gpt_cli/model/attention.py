@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpt_cli.model.dropout import Dropout, ToDraw, drop_out
+from gpt_cli.model.dropout import DropMasks, Dropout, drop_out
 from gpt_cli.model.positions import rotate
 
 # types of devices whose attention kernel is not used; on others, the kernel saves memory. The CPU kernel is slower
@@ -18,7 +18,7 @@ from gpt_cli.model.positions import rotate
 WITHOUT_KERNEL = ("cpu", "mps")
 
 # (queries, keys, values [B, H, T, K], source of the dropout mask, scale) -> mixed values [B, H, T, K]
-Kernel = Callable[[Tensor, Tensor, Tensor, ToDraw, float], Tensor]
+Kernel = Callable[[Tensor, Tensor, Tensor, DropMasks, float], Tensor]
 Projections = tuple[Tensor, Tensor, Tensor]  # queries, keys and values
 
 
@@ -215,22 +215,22 @@ class SelfAttention(nn.Module, ABC):
         self,
         x: Tensor,
         rotation: Tensor | None = None,
-        keep: Tensor | ToDraw | None = None,
+        keep: Tensor | DropMasks | None = None,
         document_mask: Tensor | None = None,
     ) -> Tensor:
         """Attend with all heads: [B, T, D] -> [B, T, D]. Dropout keeps weights where `keep` [B, H, T, T] is True.
 
-        If `keep` is None, torch draws a mask; if `keep` is a ToDraw, the Triton kernel does. `document_mask` [B, T, T]
+        If `keep` is None, torch draws a mask; if it is a DropMasks, the Triton kernel does. `document_mask` [B, T, T]
         is True where query and key belong to different texts; without `fused`, `document_mask` must be None.
         """
         if not self.fused:
             assert document_mask is None, "one head by itself computes one text"
-            assert not isinstance(keep, ToDraw), "one head by itself has no kernel"
+            assert not isinstance(keep, DropMasks), "one head by itself has no kernel"
             return self.projection_layer(self.separate_heads(x, rotation, keep))
         queries, keys, values = self.project(x, rotation)
         dropout = self.dropout.p if self.training else 0.0
         sees_all = self.window is None or self.window >= x.shape[1]
-        if isinstance(keep, ToDraw):
+        if isinstance(keep, DropMasks):
             assert self.kernel is not None
             mixed = self.kernel(queries, keys, values, keep, self.scale)
         elif x.device.type not in WITHOUT_KERNEL and not dropout and sees_all:

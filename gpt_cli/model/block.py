@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from gpt_cli.config import ModelConfig
 from gpt_cli.config.model import unknown_form
 from gpt_cli.model.attention import MultiHeadAttention, SelfAttention
-from gpt_cli.model.dropout import Dropout, Keep, ToDraw
+from gpt_cli.model.dropout import DropMasks, Dropout, Keep
 from gpt_cli.model.forms.grouped_query import GroupedQueryAttention
 from gpt_cli.model.forms.latent import LatentAttention
 
@@ -71,19 +71,19 @@ class Block(nn.Module):
         self,
         x: Tensor,
         rotation: Tensor | None = None,
-        keep: Keep | ToDraw | None = None,
+        keep: Keep | DropMasks | None = None,
         document_mask: Tensor | None = None,
     ) -> Tensor:
         """Run the block on the residual stream: [B, T, D] -> [B, T, D]. If `keep` is None, torch draws dropout masks.
 
         `rotation` has RoPE's cosines and sines; `document_mask` [B, T, T] is True for query and key of different texts.
         """
-        if isinstance(keep, ToDraw):  # torch.compile fuses the draws with the operations that use them
+        if isinstance(keep, DropMasks):  # torch.compile fuses the draws with the operations that use them
             keep = self.draw_masks(keep, x, document_mask)
         weights = keep.weights if keep else None
         return self.after_attention(x, self.attention(self.attention_input(x), rotation, weights, document_mask), keep)
 
-    def draw_masks(self, masks: ToDraw, x: Tensor, document_mask: Tensor | None) -> Keep:
+    def draw_masks(self, masks: DropMasks, x: Tensor, document_mask: Tensor | None) -> Keep:
         """Draw dropout masks for input x [B, T, D]; from keys on the device, a kernel may draw the weights' mask."""
         (B, T, _), attention = x.shape, self.attention
         by_kernel = document_mask is None and attention.kernel is not None and isinstance(masks.keys, Tensor)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -25,41 +24,19 @@ _SITES = "weights", "attention", "feed_forward"
 class Keep(NamedTuple):
     """A block's dropout masks, for attention weights, attention output and feed-forward: True where an entry stays."""
 
-    weights: Tensor | ToDraw  # [B, H, T, T], or the source from which a kernel draws it
+    weights: Tensor | DropMasks  # [B, H, T, T], or the source from which a kernel draws it
     attention: Tensor  # [B, T, D]
     feed_forward: Tensor  # [B, T, D]
 
 
-@dataclass(frozen=True)
-class DropMasks:
-    """The source of a micro-batch's dropout masks: rate, seed, step, and index of its first sequence in the step.
+class DropMasks(NamedTuple):
+    """The source of a micro-batch's dropout masks: keys, the index of its first sequence in the step, and the rate.
 
-    `keys`, unless None, replaces seed and step: int32 [L, 3, 2] on the device, from `drop_keys` and `key_halves`.
+    `keys` are those of `drop_keys`, uint64 [L, 3], or their `key_halves` on the device, int32 [L, 3, 2]; for the masks
+    of a single block, [3] or [3, 2]. With keys on the device, `GPT.forward` moves `first_sequence` there too.
     """
 
-    rate: float
-    seed: int
-    step: int
-    first_sequence: int | Tensor = 0
-    keys: Tensor | None = None
-
-    def on(self, device: torch.device) -> DropMasks:
-        """Return a copy whose `first_sequence` is a tensor on the device, as torch.compile recompiles for new ints."""
-        return replace(self, first_sequence=torch.full((), int(self.first_sequence), dtype=torch.int32, device=device))
-
-    def to_draw(self, block: int = 0) -> ToDraw:
-        """Return the keys, first sequence and rate from which a block's three dropout masks are drawn."""
-        if self.keys is None:
-            keys = [stream_key(self.seed, "dropout", self.step, block, site) for site in _SITES]
-        else:
-            keys = self.keys[block]
-        return ToDraw(keys, self.first_sequence, self.rate)
-
-
-class ToDraw(NamedTuple):
-    """The source of one block's dropout masks; `keys` are three 64-bit ints, or their 32-bit halves: int32 [3, 2]."""
-
-    keys: Sequence[int] | Tensor
+    keys: np.ndarray | Tensor
     first_sequence: int | Tensor
     rate: float
 
@@ -91,7 +68,7 @@ def key_halves(keys: Tensor) -> Tensor:
 def random_words_on_device(key: int | Tensor, start: int | Tensor, count: int, device: torch.device) -> Tensor:
     """Compute words start..start+count-1 of a random stream with torch, as `rng.random_words` does: int32 [count].
 
-    `key` is an int of 64 bits, or its two halves on the device, the lower half first: int32 [2].
+    `key` is a number of 64 bits, or its two halves on the device, the lower half first: int32 [2].
     """
     words = torch.arange(count, dtype=torch.int32, device=device)
     words += _int32(start)
@@ -124,7 +101,7 @@ def _mixed(words: Tensor, halves: Sequence[int | Tensor]) -> Tensor:
 
 
 def _halves(key: int | Tensor) -> Sequence[int | Tensor]:
-    return key.unbind() if isinstance(key, Tensor) else (_int32(key), _int32(key >> 32))
+    return key.unbind() if isinstance(key, Tensor) else (_int32(int(key)), _int32(int(key) >> 32))
 
 
 def _int32(number: int | Tensor) -> int | Tensor:

@@ -15,7 +15,7 @@ from gpt_cli.config import ModelConfig
 from gpt_cli.errors import CheckpointError
 from gpt_cli.model.attention import Kernel, MultiHeadAttention, Stages, document_mask_of, join_heads
 from gpt_cli.model.block import Block, make_norm
-from gpt_cli.model.dropout import DropMasks, Dropout, Keep, ToDraw
+from gpt_cli.model.dropout import DropMasks, Dropout, Keep
 from gpt_cli.model.forms.grouped_query import GroupedQueryAttention
 from gpt_cli.model.forms.ngrams import NgramEmbedding
 from gpt_cli.model.positions import RopeScaling, RotaryPositions, SinusoidalPositions
@@ -72,11 +72,12 @@ class GPT(nn.Module):
         document_mask = None if positions is None else document_mask_of(positions)
         masks = masks if self.training and self.config.dropout > 0 else None
         compiled = self.training and bool(self._compiled)
-        by_keys = masks is not None and masks.keys is not None
-        if masks is not None and compiled and by_keys:
-            masks = masks.on(ids.device)
+        by_keys = masks is not None and isinstance(masks.keys, Tensor)
+        if masks is not None and by_keys:  # torch.compile recompiles for new ints, and a recorded step may send none
+            first = torch.full((), int(masks.first_sequence), dtype=torch.int32, device=ids.device)
+            masks = masks._replace(first_sequence=first)
         for number, block in enumerate(self._compiled if compiled else self.blocks):
-            keep: Keep | ToDraw | None = None if masks is None else masks.to_draw(number)
+            keep: Keep | DropMasks | None = None if masks is None else masks._replace(keys=masks.keys[number])
             if keep is not None and compiled and not by_keys:  # compiled code draws masks only from keys on the device
                 keep = self.blocks[number].draw_masks(keep, x, document_mask)
             x = block(x, rotation, keep, document_mask)
@@ -114,20 +115,18 @@ class GPT(nn.Module):
         assert heads, "choose at least one head"
         assert {*layers} <= {*range(len(self.blocks))}, f"choose from layers 0 to {len(self.blocks) - 1}"
         x, rotation = self.embed(ids)
+        whole = list(heads) == list(range(self.config.num_heads))
         for number, block in enumerate(self.blocks[: max(layers) + 1]):
-            if number not in layers:
-                with without_dropout(block):
-                    x = block(x, rotation)
-                continue
-            attention, attention_input = block.attention, block.attention_input(x)
-            stages = attention.stages(attention_input, rotation, heads)
-            yield stages
+            attention = block.attention
+            stages = attention.stages(block.attention_input(x), rotation, heads) if number in layers else None
+            if stages is not None:
+                yield stages
             if number < max(layers):
-                whole = list(heads) == list(range(self.config.num_heads))  # then their outputs are known
                 with without_dropout(block):
-                    outputs = join_heads(stages.heads)
-                    attended = attention.projection_layer(outputs) if whole else attention(attention_input, rotation)
-                    x = block.after_attention(x, attended)
+                    if stages is not None and whole:  # the outputs of all heads are known
+                        x = block.after_attention(x, attention.projection_layer(join_heads(stages.heads)))
+                    else:
+                        x = block(x, rotation)
 
     def attention_weights(
         self, ids: Tensor, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None

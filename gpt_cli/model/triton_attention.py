@@ -15,7 +15,7 @@ import triton.language as tl  # type: ignore[import-not-found]
 from torch import Tensor
 
 from gpt_cli.common.rng import MULTIPLIERS
-from gpt_cli.model.dropout import ToDraw
+from gpt_cli.model.dropout import DropMasks
 
 _FIRST, _SECOND = (tl.constexpr(multiplier) for multiplier in MULTIPLIERS)
 
@@ -256,16 +256,14 @@ def _(queries: Tensor, keys: Tensor, values: Tensor, *_: Any) -> tuple[Tensor, T
     return _new(queries), _new(keys), _new(values)
 
 
-def dropout_attention(queries: Tensor, keys: Tensor, values: Tensor, masks: ToDraw, scale: float) -> Tensor:
+def dropout_attention(queries: Tensor, keys: Tensor, values: Tensor, masks: DropMasks, scale: float) -> Tensor:
     """Compute dropout(softmax(queries keysᵀ * scale)) values, with a causal mask: [B, H, T, K] each -> [B, H, T, K].
 
-    The dropout mask is that of `masks.keep("weights", ...)`. `masks.keys` must be a tensor on the device, and T even.
+    The dropout mask is that of `masks.keep("weights", ...)`. Its keys and first sequence must be on the device, T even.
     """
     three = (_with_rows(each.to(values.dtype)) for each in (queries, keys, values))
     assert queries.shape[2] % 2 == 0
     assert isinstance(masks.keys, Tensor)
-    first = masks.first_sequence
-    if not isinstance(first, Tensor):  # filled on the device, because a recorded step may not copy from the host
-        first = torch.full((), first, dtype=torch.int32, device=values.device)
+    assert isinstance(masks.first_sequence, Tensor)
     compute = _compiled_attention if torch.compiler.is_compiling() else _EagerAttention.apply
-    return compute(*three, masks.keys[0], first, masks.rate, scale)[0]
+    return compute(*three, masks.keys[0], masks.first_sequence, masks.rate, scale)[0]

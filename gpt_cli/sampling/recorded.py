@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from gpt_cli.common.host import Notify
-from gpt_cli.common.machine.devices import Graph, beside, new_graph, recording_failure, synchronize, to_device
+from gpt_cli.common.machine.devices import beside, record_graph, recording_failure, synchronize, to_device
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.sampling.kv_cache import Cache, DecodeStep
 from gpt_cli.sampling.next_token import CpuDraws, Draw, draw_next, to_draws
@@ -88,7 +88,7 @@ class RecordedDraws:
         )
         self._drawn = torch.zeros(4, num_rows, dtype=torch.float64, device=self._device)
         self._last_position = decoder.end + num_tokens if decoder.positions is None else len(decoder.positions) - 1
-        self._graph: Graph | None = None
+        self._replay: Callable[[], None] | None = None  # of the recorded step
         self._rotations: Tensor | None = None
         if decoder.rotary is not None:
             rotations = decoder.rotary.at(torch.arange(self._last_position + 1)).to(decoder.plain_dtype)
@@ -103,7 +103,7 @@ class RecordedDraws:
         recording fails or memory is too small; then all tensors are restored.
         """
         self._decoder.make_room()
-        if self._graph is None:
+        if self._replay is None:
             self._send(self._decoder.end)
             self._append(to_device(torch.tensor(tokens), self._device))
         self._refresh()
@@ -117,8 +117,8 @@ class RecordedDraws:
 
         results, seconds = list[Tensor](), list[float]()
         try:
-            graph = self._graph = self._graph or self._record()
-            for compute in (graph.replay, graph.replay, self._compute):  # the first replay takes longer
+            replay = self._replay = self._replay or self._record()
+            for compute in (replay, replay, self._compute):  # the first replay takes longer
                 restore()
                 synchronize(self._device)
                 started = time.perf_counter()
@@ -173,10 +173,10 @@ class RecordedDraws:
         self._copy_to_host()
 
     def _launch(self) -> None:
-        assert self._graph is not None
+        assert self._replay is not None
         self._decoder.make_room()
         self._refresh()
-        self._graph.replay()
+        self._replay()
         self._decoder.end += 1
         self._copy_to_host()
 
@@ -199,14 +199,11 @@ class RecordedDraws:
                 self._slots[reach].fill_(self._decoder.end - cache.base)
                 self._bases[reach] = cache.base
 
-    def _record(self) -> Graph:
-        """Compute one sampling step to warm up; return a recording of the same operations, such as a CUDA graph."""
+    def _record(self) -> Callable[[], None]:
+        """Compute a sampling step to warm up, then record the same operations; return a function that repeats them."""
         with beside(self._device):
             self._compute()
-            graph, recording = new_graph(self._device)
-            with recording:
-                self._compute()
-        return graph
+            return record_graph(self._device, self._compute)[0]
 
     def _compute(self) -> None:
         """Run the model on the last tokens, draw the next ones, and go on to the next slot."""

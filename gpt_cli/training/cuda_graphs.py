@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gpt_cli.common.host import Notify
-from gpt_cli.common.machine.devices import Graph, beside, new_graph, recording_failure, supports, synchronize, to_device
+from gpt_cli.common.machine.devices import beside, record_graph, recording_failure, supports, synchronize, to_device
 from gpt_cli.model.dropout import drop_keys, key_halves
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import StepInputs, clipped_gradient
@@ -34,14 +34,14 @@ class WholeStep:
         # references in both directions would keep the memory of an ended training until the next garbage collection
         self.state: TrainingState = weakref.proxy(state)
         self.seconds = 0.0  # of a replayed step, if a graph is used
-        self._graph: Graph | None = None
+        self._replay: Callable[[], None] | None = None  # of a graph, if one is used
         self._replayed: torch.Event | None = None  # the end of the last replay
         self._recorded = torch.empty(0)  # where the graph leaves loss and norm
         parts = self._parts(state.progress.step, 1.0)
         self._numbers = torch.zeros(sum(part.size for part in parts), dtype=torch.int64, device=state.device)
         sequences, keys, multiplier = self._numbers.split([part.size for part in parts])
         micro_batches = sequences.view(parts[0].shape).split(state.config.train.sequences_at_once)
-        self._sent = StepInputs(-1, dict(enumerate(micro_batches)), key_halves(keys.view(parts[1].shape)))
+        self._sent: StepInputs = dict(enumerate(micro_batches)), key_halves(keys.view(parts[1].shape))
         self._multiplier = multiplier.view(torch.float32)[0]
 
     def __call__(self, step: int, multiplier: float, watch: Callable[[], object] = lambda: None) -> Tensor:
@@ -50,9 +50,9 @@ class WholeStep:
         Calls `watch` between micro-batches, but not in a replay.
         """
         self._send(step, multiplier)
-        if self._graph is None:
+        if self._replay is None:
             return self._compute(watch)
-        self._graph.replay()
+        self._replay()
         # the host stays one step ahead, or the clock and signals would wait for many steps
         before, self._replayed = self._replayed, torch.Event(self.state.device)
         with torch.accelerator.device_index(self.state.device.index):  # an event is recorded on the current device
@@ -113,17 +113,14 @@ class WholeStep:
                 plain_seconds = self.seconds
                 restore()
                 self._send(step, 1.0)
-                graph, recording = new_graph(self.state.device)
-                with recording:
-                    self._recorded = self._compute()
-            self._graph = graph
+                self._replay, self._recorded = record_graph(self.state.device, self._compute)
             if not take().repeats(expected, again):
-                self._graph = None
+                self._replay = None
                 return "because the replay gives other numbers"
             if self.seconds > plain_seconds:
-                self._graph, self.seconds = None, 0.0
+                self._replay, self.seconds = None, 0.0
         except RuntimeError as error:
-            self._graph = None
+            self._replay = None
             return recording_failure(error)
         finally:
             self.state.optimizer.zero_grad()

@@ -19,13 +19,13 @@ from gpt_cli.common.machine.devices import (
     autocast,
     beside,
     free_memory,
-    new_graph,
     product_dtype,
+    record_graph,
     supports,
     synchronize,
 )
 from gpt_cli.model.attention import Kernel, attend, causal_bias
-from gpt_cli.model.dropout import ToDraw, drop_keys, key_halves
+from gpt_cli.model.dropout import DropMasks, drop_keys, key_halves
 from gpt_cli.training.batches import PackedBatches
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.validation import cross_entropy
@@ -123,9 +123,9 @@ def compare_with_plain(
     *inputs, gradient = (each.transpose(1, 2) for each in drawn)  # the layout of projections
     first = torch.full((), 3, dtype=torch.int32, device=device)
     keys = key_halves(torch.from_numpy(drop_keys(0, 0, 1).view(np.int64)))[0].to(device)
-    masks = ToDraw(keys, first, rate)
+    masks = DropMasks(keys, first, rate)
 
-    def plain(queries: Tensor, keys: Tensor, values: Tensor, masks: ToDraw, scale: float) -> Tensor:
+    def plain(queries: Tensor, keys: Tensor, values: Tensor, masks: DropMasks, scale: float) -> Tensor:
         keep = masks.keep("weights", (B, H, T, T), device).flatten(0, 1)  # [B * H, T, T]
         flat = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
         return attend(*flat, causal_bias(queries), scale, rate, keep)[0].view(*shape)
@@ -161,11 +161,8 @@ def _compare(
         again: Callable[[], object] = partial(run, way)
         if supports(device, "graphs"):
             with beside(device):
-                run(way)
-                graph, recording = new_graph(device)
-                with recording:
-                    run(way)
-            again = graph.replay
+                again()
+                again = record_graph(device, again)[0]
         seconds = []
         for _ in range(4):  # the first one takes longer
             started = time.perf_counter()

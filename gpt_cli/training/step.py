@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -19,34 +19,24 @@ from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.model.dropout import DropMasks, drop_keys, key_halves
 from gpt_cli.training.intervals import settings_of_model
 from gpt_cli.training.lr_schedule import lr_multiplier
-from gpt_cli.training.state import Outcome, TrainingState
+from gpt_cli.training.state import TrainingState
 from gpt_cli.training.validation import cross_entropy
 
-
-@dataclass(frozen=True)
-class StepInputs:
-    """A step's inputs on the device; `micro_batches` maps a micro-batch's index to its data: rows of `Batches.numbers`.
-
-    `keys`, int32 [L, 3, 2], are halves of three 64-bit dropout keys per block; if None, they come from seed and step.
-    """
-
-    step: int
-    micro_batches: Mapping[int, Tensor]
-    keys: Tensor | None = None
+# a step's inputs: each micro-batch by its index, as rows of `Batches.numbers` on the device; the keys of `DropMasks`
+StepInputs = tuple[Mapping[int, Tensor], np.ndarray | Tensor]
 
 
 def send(state: TrainingState, step: int) -> StepInputs:
-    """Return a step's inputs: this rank's micro-batches, copied to the device, and dropout keys for compiled blocks."""
+    """Return a step's inputs: this rank's micro-batches, copied to the device, and the keys of its dropout masks."""
     settings, micro = state.config.train, state.config.train.sequences_at_once
     micro_batches = state.layout.micro_batches(settings.num_micro_batches)
     sequences = np.arange(settings.batch_size).reshape(-1, micro)[micro_batches].ravel()
     numbers = to_device(torch.from_numpy(state.batches.numbers(step, sequences)), state.device)
-    keys = None
+    keys = drop_keys(settings.seed, step, state.config.model.num_blocks)
     # compiled blocks draw their masks by keys on the device
     if settings.compile == "on" and state.config.model.dropout and state.device.type != "cpu":
-        drawn = drop_keys(settings.seed, step, state.config.model.num_blocks).view(np.int64)
-        keys = key_halves(to_device(torch.from_numpy(drawn), state.device))
-    return StepInputs(step, dict(zip(micro_batches, numbers.split(micro), strict=True)), keys)
+        keys = key_halves(to_device(torch.from_numpy(keys.view(np.int64)), state.device))
+    return dict(zip(micro_batches, numbers.split(micro), strict=True)), keys
 
 
 class Diverged(Exception):  # noqa: N818 - the loop makes an error for users of it
@@ -71,9 +61,9 @@ def take_step(state: TrainingState, watch: Callable[[], object] = lambda: None) 
     rate = settings.learning_rate * multiplier
     try:
         if state.whole_step is not None:
-            state.unread.append(Outcome(step + 1, state.whole_step(step, multiplier, watch), rate))
+            state.unread.append((step + 1, state.whole_step(step, multiplier, watch), rate))
         else:
-            state.unread.append(Outcome(step + 1, clipped_gradient(state, send(state, step), watch), rate))
+            state.unread.append((step + 1, clipped_gradient(state, send(state, step), watch), rate))
             if state.reads_at_once:
                 _read(state)
             state.optimizer.step(multiplier)
@@ -100,13 +90,13 @@ def read_outcomes(state: TrainingState) -> None:
 
 
 def _read(state: TrainingState) -> None:
-    outcomes, state.unread = state.unread, []
-    for outcome, (loss, norm) in zip(outcomes, torch.stack([o.loss_and_norm for o in outcomes]).tolist(), strict=True):
-        rate = outcome.learning_rate
+    unread, state.unread = state.unread, []
+    numbers = torch.stack([loss_and_norm for _, loss_and_norm, _ in unread]).tolist()
+    for (step, _, rate), (loss, norm) in zip(unread, numbers, strict=True):
         if not (math.isfinite(loss) and math.isfinite(norm)):
             sentence = f"the loss is {loss:g} and the gradient norm is {norm:g} at learning rate {rate:g}"
-            raise Diverged(outcome.step, sentence)
-        mean = smoothed(state.progress.smoothed_loss, loss, outcome.step - state.progress.model_step)
+            raise Diverged(step, sentence)
+        mean = smoothed(state.progress.smoothed_loss, loss, step - state.progress.model_step)
         state.progress = replace(state.progress, loss=loss, smoothed_loss=mean, gradient_norm=norm, learning_rate=rate)
 
 
@@ -143,9 +133,8 @@ def compute_gradient(state: TrainingState, sent: StepInputs, watch: Callable[[],
     The loss of a micro-batch is its share of the batch's mean, or zero if another rank computes it. Gradients are
     summed in the order of `distributed.collectives.tree_sum`, first within a rank, then between ranks.
     """
-    num_micro_batches = state.config.train.num_micro_batches
-    losses = torch.zeros(num_micro_batches, device=state.device)
-    micro_batches, dtype = state.layout.micro_batches(num_micro_batches), state.config.train.dtype
+    losses = torch.zeros(state.config.train.num_micro_batches, device=state.device)
+    micro_batches, dtype = [*sent[0]], state.config.train.dtype
     # weights are cast once for all micro-batches; torch 2.10 would later reuse a cast that was made without gradients
     with autocast(state.device, dtype, enabled=False), contextlib.ExitStack() as stack:
         if len(micro_batches) > 1 and state.shares_matrices:
@@ -175,10 +164,9 @@ def _add_up(
 def _compute_micro_batch(state: TrainingState, sent: StepInputs, micro_batch: int) -> Tensor:
     """Add the gradient of one micro-batch to the parameters' gradients; return its share of the batch's mean loss."""
     settings, micro = state.config.train, state.config.train.sequences_at_once
-    inputs, targets, positions, num_targets = state.batches.windows(sent.micro_batches[micro_batch])
-    masks = DropMasks(
-        state.config.model.dropout, settings.seed, sent.step, first_sequence=micro_batch * micro, keys=sent.keys
-    )
+    micro_batches, keys = sent
+    inputs, targets, positions, num_targets = state.batches.windows(micro_batches[micro_batch])
+    masks = DropMasks(keys, micro_batch * micro, state.config.model.dropout)
     with autocast(state.device, settings.dtype):
         if num_targets is None:
             loss = state.cross_entropy(state.model(inputs, masks), targets) * (micro / settings.batch_size)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import support.prepared
+import torch
 from support.helpers import Terminal, small_config
 
 from gpt_cli.cli.console import Console
@@ -71,7 +72,7 @@ def test_in_a_sweep_a_rate_is_what_is_tried(capsys: pytest.CaptureFixture[str]) 
 def test_a_run_on_one_of_three_gpus_names_flags_that_fit(
     settings: list[str], flags: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("gpt_cli.cli.train_output.num_accelerators", lambda: 3)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 3)
     start = prepared("train.device=cuda", "train.batch_size=8", *settings)
     announce(start, Console())
     notices = [line for line in capsys.readouterr().err.splitlines() if "GPUs" in line]

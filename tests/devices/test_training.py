@@ -60,7 +60,7 @@ def _numbers(state: TrainingState) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("form", some_of(list(FORMS), least=3))
 def test_steps_have_the_bits_of_the_cpu_and_do_not_wait(accelerator: Accelerator, form: str) -> None:
     expected, state = (_trained(device, *FORMS[form].split()) for device in ("cpu", "sim:1"))
-    assert [outcome.step for outcome in state.unread] == [1, 2, 3]
+    assert [step for step, _, _ in state.unread] == [1, 2, 3]
     read_outcomes(state)
     ours, theirs = _numbers(state), _numbers(expected)
     assert [name for name in ours if not torch.equal(ours[name], theirs[name])] == []

@@ -161,7 +161,7 @@ def test_masks_that_compiled_code_draws_are_those_of_plain_blocks() -> None:
         plain, compiled = make(dropout=0.3).train(), make(dropout=0.3).train().compile_blocks()
         for step, first in ((0, 0), (1, 2), (1, 4)):
             keys = key_halves(torch.from_numpy(drop_keys(5, step, len(plain.blocks)).view(np.int64)))
-            masks = DropMasks(0.3, seed=0, step=0, first_sequence=first, keys=keys)
+            masks = DropMasks(keys, first, 0.3)
             one, other = (model(ids(2, T), masks) for model in (plain, compiled))
             torch.testing.assert_close(one, other)
 
@@ -194,7 +194,7 @@ def test_compiled_blocks_train_the_same_parameters_and_compile_once(monkeypatch:
     plain, compiled = make(positions="rope").double().train(), make(positions="rope").double().train().compile_blocks()
     assert compiled.state_dict().keys() == plain.state_dict().keys()
     for step in range(3):
-        masks = DropMasks(0.3, seed=5, step=step)
+        masks = DropMasks(drop_keys(5, step, len(plain.blocks)), 0, 0.3)
         for one, other in zip(outputs_and_gradients(plain, masks), outputs_and_gradients(compiled, masks), strict=True):
             torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
     assert backend.frame_count == 1
@@ -202,9 +202,9 @@ def test_compiled_blocks_train_the_same_parameters_and_compile_once(monkeypatch:
         if step == 3:  # or leave that of the weights to a kernel
             assert backend.frame_count == 2
             compiled.use_kernel(by_products)
-        keys = key_halves(torch.from_numpy(drop_keys(5, step, len(plain.blocks)).view(np.int64)))
-        masks = DropMasks(0.3, seed=5, step=step, first_sequence=2 * step)
-        by_keys = DropMasks(0.3, seed=0, step=0, first_sequence=2 * step, keys=keys)
+        keys = drop_keys(5, step, len(plain.blocks))
+        masks = DropMasks(keys, 2 * step, 0.3)
+        by_keys = DropMasks(key_halves(torch.from_numpy(keys.view(np.int64))), 2 * step, 0.3)
         found = outputs_and_gradients(compiled, by_keys)
         for one, other in zip(outputs_and_gradients(plain, masks), found, strict=True):
             torch.testing.assert_close(one, other, rtol=0, atol=1e-10)

@@ -11,7 +11,7 @@ from support.helpers import sharp_model
 from gpt_cli.model import GPT, Block
 from gpt_cli.model.attention import causal_mask
 from gpt_cli.model.costs import estimate
-from gpt_cli.model.dropout import DropMasks
+from gpt_cli.model.dropout import DropMasks, drop_keys
 from gpt_cli.model.positions import RopeScaling, RotaryPositions, rotate
 
 IDS = torch.tensor([[10, 250, 3, 77, 3, 10, 99, 1, 5], [7, 7, 7, 1, 2, 3, 200, 4, 9]])
@@ -58,7 +58,7 @@ def model_of(words: str) -> GPT:
 def test_all_heads_at_once_compute_what_each_computes_alone(words: str, training: bool) -> None:
     model, found = model_of(words).train(training), []
     for fused in (True, False):
-        logits = model.use_fused(fused)(IDS, DropMasks(0.3, seed=5, step=2))
+        logits = model.use_fused(fused)(IDS, DropMasks(drop_keys(5, 2, len(model.blocks)), 0, 0.3))
         found.append([logits, *torch.autograd.grad(logits.square().sum(), list(model.parameters()))])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)

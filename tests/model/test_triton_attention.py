@@ -11,7 +11,7 @@ import torch
 from gpt_cli.config import ModelConfig
 from gpt_cli.model import GPT
 from gpt_cli.model.attention import attend, causal_bias
-from gpt_cli.model.dropout import DropMasks, ToDraw, drop_keys, key_halves
+from gpt_cli.model.dropout import DropMasks, drop_keys, key_halves
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_output_and_gradients_are_those_of_the_twin_with_the_same_mask(
 
     generator, (B, H, T, K) = torch.Generator().manual_seed(0), shape
     keys = key_halves(torch.from_numpy(drop_keys(1, 2, 1).view("int64")))[0]
-    masks, scale = ToDraw(keys, 5, rate), K**-0.5
+    masks, scale = DropMasks(keys, torch.tensor(5, dtype=torch.int32), rate), K**-0.5
     keep = masks.keep("weights", (B, H, T, T), torch.device("cpu"))
     *inputs, gradient = (torch.randn(shape, generator=generator).to(dtype) for _ in range(4))
     leaves = [each.clone().requires_grad_() for each in inputs]
@@ -67,7 +67,7 @@ def test_blocks_train_with_the_kernel_as_they_do_without(monkeypatch: pytest.Mon
         keys = key_halves(torch.from_numpy(drop_keys(1, step, 2).view("int64")))
         for model in (plain, eager, compiled):
             model.zero_grad()
-            model(ids, DropMasks(0.3, seed=0, step=0, first_sequence=2 * step, keys=keys)).square().mean().backward()
+            model(ids, DropMasks(keys, 2 * step, 0.3)).square().mean().backward()
         for expected, *others in zip(*(model.parameters() for model in (plain, eager, compiled)), strict=True):
             for other in others:
                 torch.testing.assert_close(expected.grad, other.grad, rtol=1e-4, atol=1e-8)

@@ -190,9 +190,9 @@ def test_a_graph_that_freezes_its_step_is_not_used(
 ) -> None:
     """It repeats the step that it recorded, so only the next one can show that its slot is frozen."""
 
-    def new_graph(device: torch.device) -> Any:
+    def record_graph(device: torch.device, work: Callable[[], None]) -> Any:
         freezes[0] = True
-        return devices.new_graph(device)
+        return devices.record_graph(device, work)
 
     freezes, last_slots = [False], list[dict[int, Tensor]]()
 
@@ -206,7 +206,7 @@ def test_a_graph_that_freezes_its_step_is_not_used(
 
     plain_compute = Decoder.compute
     monkeypatch.setattr(Decoder, "compute", compute)
-    monkeypatch.setattr("gpt_cli.sampling.recorded.new_graph", new_graph)
+    monkeypatch.setattr("gpt_cli.sampling.recorded.record_graph", record_graph)
     model, warnings = model_of(positions="rope"), list[str]()
     assert tokens(drawn(model, "sim", warn=warnings.append)) == tokens(drawn(model, "cpu"))
     assert warnings == [REFUSAL.format("because the replay gives other numbers")]

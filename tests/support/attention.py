@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from gpt_cli.model.attention import attend, causal_bias
-from gpt_cli.model.dropout import ToDraw
+from gpt_cli.model.dropout import DropMasks
 
 
 def draw(*shape: int) -> Tensor:
@@ -16,7 +16,7 @@ def close(found: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
-def by_products(queries: Tensor, keys: Tensor, values: Tensor, masks: ToDraw, scale: float) -> Tensor:
+def by_products(queries: Tensor, keys: Tensor, values: Tensor, masks: DropMasks, scale: float) -> Tensor:
     """Draw the mask of the weights, then attend: [B, H, T, K] each -> [B, H, T, K]."""
     B, H, T, _ = queries.shape
     keep = masks.keep("weights", (B, H, T, T), queries.device).flatten(0, 1)

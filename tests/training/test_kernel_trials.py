@@ -20,7 +20,7 @@ from torch import Tensor
 
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.common.host import Host
-from gpt_cli.model.dropout import ToDraw
+from gpt_cli.model.dropout import DropMasks
 from gpt_cli.training import kernel_trials, step_time
 from gpt_cli.training.cuda_graphs import record_step
 from gpt_cli.training.kernel_trials import choose_kernels, compare_with_plain
@@ -39,12 +39,12 @@ class Twin:
     def __init__(self, scale_of_output: float = 1.0) -> None:
         self.num_calls, self.scale_of_output = 0, scale_of_output
 
-    def __call__(self, queries: Tensor, keys: Tensor, values: Tensor, masks: ToDraw, scale: float) -> Tensor:
+    def __call__(self, queries: Tensor, keys: Tensor, values: Tensor, masks: DropMasks, scale: float) -> Tensor:
         self.num_calls += 1
         return by_products(queries, keys, values, masks, scale) * self.scale_of_output
 
 
-def of_half_a_key(queries: Tensor, keys: Tensor, values: Tensor, masks: ToDraw, scale: float) -> Tensor:
+def of_half_a_key(queries: Tensor, keys: Tensor, values: Tensor, masks: DropMasks, scale: float) -> Tensor:
     """A kernel that draws masks from the upper half of each key alone."""
     assert isinstance(masks.keys, Tensor)
     upper = masks.keys * torch.tensor([0, 1], dtype=torch.int32, device=masks.keys.device)
@@ -63,7 +63,7 @@ def scaled_gradient(factors: Tensor) -> Callable[..., Tensor]:
         def backward(ctx: Any, *gradients: Tensor) -> Tensor:
             return gradients[0] * factors.to(gradients[0])
 
-    def kernel(queries: Tensor, keys: Tensor, values: Tensor, masks: ToDraw, scale: float) -> Tensor:
+    def kernel(queries: Tensor, keys: Tensor, values: Tensor, masks: DropMasks, scale: float) -> Tensor:
         return by_products(queries, keys, Scale.apply(values), masks, scale)
 
     return kernel

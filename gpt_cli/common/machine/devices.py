@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import platform
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.util import find_spec
-from typing import Literal, Protocol
+from typing import Literal, TypeVar
 
 import torch
 
@@ -19,6 +19,7 @@ from gpt_cli.errors import EnvironmentFailure, counted, shown
 # from this width on, products save more time in bfloat16 than the casts cost (note 0001)
 BFLOAT16_FROM_D_MODEL = 64
 CPU = torch.device("cpu")
+T = TypeVar("T")
 
 
 def accelerator() -> torch.device | None:
@@ -26,17 +27,12 @@ def accelerator() -> torch.device | None:
     return torch.accelerator.current_accelerator(check_available=True)
 
 
-def num_accelerators() -> int:
-    """Return the number of accelerator devices, such as GPUs, that torch finds."""
-    return torch.accelerator.device_count() if accelerator() else 0
-
-
 def choose_device(name: str) -> torch.device:
     """Return the device for a name: auto, cpu, or this machine's accelerator with or without a number, such as cuda:1.
 
     Raises EnvironmentFailure for a device that this machine does not have.
     """
-    there, count = accelerator(), num_accelerators()
+    there, count = accelerator(), torch.accelerator.device_count()
     if name in ("auto", "cpu"):
         return there or CPU if name == "auto" else CPU
     kind, _, number = name.partition(":")
@@ -96,16 +92,9 @@ def free_memory(device: torch.device) -> int | None:
     return None
 
 
-class Graph(Protocol):
-    """A recording of a device's work, such as a CUDA graph, which the device can replay on the same memory."""
-
-    def replay(self) -> None:
-        """Repeat the recorded work."""
-
-
 @contextlib.contextmanager
 def beside(device: torch.device) -> Iterator[None]:
-    """Run the context on a new stream, as recording a Graph requires; synchronize the device before and after."""
+    """Run the context on a new stream, as `record_graph` requires; synchronize the device before and after."""
     synchronize(device)
     # a failed recording leaves its own stream current; on cuda:1, recording would take a stream of cuda:0
     with torch.Stream(device):
@@ -115,17 +104,23 @@ def beside(device: torch.device) -> Iterator[None]:
             synchronize(device)
 
 
-def new_graph(device: torch.device) -> tuple[Graph, contextlib.AbstractContextManager[object]]:
-    """Return an empty Graph and a context that records work into it, for use inside `beside`. Raises torch's errors."""
+def record_graph(device: torch.device, work: Callable[[], T]) -> tuple[Callable[[], None], T]:
+    """Record a device's work, such as a CUDA graph, inside `beside`; return a function that repeats it, and its result.
+
+    It repeats the work on the same memory, where the result then changes. Raises torch's errors.
+    """
     if device.type == "cuda":  # which torch.accelerator.Graph of torch 2.13 does not know
         graph = torch.cuda.CUDAGraph()
-        return graph, torch.cuda.graph(graph, stream=torch.cuda.current_stream(device))
-    graph = torch.accelerator.Graph()
-    return graph, graph
+        recording = torch.cuda.graph(graph, stream=torch.cuda.current_stream(device))
+    else:
+        graph = recording = torch.accelerator.Graph()
+    with recording:
+        result = work()
+    return graph.replay, result
 
 
 def recording_failure(error: RuntimeError) -> str:
-    """Return why torch could not record a Graph, such as a CUDA graph: the first line of the root cause of `error`."""
+    """Return why torch could not record a device's work: the first line of the root cause of `error`."""
     while isinstance(error.__context__, RuntimeError):
         error = error.__context__
     return shown((str(error) or type(error).__name__).splitlines()[0])
@@ -173,10 +168,8 @@ def _try_graphs(device: torch.device) -> bool:
         return False
     x = torch.zeros(1, device=device)
     with beside(device):
-        graph, recording = new_graph(device)
-        with recording:
-            x += 1
-    graph.replay()
+        replay, _ = record_graph(device, lambda: x.add_(1))
+    replay()
     synchronize(device)
     return x.item() == 1
 

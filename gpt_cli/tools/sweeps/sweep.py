@@ -187,9 +187,11 @@ def _shares(jobs: int, configs: Sequence[Config], host: Host) -> list[dict[str, 
     gpus, hides = 0, None
     if any(config.train.device != "cpu" for config in configs):
         with host.importing():
-            from gpt_cli.common.machine.devices import accelerator, num_accelerators
+            import torch
+
+            from gpt_cli.common.machine.devices import accelerator
         hides = _HIDES.get(there.type) if (there := accelerator()) else None
-        gpus = num_accelerators() if hides else 1 if there else 0
+        gpus = torch.accelerator.device_count() if hides else 1 if there else 0
     by_job = share_machine(jobs, configs, cores(), gpus, os.environ, hides)
     number = by_job[0]["OMP_NUM_THREADS"]  # equal for all jobs; the user may have set a list, such as 4,2
     threads = counted(int(number), "thread") if number.isdecimal() else f"OMP_NUM_THREADS={number}"
