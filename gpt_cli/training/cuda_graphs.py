@@ -41,7 +41,7 @@ class WholeStep:
         self._numbers = torch.zeros(sum(part.size for part in parts), dtype=torch.int64, device=state.device)
         sequences, keys, multiplier = self._numbers.split([part.size for part in parts])
         micro_batches = sequences.view(parts[0].shape).split(state.config.train.sequences_at_once)
-        self._sent: StepInputs = dict(enumerate(micro_batches)), key_halves(keys.view(parts[1].shape))
+        self._sent = StepInputs(dict(enumerate(micro_batches)), key_halves(keys.view(parts[1].shape)))
         self._multiplier = multiplier.view(torch.float32)[0]
 
     def __call__(self, step: int, multiplier: float, watch: Callable[[], object] = lambda: None) -> Tensor:

@@ -6,6 +6,7 @@ import copy
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,6 +29,14 @@ from gpt_cli.training.resume import environment, resumed_environment
 from gpt_cli.training.validation import cross_entropy
 
 
+class Outcome(NamedTuple):
+    """The loss and gradient norm of a step, still on the device; reading them waits for the device to compute them."""
+
+    step: int
+    loss_and_norm: Tensor  # [2]
+    learning_rate: float
+
+
 @dataclass
 class TrainingState:
     """A model in training, its optimizer and batches, and `progress`, which counts its steps and seconds."""
@@ -41,8 +50,7 @@ class TrainingState:
     average: GPT | None = None  # with `train.ema_decay`: the moving average of the weights
     cross_entropy: Callable[[Tensor, Tensor], Tensor] = cross_entropy  # of windows; a trial may choose a compiled form
     shares_matrices: bool = True  # micro-batches share casts of weights; on an accelerator, if a trial decides so
-    # steps whose loss and gradient norm [2] a GPU may still be computing, so that reading them waits; learning rates
-    unread: list[tuple[int, Tensor, float]] = field(default_factory=list)
+    unread: list[Outcome] = field(default_factory=list)  # outcomes that a GPU may still be computing
     # takes a step, from its number and learning-rate multiplier; returns loss and norm [2]
     whole_step: Callable[[int, float, Callable[[], object]], Tensor] | None = None
     started: float = field(default_factory=time.perf_counter)  # when step 0 began, had the run never been stopped

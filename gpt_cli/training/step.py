@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,11 +20,15 @@ from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.model.dropout import DropMasks, drop_keys, key_halves
 from gpt_cli.training.intervals import settings_of_model
 from gpt_cli.training.lr_schedule import lr_multiplier
-from gpt_cli.training.state import TrainingState
+from gpt_cli.training.state import Outcome, TrainingState
 from gpt_cli.training.validation import cross_entropy
 
-# a step's inputs: each micro-batch by its index, as rows of `Batches.numbers` on the device; the keys of `DropMasks`
-StepInputs = tuple[Mapping[int, Tensor], np.ndarray | Tensor]
+
+class StepInputs(NamedTuple):
+    """A step's inputs: each micro-batch by its index, as rows of `Batches.numbers` on the device, and dropout keys."""
+
+    micro_batches: Mapping[int, Tensor]
+    keys: np.ndarray | Tensor
 
 
 def send(state: TrainingState, step: int) -> StepInputs:
@@ -36,7 +41,7 @@ def send(state: TrainingState, step: int) -> StepInputs:
     # compiled blocks draw their masks by keys on the device
     if settings.compile == "on" and state.config.model.dropout and state.device.type != "cpu":
         keys = key_halves(to_device(torch.from_numpy(keys.view(np.int64)), state.device))
-    return dict(zip(micro_batches, numbers.split(micro), strict=True)), keys
+    return StepInputs(dict(zip(micro_batches, numbers.split(micro), strict=True)), keys)
 
 
 class Diverged(Exception):  # noqa: N818 - the loop makes an error for users of it
@@ -61,9 +66,9 @@ def take_step(state: TrainingState, watch: Callable[[], object] = lambda: None) 
     rate = settings.learning_rate * multiplier
     try:
         if state.whole_step is not None:
-            state.unread.append((step + 1, state.whole_step(step, multiplier, watch), rate))
+            state.unread.append(Outcome(step + 1, state.whole_step(step, multiplier, watch), rate))
         else:
-            state.unread.append((step + 1, clipped_gradient(state, send(state, step), watch), rate))
+            state.unread.append(Outcome(step + 1, clipped_gradient(state, send(state, step), watch), rate))
             if state.reads_at_once:
                 _read(state)
             state.optimizer.step(multiplier)
@@ -91,7 +96,7 @@ def read_outcomes(state: TrainingState) -> None:
 
 def _read(state: TrainingState) -> None:
     unread, state.unread = state.unread, []
-    numbers = torch.stack([loss_and_norm for _, loss_and_norm, _ in unread]).tolist()
+    numbers = torch.stack([outcome.loss_and_norm for outcome in unread]).tolist()
     for (step, _, rate), (loss, norm) in zip(unread, numbers, strict=True):
         if not (math.isfinite(loss) and math.isfinite(norm)):
             sentence = f"the loss is {loss:g} and the gradient norm is {norm:g} at learning rate {rate:g}"
@@ -134,7 +139,7 @@ def compute_gradient(state: TrainingState, sent: StepInputs, watch: Callable[[],
     summed in the order of `distributed.collectives.tree_sum`, first within a rank, then between ranks.
     """
     losses = torch.zeros(state.config.train.num_micro_batches, device=state.device)
-    micro_batches, dtype = [*sent[0]], state.config.train.dtype
+    micro_batches, dtype = [*sent.micro_batches], state.config.train.dtype
     # weights are cast once for all micro-batches; torch 2.10 would later reuse a cast that was made without gradients
     with autocast(state.device, dtype, enabled=False), contextlib.ExitStack() as stack:
         if len(micro_batches) > 1 and state.shares_matrices:
@@ -164,9 +169,8 @@ def _add_up(
 def _compute_micro_batch(state: TrainingState, sent: StepInputs, micro_batch: int) -> Tensor:
     """Add the gradient of one micro-batch to the parameters' gradients; return its share of the batch's mean loss."""
     settings, micro = state.config.train, state.config.train.sequences_at_once
-    micro_batches, keys = sent
-    inputs, targets, positions, num_targets = state.batches.windows(micro_batches[micro_batch])
-    masks = DropMasks(keys, micro_batch * micro, state.config.model.dropout)
+    inputs, targets, positions, num_targets = state.batches.windows(sent.micro_batches[micro_batch])
+    masks = DropMasks(sent.keys, micro_batch * micro, state.config.model.dropout)
     with autocast(state.device, settings.dtype):
         if num_targets is None:
             loss = state.cross_entropy(state.model(inputs, masks), targets) * (micro / settings.batch_size)

@@ -26,6 +26,7 @@ from gpt_cli.training.batches import Batches
 from gpt_cli.training.events import Evaluated, Finished, Sampled, Saved, Stepped, TrainingEvent
 from gpt_cli.training.loop import lower_rates, train
 from gpt_cli.training.run import Run
+from gpt_cli.training.state import Outcome
 from gpt_cli.training.step import compute_gradient, send, time_step
 from gpt_cli.training.validation import validation_score
 
@@ -307,7 +308,7 @@ def test_a_lower_rate_is_the_usual_one_or_a_third(rate: float, lower: float) -> 
 
 def test_the_error_of_a_divergence_contains_its_figures(tmp_path: Path) -> None:
     run = start(tmp_path, small_config())
-    run.state.unread = [(8000, torch.tensor([math.inf, 2.0]), 1e-3)]
+    run.state.unread = [Outcome(8000, torch.tensor([math.inf, 2.0]), 1e-3)]
     with pytest.raises(DivergedError) as raised:
         list(train(run))
     sentence = "the loss is inf and the gradient norm is 2 at learning rate 0.001; nothing was saved yet"
