@@ -3,8 +3,9 @@ from itertools import chain
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.faults import scaled
 
 from gpt_cli.evaluation import memorization as module
 from gpt_cli.evaluation.memorization import copied_share, longest_shared_run
@@ -37,6 +38,7 @@ def test_the_longest_run_is_found_at_any_place() -> None:
 
 
 @pytest.mark.parametrize("window", [1, 7, 1000])
+@settings(max_examples=scaled(100, least=30))
 @given(samples=st.lists(TEXTS, min_size=1, max_size=3), blocks=st.lists(TEXTS, max_size=4))
 def test_the_longest_run_is_that_of_the_text_in_one_string(window: int, samples: list[str], blocks: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -57,6 +59,7 @@ IDS = st.lists(st.sampled_from([0, 1, 2, 50_000]), max_size=20)
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.uint32])
+@settings(max_examples=scaled(100, least=30))
 @given(samples=st.lists(IDS, max_size=3), parts=st.lists(IDS, max_size=4), n=st.integers(1, 8))
 def test_the_share_is_that_of_the_ids_in_one_list(
     dtype: type, samples: list[list[int]], parts: list[list[int]], n: int
