@@ -2,8 +2,9 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.faults import scaled
 
 from gpt_cli.sampling.next_token import SamplingParameters, draw_token, probabilities
 
@@ -51,6 +52,7 @@ def test_the_penalty_divides_positive_logits_and_multiplies_negative_ones() -> N
     assert probabilities(logits, SamplingParameters(0, repetition_penalty=1e300), seen).tolist() == [[0, 0, 1, 0]]
 
 
+@settings(max_examples=scaled(100, least=40))
 @given(
     logits=st.lists(st.floats(width=32), min_size=1, max_size=6),
     temperature=st.floats(0, 1e308),
