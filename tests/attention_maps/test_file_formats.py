@@ -9,7 +9,9 @@ from gpt_cli.errors import UsageError
 
 
 # an svg and a pdf are drawn as a png is, which takes seconds
-@pytest.mark.parametrize("ending", [*FORMATS[:-2], *(pytest.param(each, marks=pytest.mark.long) for each in FORMATS[-2:])])
+@pytest.mark.parametrize(
+    "ending", [*FORMATS[:-2], *(pytest.param(each, marks=pytest.mark.long) for each in FORMATS[-2:])]
+)
 def test_what_a_file_takes_is_predicted(tmp_path: Path, ending: str) -> None:
     """Never too little, and of memory at most ten times too much."""
     side = 2 if ending == ".png" else 3  # of more, it takes seconds
