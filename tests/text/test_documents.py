@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.archives import zipped
 from support.corpora import documents_of, read_corpus
+from support.faults import scaled
 from support.texts import Twin, cut
 from support.texts import pieces as twin_pieces
 
@@ -65,6 +66,7 @@ def test_a_part_contains_its_characters_alone(documents: list[str], sizes: list[
     assert found == [part for part in expected if part]
 
 
+@settings(max_examples=scaled(100, least=40))
 @given(st.lists(texts, max_size=4), sizes, st.integers(1, 9), st.integers(1, 20))
 def test_pieces_and_groups_are_the_same_however_blocks_are_cut(
     documents: list[str], sizes: list[int], max_piece: int, group: int

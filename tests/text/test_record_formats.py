@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.corpora import documents_of
+from support.faults import scaled
 from support.texts import read, refused, run_hint
 
 from gpt_cli.errors import DataError
@@ -165,6 +166,7 @@ def items(text: str, size: int = 8) -> list[Any]:
     return [record.fields for record in json_items(blocks(text, size), "a.json", Remarks())]
 
 
+@settings(max_examples=scaled(100, least=40))
 @given(
     st.lists(st.one_of(st.text(max_size=20), st.dictionaries(st.text(max_size=3), st.text(max_size=20), max_size=3))),
     st.integers(1, 40),

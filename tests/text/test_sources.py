@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.faults import scaled
 
 from gpt_cli.errors import DataError, EnvironmentFailure
 from gpt_cli.text.sources import SourceWalk, require_there
@@ -21,6 +22,7 @@ def names(*sources: str) -> list[str]:
 part = st.text("aB-. é今", min_size=1, max_size=3).filter(lambda name: not name.startswith("."))
 
 
+@settings(max_examples=scaled(100, least=30))
 @given(st.lists(st.lists(part, min_size=1, max_size=3), min_size=1, max_size=8))
 def test_files_come_in_the_order_of_their_paths_part_by_part(paths: list[list[str]]) -> None:
     """So `a/z.txt` comes before `a.txt`, in a directory, below a glob, and in every subfolder."""
