@@ -65,6 +65,7 @@ def test_a_film_has_the_passages_of_each_step(show: ShowPage) -> None:
         steps.append({"step": 10 * number, "heads": [row | {"passages": passages} for row in rows]})
     found = {key: about[key] for key in ("text", "tokens", "checkpoint")} | {"steps": steps}
     page = show(heads_page(found), "zh-CN", "dark").page
+    assert page.inner_text("h1") == "注意力头"
     assert page.inner_text("#moment") == "第 30 步"
     page.click("#rows tr:nth-child(3)")
     for key, number in (("End", 3), ("ArrowLeft", 2), ("Home", 1)):
@@ -162,14 +163,6 @@ def test_a_change_of_the_loss_has_its_sign_and_its_error(show: ShowPage) -> None
     cells = page.locator(f"#rows td:nth-child({len(COLUMNS) + 3})").all_inner_texts()
     assert cells[:2] == ["+0.0625", "−0.0625 ±0.0313"]
     assert page.inner_text("#origin").startswith("15,982 tokens of ")
-
-
-def test_in_chinese_every_word_is(open_page: OpenPage, file: Path) -> None:
-    page = open_page(file, "zh-CN", "dark").page
-    page.set_viewport_size({"width": 400, "height": 900})
-    assert page.inner_text("h1") == "注意力头"
-    assert page.inner_text("#scattering summary").startswith("按两个得分")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
 def test_no_text_of_a_report_does_anything(show: ShowPage) -> None:

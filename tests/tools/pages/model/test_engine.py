@@ -65,7 +65,8 @@ def test_the_forms_are_all_that_a_config_can_name() -> None:
     assert {key for key in ModelConfig.model_fields if key not in keys} <= sizes | bounds
 
 
-@pytest.mark.parametrize("form", FORMS if SCALE >= 1 else [*KINDS.values(), FORMS[4], *FORMS[1:13:2]])
+# without those whose surprisals or likeliest tokens a test below has
+@pytest.mark.parametrize("form", FORMS if SCALE >= 1 else [*FORMS[3:12:2], KINDS["gpt_neox"], KINDS["llama"]])
 def test_logits_are_those_of_the_model(form: str, run_script: RunScript) -> None:
     checkpoint, ids = sharp_checkpoint(*form.split()), random_ids(37)
     with torch.no_grad():

@@ -17,10 +17,8 @@ from gpt_cli.model import GPT
 from gpt_cli.sampling.head_ablation import remove_heads
 
 FORMS = [
-    "",
     "model.attention=latent model.positions=rope",
     "model.attention=grouped_query model.num_key_value_heads=2 model.bias=false",
-    "model.norm_position=post",
     "model.norm=rmsnorm model.norm_position=post model.norm_epsilon=0.05 model.qkv_bias=true model.tie_embeddings=true",
     "model.parallel_branches=true model.attention_window=5 model.head_size=9 model.activation=swiglu",
 ]
