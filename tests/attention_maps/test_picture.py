@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import matplotlib.image
 import numpy as np
 import pytest
+from support.pages import dump_of
 
 from gpt_cli.attention_maps import file_formats, picture
 from gpt_cli.attention_maps.patterns import AttentionDump
@@ -16,11 +17,8 @@ from gpt_cli.common.drawing.token_labels import Origin
 
 
 def dump(tokens: list[str], layers: int = 1, heads: int = 1) -> AttentionDump:
-    count = len(tokens)
-    weights = np.tril(np.ones((layers, heads, count, count), np.float32))
-    weights /= weights.sum(-1, keepdims=True)
-    numbers = tuple(range(count))
-    return AttentionDump(tuple(tokens), numbers, tuple(range(layers)), tuple(range(heads)), {"weights": weights})
+    weights = np.tril(np.ones((layers, heads, len(tokens), len(tokens)), np.float32))
+    return dump_of(tokens, weights / weights.sum(-1, keepdims=True))
 
 
 def pixels(png: bytes) -> np.ndarray:
