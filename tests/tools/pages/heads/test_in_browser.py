@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Page
-from support.browsers import OpenPage, ShowPage
+from support.browsers import ShowPage
 from support.hostile import CALL, PAYLOADS
 from support.pages import BY_HAND, TICK, dump_of, random_weights, scores_of
 
