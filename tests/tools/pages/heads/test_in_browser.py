@@ -1,6 +1,5 @@
 """The page of a report on heads, and the scatter that it shares with the attention page, in headless Chromium."""
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import pytest
 from playwright.sync_api import Page
 from support.browsers import ShowPage
 from support.hostile import CALL, PAYLOADS
+from support.model_pages import assert_fits
 from support.pages import BY_HAND, TICK, dump_of, random_weights, scores_of
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS
@@ -79,9 +79,7 @@ def test_a_film_has_the_passages_of_each_step(show: ShowPage) -> None:
     for _ in range(2):
         page.evaluate(TICK)
     assert (page.inner_text("#play"), page.inner_text("#moment")) == ("播放", "第 30 步")
-    page.set_viewport_size({"width": 420, "height": 800})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 420, "nothing wider than the screen"
-    assert not re.search(r"undefined|null|NaN|\$\{", page.evaluate("document.body.innerText"))
+    assert_fits(page)
 
 
 def test_a_film_of_very_many_passages_has_some_of_the_steps(show: ShowPage) -> None:

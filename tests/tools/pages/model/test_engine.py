@@ -205,13 +205,6 @@ def test_bytes_are_read_by_old_browsers_too(run_script: RunScript) -> None:
         assert found == [0, 1, 2, 253, 254, 255, 40, 41]
 
 
-def test_activations_are_those_of_torch(run_script: RunScript) -> None:
-    inputs = np.linspace(-6, 6, 1201)
-    found = run_script(ENGINE, "(given) => given.map(ACTIVATIONS.gelu)", inputs.tolist())
-    expected = torch.nn.functional.gelu(torch.from_numpy(inputs)).numpy()
-    np.testing.assert_allclose(found, expected, rtol=0, atol=5e-7)
-
-
 @pytest.mark.parametrize("vocab_size", [10, 50_257])
 def test_rows_of_long_ngrams_are_those_of_torch(vocab_size: int, run_script: RunScript) -> None:
     """Pairs and triples of 10 ids have rows of their own; the code of 8 ids of 50,257 needs 125 bits, and wraps at 64."""
