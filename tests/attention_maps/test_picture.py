@@ -71,11 +71,11 @@ def test_the_maps_of_a_strip_stand_in_the_order_of_the_layers() -> None:
 
 
 def test_the_foot_names_checkpoint_step_and_prompt_and_no_text_is_a_formula() -> None:
-    origin = Origin("runs/tiny/checkpoints/best.safetensors", 1200, "$x^ The\nvalue")
-    svg = draw(replace(dump(["$x^", "$\\frac{", "}$"]), origin=origin), kind="svg").decode()
-    assert "<!-- $\\frac{ -->" in svg
+    origin = Origin("runs/tiny/checkpoints/best.safetensors", 1200, "$\\frac{ The$\nvalue")
+    svg = draw(replace(dump(["$x^$", "$\\frac{$"]), origin=origin), kind="svg").decode()
+    assert "<!-- $\\frac{$ -->" in svg
     assert "<!-- runs/tiny/checkpoints/best.safetensors, step 1,200 -->" in svg
-    assert "<!-- “$x^ The↵value” -->" in svg
+    assert "<!-- “$\\frac{ The$↵value” -->" in svg
 
 
 def test_a_long_path_and_a_long_prompt_are_cut_to_the_width_of_the_picture() -> None:
