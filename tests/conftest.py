@@ -72,7 +72,7 @@ _TWIN = pytest.StashKey[Twin]()
 # a process for each core and more computes already; a second thread would spin beside it (note 0002)
 torch.set_num_threads(1)
 # a slow machine is no failure
-hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.register_profile("patient", deadline=None, max_examples=100 if SCALE >= 1 else 40)
 hypothesis.settings.load_profile("patient")
 
 

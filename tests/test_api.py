@@ -211,8 +211,9 @@ def test_a_model_in_memory_stands_for_its_run(smoke_run: Path) -> None:
     with torch.no_grad():
         for parameter in model.model.final_norm.parameters():
             parameter.zero_()  # then every token is as likely as any other: ln 512 nats
-    assert gpt_cli.evaluate(run=model).runs[0]["loss"] == pytest.approx(6.2383, abs=1e-4)
-    assert gpt_cli.evaluate(run=model).as_dict() == model.evaluate().as_dict()
+    found = gpt_cli.evaluate(run=model)
+    assert found.runs[0]["loss"] == pytest.approx(6.2383, abs=1e-4)
+    assert found.as_dict() == model.evaluate().as_dict()
     assert gpt_cli.info(model).as_dict() == gpt_cli.info(model.path).as_dict()
     with pytest.raises(TypeError, match="checkpoint is that of the model"):
         gpt_cli.sample("The", run=model, checkpoint="last")

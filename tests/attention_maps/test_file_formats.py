@@ -8,8 +8,10 @@ from gpt_cli.attention_maps.file_formats import FORMATS, check_format, num_dots,
 from gpt_cli.errors import UsageError
 
 
-# a pdf is drawn as a png is, and costs the same
-@pytest.mark.parametrize("ending", [*FORMATS[:-1], pytest.param(".pdf", marks=pytest.mark.long)])
+# an svg and a pdf are drawn as a png is, which takes seconds
+@pytest.mark.parametrize(
+    "ending", [*FORMATS[:-2], *(pytest.param(each, marks=pytest.mark.long) for each in FORMATS[-2:])]
+)
 def test_what_a_file_takes_is_predicted(tmp_path: Path, ending: str) -> None:
     """Never too little, and of memory at most ten times too much."""
     side = 2 if ending == ".png" else 3  # of more, it takes seconds

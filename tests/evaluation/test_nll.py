@@ -36,7 +36,7 @@ MODEL = (
 IDS = np.random.default_rng(0).integers(0, 4, 45).astype(np.uint16)
 
 
-@pytest.mark.parametrize("stride", range(1, C + 1))
+@pytest.mark.parametrize("stride", [1, 3, C // 2, C])
 @pytest.mark.parametrize("num_ids", [2, C, C + 1, C + 2, 2 * C + 1, 45])
 def test_each_token_is_predicted_once_from_the_tokens_of_its_window(stride: int, num_ids: int) -> None:
     found = np.concatenate([*surprisals(MODEL, IDS[:num_ids], stride=stride, batch_size=3)])

@@ -109,9 +109,7 @@ def test_sampling_with_a_latent_cache_looks_at_latents() -> None:
     assert costs.sampling_flops_per_token - costs.forward_flops_per_token == 2 * 3 * 4 * 16 * (2 * 20 - 2 * 8)
 
 
-@pytest.mark.parametrize(
-    ("num_micro_batches", "waiting"), [(1, 0), (2, 0), (3, 0), (4, 1), (6, 1), (8, 2), (12, 2), (16, 3)]
-)
+@pytest.mark.parametrize(("num_micro_batches", "waiting"), [(1, 0), (3, 0), (4, 1), (6, 1), (8, 2), (16, 3)])
 def test_gradients_wait_at_each_level_of_the_tree_above_pairs(
     num_micro_batches: int, waiting: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

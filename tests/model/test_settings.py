@@ -1,6 +1,5 @@
 """Each general setting of the model beside its equation, written out by hand or in plain torch."""
 
-import itertools
 import math
 
 import pytest
@@ -42,19 +41,25 @@ SETTINGS = (
 )
 
 
-POSITIONS = ("learned", "sinusoidal", "rope", "none")
-PLAIN = [
-    f"positions={positions} norm={norm} norm_position={place}"
-    for positions, norm, place in itertools.product(POSITIONS, ("layernorm", "rmsnorm"), ("pre", "post"))
-]
+PLAIN = (
+    "positions=learned norm=layernorm norm_position=pre",
+    "positions=sinusoidal norm=rmsnorm norm_position=pre",
+    "positions=rope norm=layernorm norm_position=post",
+    "positions=none norm=rmsnorm norm_position=post",
+)
 
 
 def model_of(words: str) -> GPT:
     return sharp_model(257, *(f"model.{word}" for word in f"num_heads=4 dropout=0.3 {words}".split()))
 
 
-@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
-@pytest.mark.parametrize("words", [*PLAIN, *SETTINGS])
+@pytest.mark.parametrize(
+    ("words", "training"),
+    [
+        *((words, True) for words in (*PLAIN, *SETTINGS)),
+        *((words, False) for words in (*PLAIN, GROUPED, f"attention=latent {ROPE}", "attention_window=3")),
+    ],
+)
 def test_all_heads_at_once_compute_what_each_computes_alone(words: str, training: bool) -> None:
     model, found = model_of(words).train(training), []
     for fused in (True, False):

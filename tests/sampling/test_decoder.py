@@ -36,16 +36,22 @@ def continuation(row: int, number: int) -> int:
 
 
 def cropped_logits(model: GPT, tokens: list[int], prompt_length: int) -> Tensor:
-    """Without a cache: a window that grows beyond C starts again with its last C // 2 tokens."""
-    start = 0
-    for end in range(prompt_length, len(tokens) + 1):
+    """Without a cache, after each token from the end of the prompt on [steps, V].
+
+    A window that grows beyond C starts again with its last C // 2 tokens.
+    """
+    found, start, end = [], 0, prompt_length
+    while end <= len(tokens):
         if end - start > C:
             start = end - C // 2
-    return model.next_logits(torch.tensor([tokens[start:]]))[0]
+        window = tokens[start : start + C]
+        found.append(model(torch.tensor([window]))[0, end - start - 1 :])
+        end = start + len(window) + 1
+    return torch.cat(found)
 
 
-def banded_logits(model: GPT, tokens: list[int], _: int) -> Tensor:
-    """Without a cache: all tokens at once, each head by itself, and each token sees C, or those of its window."""
+def banded_logits(model: GPT, tokens: list[int], prompt_length: int) -> Tensor:
+    """The same with all tokens at once, each head by itself, where each token sees C, or those of its window."""
     T = len(tokens)
     rotation = model.rotary.at(torch.arange(T)).double() if model.rotary else None
     distance = torch.arange(T)[:, None] - torch.arange(T)
@@ -62,7 +68,7 @@ def banded_logits(model: GPT, tokens: list[int], _: int) -> Tensor:
             scale = 1.0 if model.config.scale == "none" else model.config.query_size**-0.5
             heads.append(attention_weights(stages.scores, mask, scale) @ stages.values)
         x = block.after_attention(x, block.attention.projection_layer(torch.cat(heads, dim=-1)))
-    return model.logits(x[:, -1])[0]
+    return model.logits(x)[0, prompt_length - 1 :]
 
 
 @pytest.mark.parametrize(
@@ -90,18 +96,10 @@ def test_logits_agree_with_and_without_a_cache_up_to_three_windows(settings: lis
     model = make_model(*settings)
     reference = cropped_logits if model.position_embedding else banded_logits
     decoder = Decoder(model, torch.float64)
-    tokens = [list(prompt) for prompt in PROMPTS]
-    logits = decoder.prefill(PROMPTS)
-    for number in range(3 * C):
-        for row, prompt in enumerate(PROMPTS):
-            expected = reference(model, tokens[row], len(prompt))
-            torch.testing.assert_close(
-                logits[row], expected, rtol=0, atol=1e-10, msg=lambda m, r=row, n=number: f"row {r}, step {n}: {m}"
-            )
-        chosen = [continuation(row, number) for row in range(len(PROMPTS))]
-        for row, token in zip(tokens, chosen, strict=True):
-            row.append(token)
-        logits = decoder.decode(chosen)
+    added = [[continuation(row, number) for row in range(len(PROMPTS))] for number in range(3 * C)]
+    found = torch.stack([decoder.prefill(PROMPTS), *map(decoder.decode, added)], dim=1)
+    for prompt, rest, logits in zip(PROMPTS, zip(*added, strict=True), found, strict=True):
+        torch.testing.assert_close(logits, reference(model, [*prompt, *rest], len(prompt)), rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("settings", FAMILIES)

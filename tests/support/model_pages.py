@@ -1,5 +1,6 @@
 """Pages of models, opened in Chromium."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -44,6 +45,13 @@ def choose(page: Page, name: str) -> None:
     """Choose a head, such as `layer 1 head 2`."""
     page.click(f'button[aria-label="{name}"]')
     assert page.inner_text("#head-name") == name
+
+
+def assert_fits(page: Page, *unwanted: str, width: int = 420) -> None:
+    """On a screen of this width nothing is wider, and no word is missing or one of those that a language lacks."""
+    page.set_viewport_size({"width": width, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert not re.search("|".join((r"undefined|null|NaN|\$\{", *unwanted)), page.evaluate("document.body.innerText"))
 
 
 def candidates(page: Page) -> list[tuple[str, str]]:

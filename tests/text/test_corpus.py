@@ -11,11 +11,10 @@ from typing import Any
 
 import pyarrow as arrow
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 from support.corpora import Texts, documents_of, read_corpus, read_split
-from support.faults import scaled
 from support.texts import KINDS, Twin, packed, refused, unpacked
 
 from gpt_cli.common.host import Host
@@ -177,7 +176,6 @@ def folder_of(files: list[tuple[str, list[str]]]) -> Iterator[Path]:
         yield Path(name)
 
 
-@settings(max_examples=scaled(100, least=40))
 @given(
     files,
     separators,

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.corpora import Texts, read_corpus
-from support.faults import Fault, KilledError, Operations, scaled
+from support.faults import Fault, KilledError, Operations
 from support.helpers import small_config
 from support.texts import Twin, array, cut, identity, no_home
 
@@ -72,7 +72,6 @@ sizes = st.lists(st.integers(1, 9), min_size=1, max_size=4)
 kinds = st.sampled_from(["byte", "char", "bpe"])
 
 
-@settings(max_examples=scaled(100, least=30))
 @given(texts, sizes, st.integers(1, 12), st.integers(1, 30), kinds, st.floats(0, 0.9))
 def test_ids_are_those_of_whole_strings_in_memory_and_on_disk(
     documents: list[str], sizes: list[int], piece: int, group: int, kind: Any, fraction: float

@@ -1,7 +1,6 @@
 """Several contents in each form, written by other programs: Python's csv, pyarrow as `datasets` uses it."""
 
 import csv
-import gzip
 import io
 import json
 import random
@@ -9,9 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as arrow
 import pytest
-import zstandard
 from support.archives import tarred, zipped
 from support.faults import scaled
 from support.texts import damaged, error_lines, parquet, read
@@ -66,25 +63,19 @@ FORMS: dict[str, Callable[[Sequence[str]], bytes]] = {
     "unix.csv": lambda texts: table(texts, dialect="unix"),
     "semicolon.csv": lambda texts: table(texts, delimiter=";"),
     "bar.csv": lambda texts: table(texts, delimiter="|", quoting=csv.QUOTE_NONNUMERIC),
-    "all.csv": lambda texts: table(texts, quoting=csv.QUOTE_ALL, lineterminator="\n"),
     "tabs.csv": lambda texts: table(texts, delimiter="\t"),
     "excel-tab.tsv": lambda texts: table(texts, dialect="excel-tab"),
-    "table.csv.gz": lambda texts: gzip.compress(table(texts)),
     "lines.jsonl": lines,
     "texts.jsonl": lambda texts: "".join(json.dumps(text) + "\n" for text in texts).encode(),
     "lines-unescaped.jsonl": lambda texts: lines(texts, ensure_ascii=False),
     "lines.json": lambda texts: lines([*texts, ""]),
-    "lines.jsonl.zst": lambda texts: zstandard.compress(lines(texts)),
     "array.json": lambda texts: json.dumps([{"text": text, "id": 1} for text in texts]).encode(),
     "array-indented.json": lambda texts: json.dumps([{"text": text} for text in texts], indent=4).encode(),
     "array-marked.json": lambda texts: b"\xef\xbb\xbf" + json.dumps([*texts], ensure_ascii=False).encode(),
     "rows.parquet": parquet,
     "rows-zstd.parquet": lambda texts: parquet(texts, compression="zstd", row_group_size=3),
-    "rows-large.parquet": lambda texts: parquet(texts, kind=arrow.large_string(), use_dictionary=False),
     "files.zip": lambda texts: zipped(files_of(texts)),
     "files.tar": lambda texts: tarred(files_of(texts)),
-    "files.tgz": lambda texts: gzip.compress(tarred(files_of(texts))),
-    "files.tar.zst": lambda texts: zstandard.compress(tarred(files_of(texts))),
     "tables.zip": lambda texts: zipped({"a/table.csv": table(texts), "b.png": b"\x89PNG\r\n\x1a\n"}),
 }
 

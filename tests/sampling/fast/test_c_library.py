@@ -3,7 +3,7 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -46,10 +46,10 @@ def make_model(*settings: str) -> GPT:
     return sharp_model(V, f"model.context_length={C}", *settings).float()
 
 
-def logits(model: GPT, prompt: list[int], **options: object) -> Tensor:
-    """Those after a prompt, and after each of TOKENS, beyond the context."""
+def logits(model: GPT, prompt: list[int], following: Sequence[int] = TOKENS, **options: object) -> Tensor:
+    """Those after a prompt, and after each of the following tokens, which go beyond the context."""
     decoder = Decoder(model, **options)  # type: ignore[arg-type]
-    return torch.cat([decoder.prefill([prompt]), *(decoder.decode([token]) for token in TOKENS)])
+    return torch.cat([decoder.prefill([prompt]), *(decoder.decode([token]) for token in following)])
 
 
 def rounded(model: GPT) -> GPT:
@@ -68,8 +68,8 @@ def test_logits_equal_those_of_torch(settings: list[str]) -> None:
     assert plain.abs().max() > 1
     torch.testing.assert_close(found, plain, rtol=1e-4, atol=1e-4)
     assert found.argmax(dim=1).tolist() == plain.argmax(dim=1).tolist()
-    long = TOKENS[:C]  # more rows than one
-    torch.testing.assert_close(logits(model, long, compiled=True), logits(model, long), rtol=1e-4, atol=1e-4)
+    long = TOKENS[:C], TOKENS[C : C + 2]  # more rows than one
+    torch.testing.assert_close(logits(model, *long, compiled=True), logits(model, *long), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("settings", [SETTINGS[0], SETTINGS[5]])
@@ -97,29 +97,22 @@ def test_products_of_any_shape_equal_those_of_torch(shape: tuple[int, int], num_
     torch.testing.assert_close(Weight(numbers, bias, scales)(x), F.linear(x, wide, bias), rtol=1e-5, atol=1e-4)
 
 
-def test_a_machine_compiles_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+def test_a_library_is_compiled_once_and_again_if_it_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(c_library, "_COMPILE", QUICKLY)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "first"))
     assert library() is not None
-    (kept,) = (tmp_path / "gpt-cli" / "compiled").iterdir()
-    library.cache_clear()
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("it is compiled already"))
-    assert library() is not None
-    assert kept.suffix == ".so"
-
-
-def test_a_damaged_library_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(c_library, "_COMPILE", QUICKLY)
-    names = list[Path]()
-    for folder in ("first", "second"):  # another folder, as the process has loaded the first library
-        for name in names:
-            (tmp_path / folder / name).parent.mkdir(parents=True)
-            (tmp_path / folder / name).write_bytes(b"damaged")
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / folder))
+    (kept,) = (tmp_path / "first").rglob("*.so")
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("it is compiled already"))
         library.cache_clear()
         assert library() is not None
-        names = [path.relative_to(tmp_path / folder) for path in (tmp_path / folder).rglob("*.so")]
-    assert (tmp_path / "second" / names[0]).read_bytes().startswith(b"\x7fELF")
+    damaged = tmp_path / "second" / kept.relative_to(tmp_path / "first")  # as the process has loaded the first
+    damaged.parent.mkdir(parents=True)
+    damaged.write_bytes(b"damaged")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "second"))
+    library.cache_clear()
+    assert library() is not None
+    assert damaged.read_bytes().startswith(b"\x7fELF")
 
 
 @pytest.mark.parametrize("compiler", ["", "false", "no-such-compiler", '"cc'])
@@ -128,7 +121,7 @@ def test_without_a_compiler_torch_computes_all(compiler: str, tmp_path: Path, mo
     monkeypatch.setenv("CC", compiler)
     assert library() is None
     model = make_model()
-    assert torch.equal(logits(model, [3], compiled=True), logits(model, [3]))
+    assert torch.equal(logits(model, [3], [1], compiled=True), logits(model, [3], [1]))
 
 
 def test_a_cache_that_cannot_be_written_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

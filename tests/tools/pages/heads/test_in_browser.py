@@ -1,13 +1,13 @@
 """The page of a report on heads, and the scatter that it shares with the attention page, in headless Chromium."""
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page
-from support.browsers import OpenPage, ShowPage
+from support.browsers import ShowPage
 from support.hostile import CALL, PAYLOADS
+from support.model_pages import assert_fits
 from support.pages import BY_HAND, TICK, dump_of, random_weights, scores_of
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS
@@ -64,6 +64,7 @@ def test_a_film_has_the_passages_of_each_step(show: ShowPage) -> None:
         steps.append({"step": 10 * number, "heads": [row | {"passages": passages} for row in rows]})
     found = {key: about[key] for key in ("text", "tokens", "checkpoint")} | {"steps": steps}
     page = show(heads_page(found), "zh-CN", "dark").page
+    assert page.inner_text("h1") == "注意力头"
     assert page.inner_text("#moment") == "第 30 步"
     page.click("#rows tr:nth-child(3)")
     for key, number in (("End", 3), ("ArrowLeft", 2), ("Home", 1)):
@@ -77,9 +78,7 @@ def test_a_film_has_the_passages_of_each_step(show: ShowPage) -> None:
     for _ in range(2):
         page.evaluate(TICK)
     assert (page.inner_text("#play"), page.inner_text("#moment")) == ("播放", "第 30 步")
-    page.set_viewport_size({"width": 420, "height": 800})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 420, "nothing wider than the screen"
-    assert not re.search(r"undefined|null|NaN|\$\{", page.evaluate("document.body.innerText"))
+    assert_fits(page)
 
 
 def test_a_film_of_very_many_passages_has_some_of_the_steps(show: ShowPage) -> None:
@@ -163,14 +162,6 @@ def test_a_change_of_the_loss_has_its_sign_and_its_error(show: ShowPage) -> None
     cells = page.locator(f"#rows td:nth-child({len(COLUMNS) + 3})").all_inner_texts()
     assert cells[:2] == ["+0.0625", "−0.0625 ±0.0313"]
     assert page.inner_text("#origin").startswith("15,982 tokens of ")
-
-
-def test_in_chinese_every_word_is(open_page: OpenPage, file: Path) -> None:
-    page = open_page(file, "zh-CN", "dark").page
-    page.set_viewport_size({"width": 400, "height": 900})
-    assert page.inner_text("h1") == "注意力头"
-    assert page.inner_text("#scattering summary").startswith("按两个得分")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
 def test_no_text_of_a_report_does_anything(show: ShowPage) -> None:

@@ -65,7 +65,8 @@ def test_the_forms_are_all_that_a_config_can_name() -> None:
     assert {key for key in ModelConfig.model_fields if key not in keys} <= sizes | bounds
 
 
-@pytest.mark.parametrize("form", FORMS if SCALE >= 1 else [*KINDS.values(), FORMS[4], *FORMS[1:13:2]])
+# without those whose surprisals or likeliest tokens a test below has
+@pytest.mark.parametrize("form", FORMS if SCALE >= 1 else [*FORMS[3:12:2], KINDS["gpt_neox"], KINDS["llama"]])
 def test_logits_are_those_of_the_model(form: str, run_script: RunScript) -> None:
     checkpoint, ids = sharp_checkpoint(*form.split()), random_ids(37)
     with torch.no_grad():
@@ -202,13 +203,6 @@ def test_bytes_are_read_by_old_browsers_too(run_script: RunScript) -> None:
     for given in ("", "Uint8Array.fromBase64 = undefined;"):
         found = run_script(ENGINE, f"(text) => {{ {given} return bytesOf(text); }}", "AAEC/f7/KCk=")
         assert found == [0, 1, 2, 253, 254, 255, 40, 41]
-
-
-def test_activations_are_those_of_torch(run_script: RunScript) -> None:
-    inputs = np.linspace(-6, 6, 1201)
-    found = run_script(ENGINE, "(given) => given.map(ACTIVATIONS.gelu)", inputs.tolist())
-    expected = torch.nn.functional.gelu(torch.from_numpy(inputs)).numpy()
-    np.testing.assert_allclose(found, expected, rtol=0, atol=5e-7)
 
 
 @pytest.mark.parametrize("vocab_size", [10, 50_257])

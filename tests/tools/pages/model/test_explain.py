@@ -13,9 +13,7 @@ from gpt_cli.tools.explain.explanation import HEAD_STEPS
 from gpt_cli.tools.explain.head import explain_head
 
 FORMS = [
-    "model.positions=learned",
     "model.attention=grouped_query model.qkv_bias=true model.positions=rope model.scale=none",
-    "model.attention=latent",
     "model.attention=latent model.positions=rope model.query_latent_size=20",
     "model.positions=sinusoidal model.norm_position=post model.ngram_embedding=3 model.ngram_rows=300",
     "model.norm=rmsnorm model.bias=false model.norm_position=post model.num_heads=2",

@@ -17,7 +17,7 @@ from support.tokenizers import ALL_TOKENIZERS, TOKENIZERS, characters, content_o
 
 from gpt_cli.config import TokenizerConfig
 from gpt_cli.errors import CheckpointError, EnvironmentFailure
-from gpt_cli.text.split_patterns import CL100K_PATTERN, PATTERNS, WORD_PATTERN
+from gpt_cli.text.split_patterns import CL100K_PATTERN, O200K_PATTERN, PATTERNS, WORD_PATTERN
 from gpt_cli.text.tokenizers import BytePairTokenizer, CharTokenizer, Tokenizer
 from gpt_cli.text.train_tokenizer import make_tokenizer
 from gpt_cli.tools.exchange.page_data import javascript_pattern, tokenizer_content
@@ -119,10 +119,14 @@ def test_half_a_character_is_an_error_and_not_replaced(run_script: RunScript, ki
         run_script(SCRIPTS, '(content) => openTokenizer(content).encode("🙂a\\udce9")', content_of(kind))
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize(
+    "pattern",
+    # whose classes no other pattern has, so that they take a second
+    [pytest.param(each, marks=pytest.mark.long if each == O200K_PATTERN else ()) for each in PATTERNS],
+)
 def test_a_text_is_cut_at_the_same_places(run_script: RunScript, pattern: str) -> None:
     draws = random.Random(8)
-    asked = ["".join(draws.choices(LETTERS, k=draws.randint(0, 16))) for _ in range(1000)]
+    asked = ["".join(draws.choices(LETTERS, k=draws.randint(0, 16))) for _ in range(scaled(1000, least=300))]
     ours = BytePairTokenizer("bpe", pattern, TOKENS)
     found = encoded(run_script, tokenizer_content(ours), asked)
     assert [text for text, ids in zip(asked, found, strict=True) if ids != ours.encode(text)] == []
