@@ -106,7 +106,9 @@ def make_durable(*paths: Path) -> None:
 def remove(path: Path) -> None:
     """Remove a file if it exists; raise EnvironmentFailure if the system refuses."""
     try:
-        path.unlink(missing_ok=True)
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
     except OSError as error:
         raise EnvironmentFailure(f"removing {shown(path)}", _refused(path, error)) from error
 
