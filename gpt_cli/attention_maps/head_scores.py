@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS, PATTERNS, HeadScores
+from gpt_cli.attention_maps.snapshots import Snapshot
 from gpt_cli.common.limits import HEADS_WINDOW
 from gpt_cli.common.machine.devices import float64_device, to_device
 from gpt_cli.common.rng import permutation, stream_key
@@ -16,7 +17,9 @@ from gpt_cli.evaluation.nll import in_batches
 from gpt_cli.model import GPT
 from gpt_cli.model.attention import Stages
 from gpt_cli.model.costs import estimate
+from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.token_files import Ids, token_windows
+from gpt_cli.text.tokenizers import Tokenizer
 
 NUM_REPEATS = 8  # sequences of random tokens on which induction is measured, at most
 MOST_OPERATIONS = 6 * 10**11  # on all these sequences, unless a single one takes more: about ten seconds on two cores
@@ -47,6 +50,32 @@ def pattern_sums(weights: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
     every = float(ids.shape[0] * (T - 1))
     counts = torch.tensor([every] * 5 + [float(equal.any(-1).sum())], dtype=torch.float64)
     return sums.to(float64_device(sums.device)).sum((1, 3), dtype=torch.float64).cpu(), counts
+
+
+@torch.no_grad()
+def take_snapshot(
+    model: GPT,
+    tokenizer: Tokenizer,
+    ids: Sequence[int],
+    *,
+    prompt: str,
+    step: int,
+    loss: float,
+    repeats: int | None = None,
+    where: str = "checkpoint",
+) -> Snapshot:
+    """Compute the attention weights of a model on the `ids` of `prompt`, and the scores of all heads, without dropout.
+
+    `repeats` is as in `induction_scores`. Raises CheckpointError, naming `where`, for weights that are not finite.
+    """
+    batch = torch.tensor([list(ids)], device=model.token_embedding.weight.device)
+    weights = model.attention_weights(batch)  # [L, 1, H, T, T]
+    require_finite(weights, "attention weights", where)
+    sums, counts = zip(*(pattern_sums(of_layer, batch) for of_layer in weights), strict=True)
+    induction = induction_scores(model, end_of_text=tokenizer.end_of_text, repeats=repeats)
+    scores = as_scores(torch.stack(sums), counts[0], induction)
+    tokens = tuple(tokenizer.token_text(token) for token in ids)
+    return Snapshot(step, loss, prompt, tuple(ids), tokens, weights[:, 0].cpu().numpy(), scores)
 
 
 @torch.no_grad()

@@ -155,7 +155,7 @@ def _total(lengths: np.ndarray, ids: Ids) -> int:
     return round(sum(lengths[chunk].sum().item() for chunk in chunks(ids)))
 
 
-def score_of(nats: float, num_tokens: int, num_bytes: int) -> Score:
+def score_of(nats: float, num_tokens: int, num_bytes: float) -> Score:
     """Compute a Score from the sum of surprisals in nats and the numbers of predicted tokens and of their bytes."""
     loss = nats / num_tokens
     return Score(num_tokens, loss, math.exp(loss) if loss < 700 else None, nats / math.log(2) / max(1, num_bytes))

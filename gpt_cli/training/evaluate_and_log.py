@@ -8,16 +8,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-import torch
-
-from gpt_cli.attention_maps.head_scores import as_scores, induction_scores, pattern_sums
+from gpt_cli.attention_maps.head_scores import take_snapshot
 from gpt_cli.attention_maps.snapshots import Snapshot, snapshot_bytes
 from gpt_cli.common.files import append
 from gpt_cli.common.host import Host, both
 from gpt_cli.common.machine.devices import product_dtype
 from gpt_cli.errors import CheckpointError
 from gpt_cli.evaluation.nll import Score
-from gpt_cli.model.gpt import require_finite
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.next_token import SamplingParameters
@@ -157,34 +154,17 @@ def _sample(run: Run, watch: Callable[[], object], host: Host) -> Sampled:
     return Sampled(run.progress.step, tokenizer.decode(prompt), tokenizer.decode(tokens, begins=False))
 
 
-@torch.no_grad()
 def _take_snapshot(run: Run) -> Snapshot:
-    """Compute a snapshot: attention weights on the text of `inspect.prompt`, without dropout, and scores of all heads.
-
-    The attention weights are float32. Raises Diverged if an attention weight is not finite.
-    """
+    """Compute a snapshot of the attention on the text of `inspect.prompt`; raise Diverged if it is not finite."""
     progress, tokenizer, prompt = run.progress, run.tokenizer, run.config.inspect.prompt
     assert prompt is not None
     assert progress.loss is not None, "a step was taken, and its outcome was read"
-    ids = watched_ids(run.config, tokenizer)
-    batch, model = torch.tensor([ids], device=run.state.device), run.state.evaluated_model
-    weights = model.attention_weights(batch)  # [L, 1, H, T, T]
-    sums, counts = zip(*(pattern_sums(of_layer, batch) for of_layer in weights), strict=True)
-    induction = induction_scores(model, end_of_text=tokenizer.end_of_text, repeats=_NUM_REPEATS)
-    scores = as_scores(torch.stack(sums), counts[0], induction)
+    model, ids = run.state.evaluated_model, watched_ids(run.config, tokenizer)
     try:
-        require_finite(weights, "attention weights")
+        step, loss = progress.step, progress.loss
+        return take_snapshot(model, tokenizer, ids, prompt=prompt, step=step, loss=loss, repeats=_NUM_REPEATS)
     except CheckpointError as error:  # its hint is for commands that load a checkpoint
         raise Diverged(progress.step, "the attention weights of inspect.prompt are not finite") from error
-    return Snapshot(
-        step=progress.step,
-        loss=progress.loss,
-        prompt=prompt,
-        token_ids=tuple(ids),
-        tokens=tuple(tokenizer.token_text(token) for token in ids),
-        weights=weights[:, 0].cpu().numpy(),
-        scores=scores,
-    )
 
 
 def _metrics_line(run: Run, stepped: Stepped, score: Score | None) -> str:

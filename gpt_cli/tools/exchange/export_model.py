@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpt_cli.attention_maps.patterns import AttentionDump, Origin, dump_attention, require_room_for_dump
+from gpt_cli.attention_maps.snapshots import kept_steps
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
 from gpt_cli.checkpoints.header import Header
 from gpt_cli.checkpoints.run_paths import RunFiles
@@ -27,7 +28,7 @@ from gpt_cli.tools.exchange.model_page import ModelPage, first_prompt, model_pag
 from gpt_cli.tools.exchange.request import FILES, PAGES, ExportRequest
 from gpt_cli.tools.interpret.attention import with_heads
 from gpt_cli.tools.interpret.attention_files import attention_page
-from gpt_cli.tools.interpret.over_training import Film, make_film, tell_omissions
+from gpt_cli.tools.interpret.over_training import Film, make_film
 from gpt_cli.tools.pages.html_page import HANDOUT, MODEL, build_page
 
 _KINDS = {
@@ -94,8 +95,7 @@ def export(request: ExportRequest, checkpoint: tuple[Header, str | None], host: 
     if page and request.format == "handout":
         dump, film = _attention(stored, page.content["prompt"], out, name, host), None
         if run.exists() and run.snapshots():
-            film = make_film(run, name=name, title=title)
-            tell_omissions(film, host.notice)
+            film = make_film(kept_steps(run), name=name, title=title, notice=host.notice)
         with host.working(writing):
             write_handout(out, page, dump, film)
     names = FILES if request.format == "hf" else PAGES

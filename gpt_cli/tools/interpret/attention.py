@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 
 from gpt_cli.attention_maps.file_formats import num_written
-from gpt_cli.attention_maps.head_scores import num_repeats, repeated_length, score_heads
+from gpt_cli.attention_maps.head_scores import num_repeats, repeated_length, score_heads, take_snapshot
 from gpt_cli.attention_maps.logit_attribution import head_writes
 from gpt_cli.attention_maps.patterns import AttentionDump, Origin, dump_attention, require_room_for_dump
 from gpt_cli.attention_maps.snapshots import Snapshot, Steps
@@ -29,7 +29,6 @@ from gpt_cli.common.tables import table
 from gpt_cli.errors import counted, shown, visible
 from gpt_cli.evaluation.nll import surprisals
 from gpt_cli.model import GPT
-from gpt_cli.model.gpt import require_finite
 from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.next_token import SamplingParameters
@@ -243,37 +242,27 @@ def computed_steps(target: ToInspect, device: torch.device, host: Host) -> Steps
     """
     paths = step_files(target.header.run)
     loaded = load(paths[-1], None, host.warn)
-    newest = _snapshot(loaded, target, device)
+    loaded.model.to(device)
+    newest = _snapshot(loaded, target)
 
     def read(every: int) -> Iterator[Snapshot]:
         chosen = paths[::-1][::every][::-1]
         with host.counting("computing attention", len(chosen), "checkpoints") as count:
             for each in each_checkpoint(chosen, loaded, device, host):
-                yield newest if each is loaded else _snapshot(each, target, device)
+                yield newest if each is loaded else _snapshot(each, target)
                 count(1)
 
     return Steps(str(target.header.run.path), newest, len(paths), read, losses=None)
 
 
-def _snapshot(loaded: Loaded, target: ToInspect, device: torch.device) -> Snapshot:
+def _snapshot(loaded: Loaded, target: ToInspect) -> Snapshot:
     """Run one checkpoint on the prompt; return attention weights, loss, head scores and predictions of all layers."""
-    model, sizes, where = loaded.model.to(device), loaded.config.model, shown(loaded.path)
+    model, sizes, where = loaded.model, loaded.config.model, shown(loaded.path)
     text = encode_prompt_of(target, loaded, truncate=None, least=2)
     ids, layers, heads = text.ids[:].tolist(), range(sizes.num_blocks), range(sizes.num_heads)
     require_room_for_dump("‹over_training›", model, len(ids), layers=layers, heads=heads, ending=None, out=None)
-    batch = torch.tensor([ids], device=model.token_embedding.weight.device)
-    with torch.inference_mode():
-        weights = model.attention_weights(batch)[:, 0]  # [L, H, T, T]
-    require_finite(weights, "attention weights", where)
-    losses = surprisals(model, text.ids, stride=sizes.evaluation_window)
     assert target.prompt is not None
-    return Snapshot(
-        step=loaded.step,
-        loss=float(np.concatenate([*losses]).mean()),
-        prompt=target.prompt,
-        token_ids=tuple(ids),
-        tokens=tuple(loaded.tokenizer.token_text(token) for token in ids),
-        weights=weights.cpu().numpy(),
-        scores=score_heads(model, text.ids, text.windows, end_of_text=loaded.tokenizer.end_of_text),
-        lens=lens_of_ids(model, loaded.tokenizer, ids, layers, where),
-    )
+    loss = float(np.concatenate([*surprisals(model, text.ids, stride=sizes.evaluation_window)]).mean())
+    about: dict[str, Any] = {"prompt": target.prompt, "step": loaded.step, "loss": loss, "where": where}
+    snapshot = take_snapshot(model, loaded.tokenizer, ids, **about)
+    return replace(snapshot, lens=lens_of_ids(model, loaded.tokenizer, ids, layers, where))

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from gpt_cli.attention_maps.head_metrics import Row
+from gpt_cli.checkpoints.run_paths import run_name
 from gpt_cli.common.drawing.file_types import PICTURES
 from gpt_cli.common.drawing.panels import Panel
 from gpt_cli.common.drawing.token_labels import Origin, inert_cell
@@ -151,6 +152,11 @@ class Finding(Figures, ABC):
     def source(self) -> str:
         """What the model read, as pictures and legends name it: a prompt, or the sources of a text."""
         return ", ".join(source_names(self.about.get("text", self.about.get("prompt"))))
+
+    @property
+    def _model(self) -> str:
+        """The run and the step of the model, as legends name them."""
+        return f"{run_name(Path(self.about['checkpoint']))}, step {self.about['step']:,}"
 
     def as_picture(self, kind: str = "png", notice: Notify = ignored) -> bytes | None:
         """Return a picture, or None if the command draws none; `notice` receives a line if fonts are missing."""

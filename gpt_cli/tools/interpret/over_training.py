@@ -12,10 +12,9 @@ import numpy as np
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS, HeadScores
 from gpt_cli.attention_maps.snapshots import Losses, Snapshot, Steps, kept_steps
-from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.common.drawing.token_labels import Origin
 from gpt_cli.common.files import write_durably
-from gpt_cli.common.host import Host, Notify
+from gpt_cli.common.host import Host, Notify, ignored
 from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.errors import counted, visible
 from gpt_cli.tools.interpret.attention_files import quantise, scores_content, weights_content
@@ -67,13 +66,11 @@ def film(request: AttentionRequest, target: ToInspect, host: Host) -> Film:
     """Make a film, a page of attention by training step, and write it to `request.out`, if set. Raises GptError."""
     steps = steps_of(target, request.device, host)
     with host.working(f"writing {visible(request.out)}" if request.out else "computing"):
-        made = replace(make_film(steps, request.layers, request.heads), out=request.out and str(request.out))
+        made = make_film(steps, request.layers, request.heads, notice=host.notice)
         if request.out:
             write_durably(request.out, [made.as_page().encode()])
-    tell_omissions(made, host.notice)
-    if request.out:
-        host.notice(f"wrote {visible(request.out)}: {made.as_text()}")
-    return made
+            host.notice(f"wrote {visible(request.out)}: {made.as_text()}")
+    return replace(made, out=request.out and str(request.out))
 
 
 def steps_of(target: ToInspect, device: str | None, host: Host) -> Steps:
@@ -90,15 +87,27 @@ def steps_of(target: ToInspect, device: str | None, host: Host) -> Steps:
 
 
 def make_film(
-    run: RunFiles | Steps, layers: str | None = None, heads: str | None = None, name: str | None = None, title: str = ""
+    run: Steps,
+    layers: str | None = None,
+    heads: str | None = None,
+    name: str | None = None,
+    title: str = "",
+    notice: Notify = ignored,
 ) -> Film:
     """Make a film, a page of attention by training step, of `layers` and `heads`, such as `0,3-5` (None: all).
 
     The prompt is that of the newest snapshot. The page has the heading `title`, and the run's `name` (None: its path).
-    Raises CheckpointError for an invalid or missing snapshot, UsageError for layers or heads that the model lacks.
+    `notice` receives how many snapshots are left out, and why. Raises CheckpointError for an invalid snapshot,
+    UsageError for layers or heads that the model lacks.
     """
-    run = kept_steps(run) if isinstance(run, RunFiles) else run
     frames = read_frames(run, MOST_BYTES, layers, heads, name)
+    _tell_others(frames.num_others, notice)
+    if frames.every > 1:
+        notice(
+            f"the film has one of every {frames.every} snapshots, since a page has no room for more with "
+            f"{counted(len(frames.layers) * len(frames.heads), 'head')} on {counted(len(frames.tokens), 'token')}; "
+            "fewer ‹layers› or ‹heads› allow more"
+        )
     content = frames.content | {
         "title": title,
         "scores": scores_content(frames.scores),
@@ -154,17 +163,6 @@ def _curves(losses: Losses | None) -> dict[str, list[tuple[int, float]]]:
         finite = [(step, loss) for step, loss in points if np.isfinite(loss)]
         curves[name] = finite[:: -(-len(finite) // _MOST_POINTS) or 1]
     return curves
-
-
-def tell_omissions(made: Film, notice: Notify) -> None:
-    """Tell the user, by `notice`, how many snapshots the film `made` (a page by training step) leaves out, and why."""
-    _tell_others(made.num_others, notice)
-    if made.every > 1:
-        notice(
-            f"the film has one of every {made.every} snapshots, since a page has no room for more with "
-            f"{counted(len(made.layers) * len(made.heads), 'head')} on {counted(len(made.tokens), 'token')}; fewer "
-            "‹layers› or ‹heads› allow more"
-        )
 
 
 def _tell_others(number: int, notice: Notify) -> None:

@@ -10,6 +10,7 @@ from support.helpers import RunCommand
 from support.pages import content_of, keep, snapshots_of, unpacked
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS
+from gpt_cli.attention_maps.snapshots import kept_steps
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
 from gpt_cli.model import GPT
 from gpt_cli.tools.interpret.over_training import MOST_BYTES, frames_apart, make_film
@@ -20,7 +21,7 @@ PATCH = ("patch", "--clean", "The value of", "--corrupt", "The name of", "--answ
 
 def test_each_frame_holds_the_weights_and_scores_of_its_snapshot(tmp_path: Path) -> None:
     snapshots = snapshots_of(4, 2, 3, TOKENS)
-    film = make_film(keep(snapshots, tmp_path))
+    film = make_film(kept_steps(keep(snapshots, tmp_path)))
     content = content_of(film.as_page().encode())
     assert content["frames"]["steps"] == list(film.steps) == [1, 10, 20, 30]
     assert content["frames"]["losses"] == [snapshot.loss for snapshot in snapshots]
@@ -35,7 +36,7 @@ def test_each_frame_holds_the_weights_and_scores_of_its_snapshot(tmp_path: Path)
 
 def test_layers_and_heads_are_chosen_as_for_a_dump(tmp_path: Path) -> None:
     snapshots = snapshots_of(2, 3, 3, TOKENS)
-    film = make_film(keep(snapshots, tmp_path), "1-2", "0,2")
+    film = make_film(kept_steps(keep(snapshots, tmp_path)), "1-2", "0,2")
     assert (film.layers, film.heads) == ((1, 2), (0, 2))
     first = unpacked(content_of(film.as_page().encode())["weights"], "u1").reshape(2, 2, 2, 10)[0]
     expected = snapshots[0].weights[1:, ::2][..., *np.tril_indices(4)]
@@ -46,7 +47,7 @@ def test_curves_come_from_the_metrics_and_are_thinned_to_what_a_page_shows(tmp_p
     run = keep(snapshots_of(2, 1, 1, TOKENS), tmp_path)
     lines = [json.dumps({"step": step, "loss": 3.0}) for step in range(1, 4001)]
     run.metrics.write_text("\n".join([*lines, '{"step": 10, "validation_loss": 3.5}', '{"step": 20, "val']))
-    curves = content_of(make_film(run).as_page().encode())["frames"]["curves"]
+    curves = content_of(make_film(kept_steps(run)).as_page().encode())["frames"]["curves"]
     assert curves["validation_loss"] == [[10, 3.5]]
     assert curves["loss"][:2] == [[1, 3.0], [3, 3.0]]
     assert len(curves["loss"]) == 2000
@@ -54,7 +55,7 @@ def test_curves_come_from_the_metrics_and_are_thinned_to_what_a_page_shows(tmp_p
 
 def test_snapshots_of_a_prompt_that_the_run_has_left_are_no_frames(tmp_path: Path) -> None:
     older, *newer = snapshots_of(3, 1, 2, TOKENS)
-    film = make_film(keep([replace(older, prompt="another"), *newer], tmp_path))
+    film = make_film(kept_steps(keep([replace(older, prompt="another"), *newer], tmp_path)))
     assert (film.steps, film.num_others) == ((10, 20), 1)
 
 
@@ -67,7 +68,7 @@ def test_snapshots_of_an_earlier_model_of_the_run_are_no_frames(
         written = [line if with_models else {"step": line["step"], "loss": 3.0} for line in lines]
         (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in written))
         monkeypatch.setattr("gpt_cli.attention_maps.snapshots.model_began", lambda *_, began=of_checkpoint: began)
-        film = make_film(run)
+        film = make_film(kept_steps(run))
         assert film.steps == (20, 30)
         assert content_of(film.as_page().encode())["frames"]["curves"]["loss"] == [[15, 3.0], [25, 3.0]]
 
@@ -76,7 +77,7 @@ def test_too_large_a_page_has_every_second_frame_and_the_last(tmp_path: Path, mo
     run = keep(snapshots_of(4, 1, 2, TOKENS), tmp_path)
     frame = 2 * (10 + 4 * len(COLUMNS) + 1)
     monkeypatch.setattr("gpt_cli.tools.interpret.over_training.MOST_BYTES", 3 * frame)
-    film = make_film(run)
+    film = make_film(kept_steps(run))
     assert (film.every, film.steps) == (2, (10, 30))
     assert frames_apart(3, 2, 4, MOST_BYTES, 0) == 1
 

@@ -9,6 +9,7 @@ from support.hostile import CALL, PAYLOADS
 from support.pages import keep, snapshots_of
 
 from gpt_cli.attention_maps.patterns import Origin, dump_attention
+from gpt_cli.attention_maps.snapshots import kept_steps
 from gpt_cli.tools.exchange.export_model import write_handout
 from gpt_cli.tools.exchange.model_page import model_page
 from gpt_cli.tools.interpret.attention import with_heads
@@ -24,7 +25,9 @@ def handout(folder: Path, title: str, prompt: str) -> Path:
     ids = tokenizer.encode(prompt)[:80] or [tokenizer.end_of_text]
     origin = Origin("tested", 0, prompt)
     dump = dump_attention(model, tokenizer, ids, layers=[0], heads=[0, 1], origin=origin)
-    film = make_film(keep(snapshots_of(2, 1, 2, ["One", " text"]), folder / "run"), name="tested", title=title)
+    film = make_film(
+        kept_steps(keep(snapshots_of(2, 1, 2, ["One", " text"]), folder / "run")), name="tested", title=title
+    )
     write_handout(folder / "class", page, with_heads(dump, model, tokenizer), film)
     return folder / "class" / "index.html"
 

@@ -22,11 +22,13 @@ from gpt_cli.common.machine.memory import available_memory, require_available, r
 from gpt_cli.errors import DataError, blaming, counted, shown, visible
 from gpt_cli.evaluation.nll import (
     LOGITS_AT_ONCE,
+    Score,
     Stretches,
     byte_lengths_on,
     in_stretches,
     log_probabilities,
     score,
+    score_of,
     standard_error,
     surprisals,
 )
@@ -114,15 +116,8 @@ def _on_tokens(both: Both, corpus: Corpus, request: CompareRequest, host: Host) 
     apart = np.array([each.divergence.sum() for each in seen])
     lengths = byte_lengths_on(corpus, ids, tokenizer)
     num_bytes = sum(float(lengths[window[1:]].sum()) for window in texts)
-    runs = [
-        {
-            "tokens": num_tokens,
-            "loss": float(nats.sum() / sizes.sum()),
-            "loss_error": standard_error(nats, sizes),
-            "bits_per_byte": float(nats.sum() / math.log(2) / max(1.0, num_bytes)),
-        }
-        for nats in sums.T
-    ]
+    means = [score_of(float(nats.sum()), num_tokens, num_bytes) for nats in sums.T]
+    runs = [_figures(mean, standard_error(nats, sizes)) for mean, nats in zip(means, sums.T, strict=True)]
     error = standard_error(sums[:, 1] - sums[:, 0], sizes)
     chosen = most_apart([each.divergence for each in seen], request.passages)
     return {
@@ -135,6 +130,10 @@ def _on_tokens(both: Both, corpus: Corpus, request: CompareRequest, host: Host) 
             for window, start, end in chosen
         ],
     }
+
+
+def _figures(mean: Score, error: float | None) -> Row:
+    return {"tokens": mean.num_tokens, "loss": mean.loss, "loss_error": error, "bits_per_byte": mean.bits_per_byte}
 
 
 def _passage(loaded: Loaded, window: np.ndarray, seen: Window, offset: int, start: int, end: int) -> Row:
@@ -268,8 +267,7 @@ def _on_stretches(both: Both, corpus: Corpus, request: CompareRequest, host: Hos
         with host.counting("comparing", len(ids) - 1, "tokens") as count:
             parts = surprisals(loaded.model, ids, stride=length, count=count)
             mean = score(in_stretches(parts, ids, (windows, paired[-1])), ids, lengths, shown(loaded.path))
-        figures: Row = {"tokens": mean.num_tokens, "loss": mean.loss, "loss_error": windows.standard_error()}
-        scores.append(figures | {"bits_per_byte": mean.bits_per_byte})
+        scores.append(_figures(mean, windows.standard_error()))
     error = paired[1].error_of_difference(paired[0])
     value = scores[1]["bits_per_byte"] - scores[0]["bits_per_byte"]
     difference = {"value": value, "error": error and error / math.log(2), "unit": "bits/byte"}

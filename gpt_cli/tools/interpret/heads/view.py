@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -21,7 +20,6 @@ from gpt_cli.attention_maps.head_metrics import (
     role_of,
 )
 from gpt_cli.attention_maps.snapshots import Losses
-from gpt_cli.checkpoints.run_paths import run_name
 from gpt_cli.common.drawing.panels import Curves, Panel, PlotLine
 from gpt_cli.common.drawing.token_labels import COLOURS, label_of, quoted
 from gpt_cli.common.results import WIDTH
@@ -193,8 +191,7 @@ class HeadsFinding(Finding):
             yield from steps_shown(self, "checkpoint" if self.losses is None else "snapshot")
             return
         source = "the prompt" if self.of_prompt else self.source
-        run = run_name(Path(about["checkpoint"]))
-        yield f"{run}, step {about['step']:,}: {counted(about['tokens'], 'token')} of {source}"
+        yield f"{self._model}: {counted(about['tokens'], 'token')} of {source}"
         yield "entr: entropy (nats), dist: mean distance (tokens). Shares of the attention:"
         yield "first: the first token, prev: the token before, self: the token itself,"
         yield "dup: earlier copies of this token, ind: the token after an earlier copy"

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from gpt_cli.attention_maps.head_metrics import Row
-from gpt_cli.checkpoints.run_paths import run_name
 from gpt_cli.common.drawing.panels import Curves, Panel
 from gpt_cli.common.drawing.token_labels import STEPS, label_of, quoted
 from gpt_cli.common.results import WIDTH
@@ -88,8 +86,7 @@ class LensFinding(Finding):
             yield f"{about['run']}, by step: {counted(about['tokens'], 'token')} of {source}"
         else:
             means = "loss, rank (from 1) and probability of the true next token; divergence from the last layer"
-            run = run_name(Path(about["checkpoint"]))
-            yield f"{run}, step {about['step']:,}: {counted(about['tokens'], 'token')} of {source}"
+            yield f"{self._model}: {counted(about['tokens'], 'token')} of {source}"
             if of_prompt:
                 yield "each row: a token of the prompt, and the most probable next token after each layer"
         if tuned is None:

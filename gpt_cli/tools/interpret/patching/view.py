@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from gpt_cli.attention_maps.head_metrics import Row, head_label
-from gpt_cli.checkpoints.run_paths import run_name
 from gpt_cli.common.drawing.panels import Curves, Panel
 from gpt_cli.common.drawing.token_labels import label_of, quoted
 from gpt_cli.common.language import say
@@ -102,7 +100,7 @@ class PatchFinding(Finding):
             yield from steps_shown(self, "checkpoint")
             return
         clean, corrupt = (float(self[f"{prompt}_metric"].values) for prompt in _SIDES)
-        yield f"{run_name(Path(about['checkpoint']))}, step {about['step']:,}; metric: {metric_words(self)}"
+        yield f"{self._model}; metric: {metric_words(self)}"
         yield f"clean {clean:.4f}, corrupt {corrupt:.4f}; recovered: 0 like corrupt, 1 like clean"
         if pairs is not None and pairs["number"] > 1:
             yield f"{counted(pairs['number'], 'pair')}: mean change over mean difference, ± standard error"

@@ -11,6 +11,7 @@ from support.browsers import Opened, OpenPage
 from support.model_pages import assert_fits, captions
 from support.pages import BY_HAND, TICK, keep, snapshots_of
 
+from gpt_cli.attention_maps.snapshots import kept_steps
 from gpt_cli.tools.interpret.over_training import make_film
 
 TOKENS = ["The", " value", " of", " 今天", "\n", " is", " a", " b"]  # as many as labels need
@@ -26,7 +27,7 @@ def film_of(folder: Path, unit: float = 1.0) -> Path:
     ]
     run.metrics.write_text("".join(json.dumps(line) + "\n" for line in losses))
     path = folder / "film.html"
-    path.write_bytes(make_film(run).as_page().encode())
+    path.write_bytes(make_film(kept_steps(run)).as_page().encode())
     return path
 
 

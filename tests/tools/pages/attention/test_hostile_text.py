@@ -11,6 +11,7 @@ from support.pages import dump_of, keep, random_weights, snapshots_of
 
 from gpt_cli.attention_maps.logit_attribution import Writes
 from gpt_cli.attention_maps.patterns import Origin, Prediction
+from gpt_cli.attention_maps.snapshots import kept_steps
 from gpt_cli.tools.interpret.attention_files import attention_page
 from gpt_cli.tools.interpret.over_training import make_film
 
@@ -24,7 +25,7 @@ def every_text_written() -> Writes:
 
 def test_no_text_of_a_film_does_anything(show: ShowPage, tmp_path: Path) -> None:
     run = keep(snapshots_of(2, 1, 2, PAYLOADS), tmp_path / "<img src=x onerror=fired(1)>")
-    page = show(make_film(run).as_page().encode()).page
+    page = show(make_film(kept_steps(run)).as_page().encode()).page
     page.press("#frame", "Home")
     page.click("#language")
     assert page.locator("h1, #film, #origin").locator("script, img, svg svg, iframe").count() == 0

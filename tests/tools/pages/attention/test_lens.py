@@ -10,7 +10,7 @@ from support.model_pages import plain, told
 from support.pages import dump_of, keep, random_weights, snapshots_of
 
 from gpt_cli.attention_maps.head_metrics import Row
-from gpt_cli.attention_maps.snapshots import Steps
+from gpt_cli.attention_maps.snapshots import Steps, kept_steps
 from gpt_cli.tools.interpret.attention_files import attention_page
 from gpt_cli.tools.interpret.lens.request import MEASURES
 from gpt_cli.tools.interpret.lens.view import lens_page
@@ -103,7 +103,7 @@ def test_a_film_of_checkpoints_has_the_lens_of_each_step(show: ShowPage, tmp_pat
     assert "with probability 0.6000." in told(opened.page)[0]
     opened.page.fill("#frame", "0")
     assert "with probability 0.5000." in told(opened.page)[0]
-    assert '"lens": null' in make_film(keep(snapshots_of(2, 1, 1, TOKENS), tmp_path / "run")).as_page(), (
+    assert '"lens": null' in make_film(kept_steps(keep(snapshots_of(2, 1, 1, TOKENS), tmp_path / "run"))).as_page(), (
         "kept snapshots"
     )
 
