@@ -14,7 +14,6 @@ class Curves {
     this.page = page;
     this.axis = page.content.axis;
     this.smooth = true;
-    this.known = new Map();
     const any = (names) => page.runs.some((run) => names.some((name) => run.curves[name].value.length));
     const { byToken } = page.content;
     const entries = Object.entries(PANELS).filter(([quantity, names]) => any(names) && (byToken || quantity !== "loss"));
@@ -35,12 +34,6 @@ class Curves {
       this.show();
     });
     window.addEventListener("resize", () => this.show());
-  }
-
-  points(run, name, axis) {
-    const key = `${run.number} ${name} ${axis}`;
-    if (!this.known.has(key)) this.known.set(key, pointsOf(run.curves[name], axis));
-    return this.known.get(key);
   }
 
   speak() { fillSelect(byId("axis"), Object.entries(this.page.words.axes), this.axis); }
