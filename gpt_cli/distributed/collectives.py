@@ -108,7 +108,6 @@ class ProcessGroup(Ranks):
 
     def __init__(self, meeting: Rendezvous):
         of_rank = meeting.rank_env
-        assert of_rank.size & (of_rank.size - 1) == 0
         self.rank, self.size, self.local_size = of_rank.rank, of_rank.size, of_rank.local_size
         self.meet, self.local_rank_zero_first = meeting.meet, meeting.local_rank_zero_first
 
