@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from gpt_cli.checkpoints.header import Header, read_header
 from gpt_cli.checkpoints.lock import is_held
 from gpt_cli.checkpoints.metrics_files import last_metrics
-from gpt_cli.checkpoints.run_paths import SWEEP, RunFiles
+from gpt_cli.checkpoints.run_paths import SWEEP, RunFiles, foreign_file
 from gpt_cli.common.file_signatures import LOCK, holds_run, is_config, is_lock
 from gpt_cli.common.limits import OUTCOME_BYTES
 from gpt_cli.common.machine.failures import reason
@@ -117,8 +117,10 @@ def runs_below(directory: Path) -> list[Path]:
     return runs + nested
 
 
-def require_hides_none(run: RunFiles) -> None:
-    """Raise UsageError if the directory of a new run has runs directly in it, which lists of runs would then omit."""
+def require_loses_nothing(run: RunFiles) -> None:
+    """Raise UsageError if a new run would replace a file that gpt did not write, or hide runs directly below it."""
+    if foreign := run.foreign():
+        raise foreign_file(run.path, foreign[0].relative_to(run.path))
     below = runs_below(run.path) if run.path.is_dir() and not run.exists() else []
     if any(path.parent == run.path for path in below):
         hint = f"‹out={visible(run.path / 'NAME')}›"
