@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from gpt_cli.checkpoints.header import Header, read_header
 from gpt_cli.checkpoints.lock import is_held
 from gpt_cli.checkpoints.metrics_files import last_metrics
-from gpt_cli.checkpoints.run_paths import SWEEP, RunFiles
+from gpt_cli.checkpoints.run_paths import SWEEP, RunFiles, foreign_file
 from gpt_cli.common.file_signatures import LOCK, holds_run, is_config, is_lock
 from gpt_cli.common.limits import OUTCOME_BYTES
 from gpt_cli.common.machine.failures import reason
@@ -88,8 +88,13 @@ def likeness_of(run: Overview) -> Likeness | None:
 
 
 def is_run(directory: Path) -> bool:
-    """Return whether a directory is a run, or has the lock file of a training that has not written its files yet."""
-    return holds_run(directory) or (is_lock(directory / LOCK) and not (directory / SWEEP).exists())
+    """Return whether a directory is a run, or has the lock file of a training that has not written its files yet.
+
+    Returns False for a directory that the user may not enter.
+    """
+    with suppress(OSError):
+        return holds_run(directory) or (is_lock(directory / LOCK) and not (directory / SWEEP).exists())
+    return False
 
 
 def find_runs(directory: Path) -> list[Path]:
@@ -103,28 +108,23 @@ def runs_below(directory: Path) -> list[Path]:
     Directories that the user may not enter are left out. Raises OSError if `directory` cannot be read.
     """
     below = sorted(path for path in directory.iterdir() if path.is_dir())
-    runs = [path for path in below if _is_open_run(path)]
+    runs = [path for path in below if is_run(path)]
     nested: list[Path] = []
     for path in below:
         if path not in runs:
             with suppress(OSError):
-                nested += sorted(run for run in path.iterdir() if run.is_dir() and _is_open_run(run))
+                nested += sorted(run for run in path.iterdir() if run.is_dir() and is_run(run))
     return runs + nested
 
 
-def require_hides_none(run: RunFiles) -> None:
-    """Raise UsageError if the directory of a new run has runs directly in it, which lists of runs would then omit."""
+def require_loses_nothing(run: RunFiles) -> None:
+    """Raise UsageError if a new run would replace a file that gpt did not write, or hide runs directly below it."""
+    if foreign := run.foreign():
+        raise foreign_file(run.path, foreign[0].relative_to(run.path))
     below = runs_below(run.path) if run.path.is_dir() and not run.exists() else []
     if any(path.parent == run.path for path in below):
         hint = f"‹out={visible(run.path / 'NAME')}›"
         raise UsageError(shown(run.path), "this directory contains runs, which a new run would hide", hint=hint)
-
-
-def _is_open_run(directory: Path) -> bool:
-    """Return whether a directory is a run that the user may enter."""
-    with suppress(OSError):
-        return is_run(directory)
-    return False
 
 
 def overview(path: Path) -> Overview:

@@ -88,11 +88,6 @@ class RunFiles:
                 raise EnvironmentFailure(f"reading {shown(path)}", reason(PermissionError(errno.EACCES, "")))
         return foreign
 
-    def require_no_foreign_files(self) -> None:
-        """Raise UsageError if a new run here would replace a file that gpt did not write."""
-        if foreign := self.foreign():
-            raise foreign_file(self.path, foreign[0].relative_to(self.path))
-
     def temporaries(self) -> list[Path]:
         """Return the temporary files that killed processes left."""
         return [path for directory in self.directories() for path in temporaries(directory, _RUN_FILES)]

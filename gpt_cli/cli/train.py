@@ -26,16 +26,15 @@ def drive(request: TrainRequest, console: Console, *, json: bool, words: Sequenc
     """Train here or in several processes that run `gpt` with `words`; return the exit code (128 + n after signal n)."""
     processes, rank_env = request.processes, rank_environment(os.environ)
     several = rank_env is not None or processes not in (None, 1)
+    # torchrun starts failed processes again with the same words
+    if rank_env is not None and rank_env.num_restarts > 0:
+        request = request.model_copy(update={"resume": True, "overwrite": False})
 
     def plan() -> Plan:
-        effective = request
-        # torchrun starts failed processes again with the same words
-        if rank_env is not None and rank_env.num_restarts > 0:
-            effective = request.model_copy(update={"resume": True, "overwrite": False})
         # only the first process prints notices
         speaks = rank_env.rank == 0 if rank_env is not None else not several
         host = replace(console.host(), read_foreign=read_model_directory)
-        result = effective.find(host if speaks else replace(host, notice=ignored))
+        result = request.find(host if speaks else replace(host, notice=ignored))
         _require_processes(result, rank_env, processes)
         return result
 

@@ -63,9 +63,8 @@ def train_together(rank_env: RankEnvironment, read: Callable[[], Plan], console:
             return left.exit_code
         except Exception as error:
             exit_code = exit_code_of(error)
-            if isinstance(error, LostProcess) and rank_env.launcher == "gpt":
-                return exit_code  # the launcher names the process
-            if not claim(exit_code):
+            launcher_names_it = isinstance(error, LostProcess) and rank_env.launcher == "gpt"
+            if launcher_names_it or not claim(exit_code):
                 return exit_code
             raise
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -108,7 +108,6 @@ class ProcessGroup(Ranks):
 
     def __init__(self, meeting: Rendezvous):
         of_rank = meeting.rank_env
-        assert of_rank.size & (of_rank.size - 1) == 0
         self.rank, self.size, self.local_size = of_rank.rank, of_rank.size, of_rank.local_size
         self.meet, self.local_rank_zero_first = meeting.meet, meeting.local_rank_zero_first
 
@@ -131,11 +130,11 @@ class ProcessGroup(Ranks):
                 work()
             except Exception as error:
                 raised = error
-        message = self._text_of_first("" if raised is None else json.dumps(_described(raised)))
+        message = self._text_of_first("" if raised is None else _described(raised))
         if raised is not None:
             raise raised
         if message:
-            raise _rebuilt(json.loads(message))
+            raise _rebuilt(message)
 
     def any_differ(self, *numbers: float) -> bool:
         bits = struct.unpack(f"{len(numbers)}q", struct.pack(f"{len(numbers)}d", *numbers))
@@ -222,21 +221,18 @@ def _is_joined(tensor: Tensor) -> bool:
     return f"{tensor.device.type}:" in dist.get_backend_config()
 
 
-def _described(error: Exception) -> dict[str, Any]:
-    """Return `error` as a JSON object: class, arguments and hint, or only an exit code if gpt_cli lacks the class."""
+def _described(error: Exception) -> str:
+    """Return an exception as JSON: its class, arguments and hint; LeftToAnother for a class that is not of gpt_cli."""
+    if not type(error).__module__.startswith("gpt_cli."):
+        error = LeftToAnother(exit_code_of(error))  # rank 0 reports why
     kind = type(error)
-    hint = error.hint if isinstance(error, GptError) else None
-    if not kind.__module__.startswith("gpt_cli."):
-        return {"exit_code": exit_code_of(error)}
-    return {"module": kind.__module__, "name": kind.__qualname__, "arguments": list(error.args), "hint": hint}
+    return json.dumps([kind.__module__, kind.__qualname__, error.args, getattr(error, "hint", None)])
 
 
-def _rebuilt(described: Mapping[str, Any]) -> Exception:
-    """Return the exception that `_described` has encoded; for an exit code, LeftToAnother, since rank 0 reports why."""
-    if "exit_code" in described:
-        return LeftToAnother(described["exit_code"])
-    kind = getattr(sys.modules[described["module"]], described["name"])
-    error = kind(*described["arguments"])
+def _rebuilt(described: str) -> Exception:
+    """Return the exception that `_described` has encoded."""
+    module, name, arguments, hint = json.loads(described)
+    error: Exception = getattr(sys.modules[module], name)(*arguments)
     if isinstance(error, GptError):
-        error.hint = described["hint"]
+        error.hint = hint
     return error

@@ -19,7 +19,6 @@ from torch.distributed import FileStore, PrefixStore, Store, TCPStore  # pyright
 
 from gpt_cli.common.file_signatures import LOCK
 from gpt_cli.common.machine.failures import is_lack_of_files
-from gpt_cli.config.load import dotted_keys
 from gpt_cli.distributed.environment import LOOPBACK, RankEnvironment, process_name
 from gpt_cli.distributed.failure_detector import (
     PATIENCE,
@@ -80,8 +79,8 @@ class Rendezvous:
     def meet(self, record: Mapping[str, str], device: torch.device) -> None:
         """Wait for all ranks, compare their records, and connect the ranks with the torch backends for `device`.
 
-        All ranks' records must have equal entries; the settings in the entry `config`, a JSON object, are compared one
-        by one. On all ranks, raises UsageError or EnvironmentFailure that reports every difference.
+        All ranks' records must have equal entries. On all ranks, raises UsageError or EnvironmentFailure that reports
+        every difference.
         """
         mine = dict(record)
         mine |= {"threads": str(torch.get_num_threads()), "torch": torch.__version__, "code": digest_of_code()}
@@ -186,7 +185,7 @@ def _open(rank_env: RankEnvironment) -> tuple[Store, Heartbeats]:
 
 def differences(records: Sequence[Mapping[str, str]], where: Sequence[str]) -> Iterator[GptError]:
     """Yield an error for each entry in which a rank's record differs from rank 0's; `where[r]` describes rank r."""
-    first, *others = (_flat(record) for record in records)
+    first, *others = records
     for rank, other in enumerate(others, 1):
         name = f"{process_name(rank, len(records))} ({where[rank]})"
         for key in dict.fromkeys([*first, *other]):
@@ -242,9 +241,3 @@ def _backends(device: torch.device) -> str:
     """Return the torch.distributed backends for CPUs and `device`, such as "cpu:gloo,cuda:nccl", or "gloo" for both."""
     backend = dist.Backend.default_device_backend_map.get(device.type, "gloo")
     return f"cpu:gloo,{device.type}:{backend}" if backend != "gloo" and dist.is_backend_available(backend) else "gloo"
-
-
-def _flat(record: Mapping[str, str]) -> dict[str, str]:
-    """Return a record with its JSON object `config` replaced by an entry for each setting, such as train.seed."""
-    settings = dotted_keys(json.loads(record.get("config", "{}")))
-    return {key: str(value) for key, value in settings.items()} | {k: v for k, v in record.items() if k != "config"}

@@ -211,8 +211,7 @@ class TrainRequest(Request):
 
     def _require_one_process(self) -> None:
         """Raise UsageError if several processes would choose settings: each would measure a different speed."""
-        rank_env = rank_environment(os.environ)
-        several = (self.processes or 1) > 1 or (rank_env is not None and rank_env.size > 1)
+        several = (self.processes or 1) > 1 or rank_environment(os.environ) is not None
         if several and not self.dry_run:  # of which one process writes the config
             sentence = "one process chooses the settings; let it write them to a file, and train with that file"
             hint = "add ‹dry_run=True› > my.yaml to this command, then train with ‹config=my.yaml›"

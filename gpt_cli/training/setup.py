@@ -23,7 +23,7 @@ from gpt_cli.common.machine.devices import (
 from gpt_cli.common.machine.memory import available_memory, require_available, reuse_memory
 from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.config import Config
-from gpt_cli.config.load import write_config
+from gpt_cli.config.load import dotted_keys, write_config
 from gpt_cli.distributed.collectives import ALONE, Ranks
 from gpt_cli.errors import UsageError
 from gpt_cli.text.encode import EncodedText
@@ -161,9 +161,9 @@ def _state(
     watched_ids(config, text.tokenizer)  # refuses a text that cannot be watched
     sample_prompt(config, text.tokenizer, text.validation_ids)  # refuses one that cannot be continued
     step = start.checkpoint.progress.step if start.checkpoint else 0
-    digests = {"text": text.digest, "tokenizer": text.tokenizer.digest}
-    record = {"config": config.model_dump_json(), "step": str(step), **digests}
-    ranks.meet(record, choose_device(config.train.device))
+    settings = {key: str(value) for key, value in dotted_keys(config.model_dump(mode="json")).items()}
+    others = {"step": str(step), "text": text.digest, "tokenizer": text.tokenizer.digest}
+    ranks.meet(settings | others, choose_device(config.train.device))
     with host.working("building the model"), fitting_device(config, ranks.size):
         if start.checkpoint is not None:
             return TrainingState.continued(config, text.ids, start.checkpoint, ranks)

@@ -26,9 +26,8 @@ from gpt_cli.errors import counted, shown, visible
 from gpt_cli.tools.reports.request import RemoveRequest, RunsRequest
 
 _MOST_SETTINGS, _FIRST = 6, ("data.source", "train.max_time")  # a row shows 6 settings, these first
-FIGURES = ("name", "state", "steps", "loss", "bits/byte", "parameters", "size", "age")
-# what each column sorts by; a missing figure comes last
-_ORDERS: dict[str, Callable[[Overview], Any]] = {
+# the columns, and what each sorts by; a missing figure comes last
+_COLUMNS: dict[str, Callable[[Overview], Any]] = {
     "name": lambda run: str(run.path),
     "state": lambda run: run.state,
     "steps": lambda run: None if run.steps is None else -run.steps,
@@ -78,7 +77,7 @@ class ListedRun(Figures):
         }
 
     def figures(self) -> tuple[str, ...]:
-        """Return the cells of the run's row, one for each column in FIGURES."""
+        """Return the cells of the run's row, one for each of _COLUMNS."""
         run = self.overview
         settings = None if run.config is None or run.state == "imported" else run.config.train
         of = "" if settings is None or settings.max_steps is None else f"/{settings.max_steps:,}"
@@ -129,7 +128,7 @@ def sorted_by(runs: Sequence[Overview], column: str | None) -> list[Overview]:
         return list(runs)
     if column == "loss" and not have_one_tokenizer(runs):
         column = "bits/byte"
-    order = _ORDERS[column]
+    order = _COLUMNS[column]
     return sorted(runs, key=lambda run: (1, 0) if order(run) is None else (0, order(run)))
 
 
@@ -149,7 +148,7 @@ class TableOfRuns(Result, ABC):
 
     def rows(self) -> Rows:
         """Return the table of runs: a heading, and a row for each run."""
-        rows = [FIGURES, *(run.figures() for run in self.runs)]
+        rows = [tuple(_COLUMNS), *(run.figures() for run in self.runs)]
         return [(*row, last) for row, last in zip(rows, self.last_cells(), strict=True)]
 
     def parts(self) -> list[Rows | str]:

@@ -12,9 +12,6 @@ const WIDE_RANGE = 20; // from the lowest to the highest loss: then a logarithmi
 class Curves {
   constructor(page) {
     this.page = page;
-    this.axis = page.content.axis;
-    this.smooth = true;
-    this.known = new Map();
     const any = (names) => page.runs.some((run) => names.some((name) => run.curves[name].value.length));
     const { byToken } = page.content;
     const entries = Object.entries(PANELS).filter(([quantity, names]) => any(names) && (byToken || quantity !== "loss"));
@@ -25,23 +22,15 @@ class Curves {
     byId("nothing").hidden = this.panels.length > 0;
     byId("choices").hidden = this.panels.length === 0;
     const [low, high] = endsOf(page.runs.flatMap((run) => [...run.curves.loss.value]));
-    this.logarithmic = low > 0 && high / low > WIDE_RANGE;
-    byId("logarithmic").checked = this.logarithmic;
-    byId("smooth").checked = true;
-    byId("choices").addEventListener("input", () => {
-      this.axis = byId("axis").value;
-      this.logarithmic = byId("logarithmic").checked;
-      this.smooth = byId("smooth").checked;
-      this.show();
-    });
+    byId("logarithmic").checked = low > 0 && high / low > WIDE_RANGE;
+    byId("choices").addEventListener("input", () => this.show());
     window.addEventListener("resize", () => this.show());
   }
 
-  points(run, name, axis) {
-    const key = `${run.number} ${name} ${axis}`;
-    if (!this.known.has(key)) this.known.set(key, pointsOf(run.curves[name], axis));
-    return this.known.get(key);
-  }
+  // What the reader has chosen.
+  get axis() { return byId("axis").value || this.page.content.axis; }
+  get logarithmic() { return byId("logarithmic").checked; }
+  get smooth() { return byId("smooth").checked; }
 
   speak() { fillSelect(byId("axis"), Object.entries(this.page.words.axes), this.axis); }
 

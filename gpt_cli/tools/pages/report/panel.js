@@ -30,7 +30,7 @@ class Panel {
     const { axis, smooth } = this.curves;
     const names = this.lines.filter((name) => smooth || name !== "smoothed_loss");
     return this.page.runs.filter((run) => run.shown).flatMap((run) => names
-      .map((name) => [run, name, this.curves.points(run, name, axis)])
+      .map((name) => [run, name, pointsOf(run.curves[name], axis)])
       .filter(([, , points]) => points.length));
   }
 

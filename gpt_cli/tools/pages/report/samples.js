@@ -7,7 +7,6 @@ class Samples {
     this.slider = byId("sample-step");
     this.slider.max = Math.max(0, this.steps.length - 1);
     this.slider.value = this.slider.max;
-    byId("every-sample").checked = false;
     byId("samples-choices").hidden = this.steps.length < 2;
     byId("samples-choices").addEventListener("input", () => this.show());
   }
