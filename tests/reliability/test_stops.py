@@ -106,9 +106,9 @@ OBSERVERS = {
     "plain": (),
     "never logged": ("--set", "train.log_every=1000"),
     "evaluated each step": ("--set", "train.eval_every=1"),
-    "never evaluated": ("--set", "train.eval_every=1000"),
-    "evaluated on more": ("--set", "train.eval_tokens=640"),
     "saved each step": ("--set", "train.save_every=1"),
+    "evaluated on more": ("--set", "train.eval_tokens=640"),
+    "never evaluated": ("--set", "train.eval_every=1000"),  # the second of four outside `make test-long`
     "saved at the end": ("--set", "train.save_every=1000"),
     "one checkpoint": ("--set", "train.keep_checkpoints=1"),
     "sampled often": ("--set", "train.sample_every=10"),
