@@ -117,7 +117,7 @@ def runs_below(directory: Path) -> list[Path]:
     return runs + nested
 
 
-def require_loses_nothing(run: RunFiles) -> None:
+def require_nothing_lost(run: RunFiles) -> None:
     """Raise UsageError if a new run would replace a file that gpt did not write, or hide runs directly below it."""
     if foreign := run.foreign():
         raise foreign_file(run.path, foreign[0].relative_to(run.path))

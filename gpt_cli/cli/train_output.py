@@ -40,7 +40,7 @@ def announce(prepared: Prepared, console: Console, *, of_sweep: bool = False) ->
     console.notice(f"parameters  {costs.parameters:,}: {parts}")
     if not settings.trains_all:
         kind = "parameters" if settings.rank is None else f"parameters of low-rank changes (rank {settings.rank})"
-        console.notice(f"training    {costs.trained:,} {kind}; the rest stays as it is")
+        console.notice(f"training    {costs.num_trained:,} {kind}; the rest stays as it is")
     amount = f"{counted(prepared.num_documents, 'document')}, {prepared.num_characters:,} characters"
     if prepared.config.data.loss is not None:  # their characters are those of lines of JSON
         amount = f"{counted(prepared.num_documents, 'example')} of questions and answers"

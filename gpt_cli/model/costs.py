@@ -35,7 +35,7 @@ class CostEstimate:
     cache_bytes_per_token: int
     sent_bytes_per_step: int  # from a process to the others, which send it as many
     gathered_bytes: int  # AdamW's moments in main memory of the first of several processes, while it saves
-    trained: int  # weights, or elements of low-rank factors, that the optimizer changes
+    num_trained: int  # weights, or elements of low-rank factors, that the optimizer changes
 
     @property
     def parameters(self) -> int:

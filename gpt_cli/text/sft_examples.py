@@ -62,7 +62,7 @@ class Examples:
     ids: np.ndarray
     learned: np.ndarray
     bounds: np.ndarray
-    question: list[int]  # the ids of the first example before its first answer
+    first_question: list[int]  # the ids of the first example before its first answer
     template: Template
     num_left_out: int = 0  # which do not fit context_length
     longest: int = 0  # tokens of the longest, those left out included
@@ -152,7 +152,7 @@ def gather(
 
     `count` receives the number of bytes of each conversation's text.
     """
-    ids, learned, bounds, question = list[np.ndarray](), list[np.ndarray](), [0], list[int]()
+    ids, learned, bounds, first_question = list[np.ndarray](), list[np.ndarray](), [0], list[int]()
     num_left_out = longest = 0
     for conversation in conversations:
         encoded = template.encode(conversation.turns, tokenizer)
@@ -164,7 +164,7 @@ def gather(
         ids.append(np.array(encoded.ids, np.uint32))
         learned.append(np.ones(len(encoded.ids), bool) if learn_all else np.array(encoded.learned))
         learned[-1][0] = False  # nothing predicts the first token
-        question = question or encoded.ids[: encoded.learned.index(True, 1)]
+        first_question = first_question or encoded.ids[: encoded.learned.index(True, 1)]
         bounds.append(bounds[-1] + len(encoded.ids))
     joined = np.concatenate([np.empty(0, np.uint32), *ids]), np.concatenate([np.empty(0, bool), *learned])
-    return Examples(*joined, np.array(bounds), question, template, num_left_out, longest)
+    return Examples(*joined, np.array(bounds), first_question, template, num_left_out, longest)

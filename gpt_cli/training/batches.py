@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,10 +20,19 @@ from gpt_cli.training.taught_targets import TARGETS_OF_LAST, TaughtTargets
 # for more windows, only needed parts of an epoch's order are computed: a whole one takes a second and 32 MB
 LISTED_WINDOWS = 2**22
 _order = lru_cache(maxsize=2)(permutation)  # key and number of windows of an epoch -> their indices in random order
-# the sequences of a batch: inputs, int64 [B, T], and targets, int64 [B, T] or, if each input has N targets, [B, T, N];
-# IGNORED adds no loss. Only packed examples have positions [B, T], the indices of tokens in their example, and the
-# scalar number of targets in the loss of the whole step
-Sequences = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
+
+
+class Sequences(NamedTuple):
+    """Sequences of a batch: inputs, int64 [B, T], and targets, int64 [B, T] or, if each input has N targets, [B, T, N].
+
+    Only packed examples have `positions` [B, T], the indices of tokens in their example, and the scalar `num_targets`,
+    the number of targets in the loss of the whole step. Targets outside the loss are IGNORED.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    positions: Tensor | None = None
+    num_targets: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -74,11 +84,11 @@ class Batches:
         if self.taught_targets is not None:
             inputs, targets = numbers[:, : self.context_length], numbers[:, self.context_length :]
             several = self.taught_targets.num_targets > 1
-            return inputs, targets.view(*inputs.shape, -1) if several else targets, None, None
+            return Sequences(inputs, targets.view(*inputs.shape, -1) if several else targets)
         if isinstance(self.ids, Tensor):
             numbers = self.ids[numbers[:, None] + torch.arange(self.context_length + 1, device=numbers.device)]
         windows = numbers.long()
-        return windows[:, :-1], windows[:, 1:], None, None
+        return Sequences(windows[:, :-1], windows[:, 1:])
 
     def starts(self, step: int) -> np.ndarray:
         """Return the index in the text of the first token of each window of a step: int64 [B]."""
@@ -119,9 +129,9 @@ class PackedBatches:
         return np.concatenate([*packed, np.full((len(packed[0]), 1), num_targets)], axis=1)
 
     def windows(self, numbers: Tensor) -> Sequences:
-        """Split `numbers` [B, 3 T + 1], of the method `numbers`, into inputs, targets, positions, number of targets."""
+        """Split `numbers` [B, 3 T + 1], of the method `numbers`, into inputs, targets, positions and `num_targets`."""
         inputs, targets, positions, num_targets = numbers.split([self.context_length] * 3 + [1], dim=1)
-        return inputs, targets, positions, num_targets[0, 0]
+        return Sequences(inputs, targets, positions, num_targets[0, 0])
 
 
 def batches_of(ids: Ids | Examples, config: Config, device: torch.device) -> Batches | PackedBatches:

@@ -156,13 +156,19 @@ def _sample(run: Run, watch: Callable[[], object], host: Host) -> Sampled:
 
 def _take_snapshot(run: Run) -> Snapshot:
     """Compute a snapshot of the attention on the text of `inspect.prompt`; raise Diverged if it is not finite."""
-    progress, tokenizer, prompt = run.progress, run.tokenizer, run.config.inspect.prompt
+    progress, prompt = run.progress, run.config.inspect.prompt
     assert prompt is not None
     assert progress.loss is not None, "a step was taken, and its outcome was read"
-    model, ids = run.state.evaluated_model, watched_ids(run.config, tokenizer)
     try:
-        step, loss = progress.step, progress.loss
-        return take_snapshot(model, tokenizer, ids, prompt=prompt, step=step, loss=loss, repeats=_NUM_REPEATS)
+        return take_snapshot(
+            run.state.evaluated_model,
+            run.tokenizer,
+            watched_ids(run.config, run.tokenizer),
+            prompt=prompt,
+            step=progress.step,
+            loss=progress.loss,
+            repeats=_NUM_REPEATS,
+        )
     except CheckpointError as error:  # its hint is for commands that load a checkpoint
         raise Diverged(progress.step, "the attention weights of inspect.prompt are not finite") from error
 

@@ -53,7 +53,7 @@ class Prepared:
     @property
     def disk_bytes(self) -> int:
         """The estimated bytes of the run directory at the end: checkpoints with optimizer state, and best weights."""
-        to_continue = self.costs.parameters + self.config.train.stored_per_weight * self.costs.trained
+        to_continue = self.costs.parameters + self.config.train.stored_per_weight * self.costs.num_trained
         num_checkpoints = self.config.train.keep_checkpoints + self.config.train.num_teachers
         return 4 * (to_continue * num_checkpoints + self.costs.parameters)
 

@@ -75,7 +75,7 @@ def require_space(run: Run) -> None:
     """Raise EnvironmentFailure if the disk cannot hold the checkpoints and attention snapshots of a run."""
     settings, costs = run.config.train, run.state.costs
     weights = 4 * costs.parameters
-    to_continue = weights + 4 * settings.stored_per_weight * costs.trained
+    to_continue = weights + 4 * settings.stored_per_weight * costs.num_trained
     num_saved = len(run.directory.steps()) if run.progress.step else 0
     snapshots = 0
     # the new one is written before the oldest is removed

@@ -31,7 +31,7 @@ def sample_prompt(config: Config, tokenizer: Tokenizer, validation_ids: Ids | Ex
             else:
                 prompt_ids = tokenizer.begin(tokenizer.encode(text))
     elif isinstance(validation_ids, Examples):
-        prompt_ids = validation_ids.question
+        prompt_ids = validation_ids.first_question
     else:
         start, ids, parts = _start(tokenizer, validation_ids)
         prompt_ids = ids[start : start + _length(parts[start : start + SAMPLE_PROMPT_TOKENS + 1])]
@@ -76,7 +76,7 @@ def _is_within_character(part: bytes) -> bool:
 def prompt_of_validation(tokenizer: Tokenizer, validation_ids: Ids | Examples) -> str:
     """Return a prompt to try a model with: a question, else `The` (ASCII text) or a word; "" if none can be encoded."""
     if isinstance(validation_ids, Examples):
-        return tokenizer.decode(validation_ids.question)
+        return tokenizer.decode(validation_ids.first_question)
     start, ids, _ = _start(tokenizer, validation_ids)
     for prompt in prompts_like(tokenizer.decode(ids[start : start + 64])):
         with contextlib.suppress(DataError):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
-from gpt_cli.checkpoints.run_list import require_loses_nothing, runs_below
+from gpt_cli.checkpoints.run_list import require_nothing_lost, runs_below
 from gpt_cli.checkpoints.training_text import is_imported, located, valid_config
 from gpt_cli.common.host import Host, Notify
 from gpt_cli.config import Config
@@ -53,7 +53,7 @@ def start_of(plan: Plan, directory: RunDirectory, host: Host) -> Start | Finishe
         raise _other_run(directory, plan.config)
     if plan.by_run_config:  # the run may have been removed since its config was read
         require_run(directory)
-    require_loses_nothing(directory)
+    require_nothing_lost(directory)
     if not plan.resume:
         return _new(plan, host)
     run_config = valid_config(directory)

@@ -203,7 +203,7 @@ def test_the_question_of_the_first_example_ends_before_its_answer(learn_all: boo
     tokenizer = ByteTokenizer()
     for first, question in enumerate(("one\n", "two\n")):
         found = gather(turns[first:], tokenizer, template_for(None, tokenizer), 16, learn_all=learn_all)
-        assert tokenizer.decode(found.question) == question
+        assert tokenizer.decode(found.first_question) == question
 
 
 def test_a_known_template_of_a_tokenizer_is_used_and_another_is_named(tmp_path: Path) -> None:

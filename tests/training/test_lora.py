@@ -110,7 +110,7 @@ def test_the_number_that_trains_is_known_before_the_model_is(settings: list[str]
     config = small_config(*settings)
     state = TrainingState.at_the_start(config, np.zeros(2000, np.int32), 257)
     trained = sum(parameter.numel() for parameter in state.layout.parameters.values())
-    assert num_trained(config, 257) == state.costs.trained == trained
+    assert num_trained(config, 257) == state.costs.num_trained == trained
     assert sum(tensor.numel() for tensor in state.optimizer.state_dict().values()) == (
         config.train.stored_per_weight * trained
     )

@@ -30,7 +30,7 @@ def files_to_come(run: Run, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     monkeypatch.setattr(run.directory, "require_space", lambda needed, **_: required.append(needed))
     require_space(run)
     weights = 4 * run.state.costs.parameters
-    to_continue = weights + 4 * run.config.train.stored_per_weight * run.state.costs.trained
+    to_continue = weights + 4 * run.config.train.stored_per_weight * run.state.costs.num_trained
     num_checkpoints, snapshot_bytes = divmod(required[0] - 2 * weights, to_continue)
     return num_checkpoints, snapshot_bytes // snapshot_size(run)
 

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field
 
 from gpt_cli.checkpoints.header import Header, read_header
 from gpt_cli.checkpoints.lock import require_foreign
-from gpt_cli.checkpoints.run_list import require_loses_nothing
+from gpt_cli.checkpoints.run_list import require_nothing_lost
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.checkpoints.select import find_header
 from gpt_cli.common.extras import is_installed
@@ -123,7 +123,7 @@ class ImportRequest(Request):
         if run.exists() and not self.overwrite:
             sentence = "there is a run already; replace it with ‹overwrite=True›, or name another ‹out›"
             raise UsageError(shown(run.path), sentence)
-        require_loses_nothing(run)
+        require_nothing_lost(run)
 
 
 class ExportRequest(Request):

@@ -263,6 +263,7 @@ def _snapshot(loaded: Loaded, target: ToInspect) -> Snapshot:
     require_room_for_dump("‹over_training›", model, len(ids), layers=layers, heads=heads, ending=None, out=None)
     assert target.prompt is not None
     loss = float(np.concatenate([*surprisals(model, text.ids, stride=sizes.evaluation_window)]).mean())
-    about: dict[str, Any] = {"prompt": target.prompt, "step": loaded.step, "loss": loss, "where": where}
-    snapshot = take_snapshot(model, loaded.tokenizer, ids, **about)
+    snapshot = take_snapshot(
+        model, loaded.tokenizer, ids, prompt=target.prompt, step=loaded.step, loss=loss, where=where
+    )
     return replace(snapshot, lens=lens_of_ids(model, loaded.tokenizer, ids, layers, where))
