@@ -1,5 +1,5 @@
-// What every page does: language and theme, reading its content, copying. Text of the user reaches the document by
-// textContent alone.
+// What every page does: language and theme, reading its content, copying. Text of the user reaches the document as
+// text alone.
 
 const byId = (name) => document.getElementById(name);
 const root = document.documentElement;
@@ -55,23 +55,16 @@ function unpack(text) {
   return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer();
 }
 
-// An element with a class and a text.
-function element(name, kind = "", text = "") {
+// An element with a class, which holds texts and other elements.
+function element(name, kind = "", ...parts) {
   const made = document.createElement(name);
   made.className = kind;
-  made.textContent = text;
-  return made;
-}
-
-// An element that holds texts and other elements.
-function holding(name, ...parts) {
-  const made = element(name);
   made.append(...parts);
   return made;
 }
 
 // A name and what belongs to it, in a list of such pairs.
-function pairOf(name, ...what) { return holding("div", element("dt", "", name), holding("dd", ...what)); }
+function pairOf(name, ...what) { return element("div", "", element("dt", "", name), element("dd", "", ...what)); }
 
 // A table of texts below titles; with `named`, the first column has titles too.
 function tableOf(titles, rows, named = false) {
@@ -86,12 +79,12 @@ function fillSelect(select, options, chosen) {
   select.replaceChildren(...options.map(([value, text]) => new Option(text, value, false, value === chosen)));
 }
 
-// An element of an SVG.
-function drawn(name, kind, attributes, text = "") {
+// An element of an SVG, which holds a text or other elements.
+function drawn(name, kind, attributes, ...parts) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
   made.setAttribute("class", kind);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.textContent = text;
+  made.append(...parts);
   return made;
 }
 

@@ -2,10 +2,7 @@
 
 class PackedWrites {
   constructor(content, tokens, logits, numTokens) {
-    Object.assign(this, content);
-    this.tokens = tokens; // [2, heads, T, top]: raised, then lowered
-    this.logits = logits;
-    this.numTokens = numTokens;
+    Object.assign(this, content, { tokens, logits, numTokens }); // both [2, heads, T, top]: raised, then lowered
   }
 
   static async read(content, numTokens) {

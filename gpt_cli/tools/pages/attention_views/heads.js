@@ -39,8 +39,7 @@ class Heads {
     const rows = layers.map((_, layer) => [layer, columns]);
     if (layers.length > 1) rows.push([null, [...heads.map(() => undefined), null].slice(-columns.length)]);
     const title = table.insertRow();
-    title.append(document.createElement("td"));
-    for (const head of columns) title.append(this.titleCell({ head }));
+    title.append(element("td"), ...columns.map((head) => this.titleCell({ head })));
     table.style.setProperty("--columns", columns.length);
     for (const [layer, cells] of rows) {
       const row = table.insertRow();
@@ -55,21 +54,16 @@ class Heads {
   }
 
   titleCell(of) {
-    const cell = document.createElement("th");
-    cell.scope = "layer" in of ? "row" : "col";
-    cell.of = of;
-    return cell;
+    return Object.assign(element("th"), { of, scope: "layer" in of ? "row" : "col" });
   }
 
   // The map of a head or of a mean, with the lines below it. Its cell of the grid is where it goes back to.
   tile(cell, layer, head) {
-    const [tile, button, canvas] = [element("div", "tile"), element("button"), element("canvas")];
-    const [caption, kind] = [element("p", "caption"), element("p", "kind")];
+    const [canvas, caption, kind] = [element("canvas"), element("p", "caption"), element("p", "kind")];
+    const button = element("button", "", canvas), tile = element("div", "tile", button, caption, kind);
     caption.id = `caption-${layer}-${head}`;
     kind.id = `kind-${layer}-${head}`;
     button.setAttribute("aria-describedby", `${caption.id} ${kind.id}`);
-    button.append(canvas);
-    tile.append(button, caption, kind);
     cell.append(tile);
     Object.assign(button, { layer, head, tile });
     const place = this.page.weights.place(layer, head);
@@ -134,7 +128,7 @@ class Heads {
     this.list.hidden = this.order === null;
     if (this.order === null) for (const tile of this.ofHeads) tile.cell.append(tile);
     this.list.classList.toggle("many", this.ofHeads.length > 24);
-    this.list.replaceChildren(...(this.order ?? []).map((tile) => holding("li", tile)));
+    this.list.replaceChildren(...(this.order ?? []).map((tile) => element("li", "", tile)));
     if (byId("maps").contains(focused)) focused.focus({ preventScroll: true });
   }
 

@@ -17,14 +17,10 @@ function showWrites(page) {
   const widest = Math.max(...found.flat().map(({ logit }) => Math.abs(logit)), 1e-9);
   for (const [at, name] of ["raised", "lowered"].entries())
     byId(name).replaceChildren(...found[at].map(({ text, logit }) => {
-      const row = element("li");
       const bar = element("span", "bar");
       bar.style.width = `${(100 * Math.abs(logit) / widest).toFixed(1)}%`;
-      const frame = element("span", "frame");
-      frame.append(bar);
       const word = element("span", "word", marked(text));
       word.title = marked(text); // where it is cut
-      row.append(word, frame, element("span", "number", signed(logit, 3)));
-      return row;
+      return element("li", "", word, element("span", "frame", bar), element("span", "number", signed(logit, 3)));
     }));
 }

@@ -7,15 +7,13 @@ class Grid {
   // `frame` is an empty element; `chose` is called when another cell is chosen.
   constructor(frame, chose = () => {}) {
     this.chose = chose;
-    this.view = element("div", "grid-view");
-    this.room = element("div", "grid-room");
     this.canvas = element("canvas");
+    this.room = element("div", "grid-room", this.canvas);
+    this.view = element("div", "grid-view", this.room);
     this.told = element("div", "grid-told");
     this.view.tabIndex = 0;
     this.view.setAttribute("role", "application"); // so that a screen reader hands on the arrow keys
     this.told.setAttribute("aria-live", "polite");
-    this.room.append(this.canvas);
-    this.view.append(this.room);
     frame.classList.add("grid");
     frame.replaceChildren(this.view, this.told);
     this.chosen = this.pointed = null; // [row, column]

@@ -8,10 +8,9 @@ start(({ handout: { title, prompt, origin, pages } }) => {
     byId("origin").textContent = words.origin(origin);
     byId("prompt").textContent = words.prompt(isolated(prompt));
     byId("pages").replaceChildren(...pages.map((name) => {
-      const [item, link] = [element("li"), element("a", "", words.names[name])];
+      const link = element("a", "", words.names[name]);
       link.href = `${name}.html`;
-      item.append(link, element("p", "", words.meanings[name]));
-      return item;
+      return element("li", "", link, element("p", "", words.meanings[name]));
     }));
   };
   const shell = new Shell(show);

@@ -85,18 +85,17 @@ class HeadsPage {
   // The table, in its order.
   fill() {
     const { words, columns, heads } = this;
-    const title = holding("tr", element("th"), element("th", "", heads.some(({ role }) => role) ? words.label : ""), ...columns.map((column) => {
-      const cell = element("th"), button = element("button", "", words.columns[column]);
-      cell.scope = "col";
+    const title = element("tr", "", element("th"), element("th", "", heads.some(({ role }) => role) ? words.label : ""), ...columns.map((column) => {
+      const button = Object.assign(element("button", "", words.columns[column]), { column, title: words.meanings[column] ?? "" });
+      const cell = Object.assign(element("th", "", button), { scope: "col" });
       cell.setAttribute("aria-sort", column === this.sorted ? "descending" : "none");
-      cell.append(Object.assign(button, { column, title: words.meanings[column] ?? "" }));
       return cell;
     }));
     const places = [...heads.keys()], height = (place) => heads[place][this.sorted] ?? -Infinity;
     if (this.sorted) places.sort((a, b) => height(b) - height(a) || a - b);
     byId("rows").replaceChildren(title, ...places.map((place) => {
-      const first = holding("td", element("button", "", this.shortName(place))), { role } = heads[place];
-      const row = holding("tr", first, element("td", "", role ? words.short[role] : ""),
+      const first = element("td", "", element("button", "", this.shortName(place))), { role } = heads[place];
+      const row = element("tr", "", first, element("td", "", role ? words.short[role] : ""),
         ...columns.map((column) => element("td", "", this.shown(place, column))));
       return Object.assign(row, { place });
     }));
@@ -129,16 +128,15 @@ class HeadsPage {
   }
 
   passage({ place, value, peak, tokens, shades, looks_at: looks }) {
-    const part = element("div", "passage"), text = element("p"), weights = new Map(looks.map(({ index, weight }) => [index, weight]));
-    text.append(...tokens.map((token, at) => {
+    const weights = new Map(looks.map(({ index, weight }) => [index, weight]));
+    const text = element("p", "", ...tokens.map((token, at) => {
       const span = element("span", at === peak ? "peak" : "", token);
       span.style.backgroundColor = `rgb(var(--kind) / ${(0.5 * shades[at]).toFixed(3)})`;
       span.style.borderBottomColor = `rgb(var(--looked) / ${Math.sqrt(weights.get(at) ?? 0).toFixed(3)})`;
       return span;
     }));
     const told = looks.map(({ token, weight }) => `${quoted(token)} ${weight.toFixed(3)}`).join(" · ");
-    part.append(text, element("p", "told", this.words.size(value.toFixed(3), place) + told));
-    return part;
+    return element("div", "passage", text, element("p", "told", this.words.size(value.toFixed(3), place) + told));
   }
 }
 

@@ -4,7 +4,6 @@ const PANEL = { width: 320, height: 150, left: 52, right: 14, top: 10, bottom: 2
 const MEASURES = { loss: 4, rank: 1, probability: 4, divergence: 4 }; // decimals
 
 function panelOf(name, layers, lenses, words) {
-  const made = element("section");
   const curves = lenses.map((lens) => layers.map((row) => {
     const key = lens === "tuned" ? `tuned_${name}` : name;
     return { layer: row.layer, mean: row[key], error: row[`${key}_error`] ?? 0 };
@@ -14,11 +13,11 @@ function panelOf(name, layers, lenses, words) {
   const { width, height, left, right, top, bottom } = PANEL;
   const across = (at) => (left + (width - left - right) * (layers.length > 1 ? at / (layers.length - 1) : 0.5)).toFixed(1);
   const down = (value) => (top + (height - top - bottom) * (high > low ? (high - value) / (high - low) : 0.5)).toFixed(1);
-  const svg = drawn("svg", "", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": words.measures[name] });
-  svg.append(drawn("path", "ground", { d: `M${left} ${height - bottom}H${width - right}` }));
+  const svg = drawn("svg", "", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": words.measures[name] },
+    drawn("path", "ground", { d: `M${left} ${height - bottom}H${width - right}` }));
   for (const [place, numbers] of curves.entries()) {
-    const curve = drawn("g", lenses[place], {});
-    curve.append(drawn("path", "", { d: numbers.map(({ mean }, at) => `${at ? "L" : "M"}${across(at)} ${down(mean)}`).join("") }));
+    const path = numbers.map(({ mean }, at) => `${at ? "L" : "M"}${across(at)} ${down(mean)}`).join("");
+    const curve = drawn("g", lenses[place], {}, drawn("path", "", { d: path }));
     for (const [at, { mean, error }] of numbers.entries()) {
       curve.append(drawn("circle", "", { cx: across(at), cy: down(mean), r: 2.5 }));
       if (error) curve.append(drawn("path", "error", { d: `M${across(at)} ${down(mean - error)}V${down(mean + error)}` }));
@@ -32,11 +31,8 @@ function panelOf(name, layers, lenses, words) {
   const table = element("table");
   const gains = lenses.length > 1 && `${name}_gain` in layers[0];
   if (lenses.length > 1) {
-    table.insertRow().append(element("th"), ...[...lenses, ...(gains ? ["gain"] : [])].map((column) => {
-      const title = Object.assign(element("th", column), { colSpan: 2 });
-      title.append(element("span", "", words.lenses[column]));
-      return title;
-    }));
+    table.insertRow().append(element("th"), ...[...lenses, ...(gains ? ["gain"] : [])].map((column) =>
+      Object.assign(element("th", column, element("span", "", words.lenses[column])), { colSpan: 2 })));
   }
   const shown = (value) => value.toFixed(MEASURES[name]);
   for (const [at, row] of layers.entries()) {
@@ -45,6 +41,5 @@ function panelOf(name, layers, lenses, words) {
     const cells = figures.flatMap(({ mean, error }) => [shown(mean), error ? `±${shown(error)}` : ""]);
     table.insertRow().append(element("th", "", `L${layer}`), ...cells.map((cell) => element("td", "", cell)));
   }
-  made.append(element("h2", "", words.measures[name]), svg, table);
-  return made;
+  return element("section", "", element("h2", "", words.measures[name]), svg, table);
 }

@@ -34,7 +34,7 @@ class Candidates {
   row(candidate, widest, words) {
     const { text, probability, before, other } = candidate;
     const share = (part) => `${(100 * part / widest).toFixed(2)}%`;
-    const [row, button, frame] = [element("li"), element("button", "candidate"), element("span", "frame")];
+    const frame = element("span", "frame");
     const bars = [["bar", probability], ...(other === undefined ? [] : [["bar other", other]])];
     for (const [kind, part] of bars) {
       const bar = element("span", kind);
@@ -46,12 +46,11 @@ class Candidates {
     if (Math.abs(before - probability) > 0.0005) frame.append(mark);
     const word = element("span", "word", markedLabel(text, 24));
     word.title = labelOf(text);
-    button.append(word, frame, element("span", "number", percent(probability)));
+    const button = element("button", "candidate", word, frame, element("span", "number", percent(probability)));
     if (other !== undefined) button.append(element("span", "number other", percent(other)));
     button.setAttribute("aria-label", words.candidate(labelOf(text), percent(probability)));
     button.candidate = candidate;
-    row.append(button);
-    return row;
+    return element("li", "", button);
   }
 }
 

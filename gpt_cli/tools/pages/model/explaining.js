@@ -51,14 +51,13 @@ class Explaining {
   section(group) {
     const section = element("section");
     for (const { number, name, formula, shape } of group) {
-      const line = holding("p", element("code", "", formula), element("code", "shape", `[${shape.join(", ")}]`));
+      const line = element("p", "", element("code", "", formula), element("code", "shape", `[${shape.join(", ")}]`));
       section.append(element("h3", "", `${number}. ${this.title(name)}`), line);
     }
-    const frame = element("div", "numbers");
+    const frame = element("div", "numbers", group[0].beside ? this.tableBeside(group) : this.table(group[0]));
     frame.tabIndex = 0; // to scroll it with keys
     frame.setAttribute("role", "group");
     frame.setAttribute("aria-label", group.map(({ name }) => this.title(name)).join(", "));
-    frame.append(group[0].beside ? this.tableBeside(group) : this.table(group[0]));
     section.append(frame);
     const { changes, layer, query } = this.wanted;
     const of = (part) => changes.filter((change) => change.part === part && change.layer === layer && [null, query].includes(change.position));

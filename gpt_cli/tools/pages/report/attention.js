@@ -4,23 +4,19 @@ class AttentionOfRun {
   constructor(page, run, weights) {
     Object.assign(this, { page, run, weights, chosen: [0, 0] });
     this.palette = paletteOf(weights.colours);
-    this.figure = element("figure", "attention");
     this.caption = element("figcaption");
     this.moment = element("output");
-    this.slider = document.createElement("input");
+    this.slider = element("input");
     this.table = element("table", "maps");
     [this.name, this.large] = [element("p"), element("canvas", "large")];
     this.buildSlider();
     this.buildTable();
-    this.one = element("div", "one");
-    this.one.append(this.name, this.large);
-    const both = element("div", "both");
-    both.append(this.table, this.one);
-    const wide = element("p", "frames");
-    wide.append(this.slider, " ", this.moment);
+    this.one = element("div", "one", this.name, this.large);
+    const both = element("div", "both", this.table, this.one);
+    const wide = element("p", "frames", this.slider, " ", this.moment);
     wide.hidden = !weights.frames || weights.frames.steps.length < 2;
     this.more = element("p", "help");
-    this.figure.append(this.caption, wide, both, this.more);
+    this.figure = element("figure", "attention", this.caption, wide, both, this.more);
   }
 
   buildSlider() {
@@ -41,8 +37,7 @@ class AttentionOfRun {
       const row = this.table.insertRow();
       row.append(headOf(`L${number}`));
       return heads.map((_, head) => {
-        const [button, canvas] = [element("button"), element("canvas")];
-        button.append(canvas);
+        const canvas = element("canvas"), button = element("button", "", canvas);
         button.addEventListener("click", () => {
           this.chosen = [layer, head];
           this.show();

@@ -7,15 +7,12 @@ class Panel {
   // `quantity` names the panel; `lines` are the curves on it, the main one last.
   constructor(curves, quantity, lines) {
     Object.assign(this, { curves, quantity, lines });
-    this.figure = element("figure", `panel ${quantity}`);
-    this.caption = element("figcaption");
     this.legend = element("span", "legend");
     this.svg = drawn("svg", "curves", { tabindex: 0, role: "application" });
     this.tip = element("div", "tip");
     this.tip.setAttribute("role", "status");
     this.title = element("b");
-    this.caption.append(this.title, " ", this.legend);
-    this.figure.append(this.caption, this.svg, this.tip);
+    this.figure = element("figure", `panel ${quantity}`, element("figcaption", "", this.title, " ", this.legend), this.svg, this.tip);
     this.svg.addEventListener("pointermove", (event) => this.point(event));
     this.svg.addEventListener("pointerdown", (event) => this.point(event));
     this.svg.addEventListener("pointerleave", () => curves.look(null, this));
@@ -94,12 +91,11 @@ class Panel {
 
   // Validation has a dot for each evaluation; lines that are smoothed elsewhere are thin.
   line([run, name, points]) {
-    const group = drawn("g", `${run.kind} ${name}${name === "loss" && this.curves.smooth ? " thin" : ""}`, {});
     const path = points.map(([x, y], at) => `${at ? "L" : "M"}${this.across(x).toFixed(1)} ${this.down(y).toFixed(1)}`);
-    group.append(drawn("path", "line", { d: path.join("") }));
-    const dots = name === "validation_loss" || name === "bits_per_byte" || points.length === 1 ? points : [];
-    if (dots.length <= 60) for (const [x, y] of dots) group.append(drawn("circle", "dot", { cx: this.across(x).toFixed(1), cy: this.down(y).toFixed(1), r: 3 }));
-    return group;
+    const dotted = (name === "validation_loss" || name === "bits_per_byte" || points.length === 1) && points.length <= 60;
+    const dots = dotted ? points.map(([x, y]) => drawn("circle", "dot", { cx: this.across(x).toFixed(1), cy: this.down(y).toFixed(1), r: 3 })) : [];
+    const kind = `${run.kind} ${name}${name === "loss" && this.curves.smooth ? " thin" : ""}`;
+    return drawn("g", kind, {}, drawn("path", "line", { d: path.join("") }), ...dots);
   }
 
   // The marks of runs where their main lines end, pushed apart where they would overlap.
@@ -170,7 +166,7 @@ class Panel {
       lines.set(run, [...(lines.get(run) ?? []), value]);
     }
     this.tip.replaceChildren(element("b", "", `${words.axes[axis]} ${format(this.snapped)}`), ...[...lines].map(([run, values]) =>
-      holding("p", ...(runs.length > 1 ? [run.swatch(), element("b", "", run.mark)] : []), ...values)));
+      element("p", "", ...(runs.length > 1 ? [run.swatch(), element("b", "", run.mark)] : []), ...values)));
   }
 }
 

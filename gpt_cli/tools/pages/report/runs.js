@@ -17,17 +17,12 @@ class Run {
 
   // Its line, for a legend.
   swatch() {
-    const svg = drawn("svg", `swatch ${this.kind}`, { viewBox: "0 0 28 10", "aria-hidden": "true" });
-    svg.append(drawn("path", "line", { d: "M1 5H27" }));
-    return svg;
+    const line = drawn("path", "line", { d: "M1 5H27" });
+    return drawn("svg", `swatch ${this.kind}`, { viewBox: "0 0 28 10", "aria-hidden": "true" }, line);
   }
 
   // Swatch, mark and name.
-  label() {
-    const label = element("span", "run");
-    label.append(this.swatch(), element("b", "", this.mark), " ", element("bdi", "", this.name));
-    return label;
-  }
+  label() { return element("span", "run", this.swatch(), element("b", "", this.mark), " ", element("bdi", "", this.name)); }
 }
 
 // The figures of one run as a list, those of several as a table with the settings that differ.
@@ -54,9 +49,8 @@ class Runs {
     const { words, shell } = this.page;
     const moment = run.lastLineAt && new Date(run.lastLineAt * 1000)
       .toLocaleString(shell.language, { dateStyle: "medium", timeStyle: "short" });
-    const cell = element("span", `state ${run.state}`, words.states[run.state]);
-    if (moment && run.state !== "finished") cell.append(element("small", "", words.lastLine(moment)));
-    return cell;
+    const last = moment && run.state !== "finished" ? [element("small", "", words.lastLine(moment))] : [];
+    return element("span", `state ${run.state}`, words.states[run.state], ...last);
   }
 
   // A figure as text; the validation loss is the one that runs are compared by.
@@ -106,14 +100,13 @@ class Runs {
     const differing = content.settings.filter((row) => row.differs);
     const heads = [...(this.sameState() ? [] : [words.state]), ...names.map((name) => words.figures[name])];
     const rows = runs.map((run) => {
-      const name = holding("th", this.choice(run));
-      name.scope = "row";
+      const name = Object.assign(element("th", "", this.choice(run)), { scope: "row" });
       const settings = differing.map(({ values }) => element("td", "value", values[run.number] ?? ""));
-      const state = this.sameState() ? [] : [holding("td", this.state(run))];
-      return holding("tr", name, ...settings, ...state, ...names.map((one) => element("td", "number", this.figure(run, one))));
+      const state = this.sameState() ? [] : [element("td", "", this.state(run))];
+      return element("tr", "", name, ...settings, ...state, ...names.map((one) => element("td", "number", this.figure(run, one))));
     });
     const settings = differing.map(({ name }) => headOf(name, "setting"));
-    byId("runs").replaceChildren(holding("tr", headOf(words.run), ...settings, ...heads.map((text) => headOf(text))), ...rows);
+    byId("runs").replaceChildren(element("tr", "", headOf(words.run), ...settings, ...heads.map((text) => headOf(text))), ...rows);
   }
 
   // The mean of runs that differ in their seed alone, a row for each of their other settings.
@@ -124,17 +117,17 @@ class Runs {
     if (!means.length) return;
     const names = Object.keys(means[0].settings);
     const settings = names.map((name) => headOf(name, "setting"));
-    const head = holding("tr", ...settings, headOf(words.numRuns), headOf(words.mean(content.byToken)));
+    const head = element("tr", "", ...settings, headOf(words.numRuns), headOf(words.mean(content.byToken)));
     byId("means").replaceChildren(head, ...means.map(({ settings, num_runs, mean, error }) => {
       const loss = mean === null ? "" : FORMATS.loss(mean) + (error === null ? "" : ` ± ${FORMATS.loss(error)}`);
-      const cells = [...names.map((name) => settings[name]), whole.format(num_runs), loss];
-      return holding("tr", ...cells.map((text) => element("td", "value", text)));
+      const cells = [...names.map((name) => settings[name] ?? ""), whole.format(num_runs), loss];
+      return element("tr", "", ...cells.map((text) => element("td", "value", text)));
     }));
   }
 
   // The label with a box that shows or hides its lines.
   choice(run) {
-    const box = document.createElement("input");
+    const box = element("input");
     box.type = "checkbox";
     box.checked = run.shown;
     box.setAttribute("aria-label", this.page.words.show(run.name));
@@ -142,14 +135,12 @@ class Runs {
       run.shown = box.checked;
       this.page.curves.show();
     });
-    return holding("label", box, run.label());
+    return element("label", "", box, run.label());
   }
 }
 
 function headOf(text, kind = "") {
-  const cell = element("th", kind, text);
-  cell.scope = "col";
-  return cell;
+  return Object.assign(element("th", kind, text), { scope: "col" });
 }
 
 // Models in turn, settings, environment and corpus: a row for each name, a column for each run.
@@ -157,12 +148,9 @@ class Tables {
   constructor(page) {
     this.page = page;
     this.parts = ["models", "settings", "environment", "corpus"].filter((name) => page.content[name].length).map((name) => {
-      const [details, title, table] = [element("details"), element("summary"), element("table", "facts")];
-      const wide = element("div", "wide");
-      wide.append(table);
-      details.append(title, wide);
-      details.id = name;
-      byId("settings-part").append(details);
+      const title = element("summary"), table = element("table", "facts");
+      const details = element("details", "", title, element("div", "wide", table));
+      byId("settings-part").append(Object.assign(details, { id: name }));
       return { name, title, table };
     });
     byId("settings-part").hidden = this.parts.length === 0;
@@ -173,13 +161,10 @@ class Tables {
     for (const { name, title, table } of this.parts) {
       title.textContent = words.tables[name];
       const rows = content[name].map(({ name: key, values, differs }) => {
-        const row = element("tr", differs ? "differs" : "");
-        const head = element("th", "", name === "settings" ? key : words.rows[key] ?? key);
-        head.scope = "row";
-        row.append(head, ...values.map((value) => element("td", "value", value ?? "")));
-        return row;
+        const head = Object.assign(element("th", "", name === "settings" ? key : words.rows[key] ?? key), { scope: "row" });
+        return element("tr", differs ? "differs" : "", head, ...values.map((value) => element("td", "value", value ?? "")));
       });
-      const head = holding("tr", element("td"), ...runs.map((run) => holding("th", run.label())));
+      const head = element("tr", "", element("td"), ...runs.map((run) => element("th", "", run.label())));
       table.replaceChildren(...(runs.length > 1 ? [head] : []), ...rows);
     }
   }

@@ -28,19 +28,14 @@ class Samples {
   // The samples of a step; alone, a run that has none then shows the one before.
   row(step, exactly) {
     const { words, runs } = this.page;
-    const row = element("div", "row");
-    for (const run of runs) {
+    return element("div", "row", ...runs.flatMap((run) => {
       const found = run.samples.findLast((sample) => exactly ? sample.step === step : sample.step <= step);
-      if (!found) continue;
-      const [figure, caption] = [element("figure", "sample"), element("figcaption")];
-      if (runs.length > 1) caption.append(run.label(), " · ");
-      caption.append(words.moment(whole.format(found.step)));
-      const text = element("p");
-      if (found.begins) text.append(element("mark", "", found.begins));
-      text.append(found.text.slice(found.begins.length));
-      figure.append(caption, text);
-      row.append(figure);
-    }
-    return row;
+      if (!found) return [];
+      const name = runs.length > 1 ? [run.label(), " · "] : [];
+      const caption = element("figcaption", "", ...name, words.moment(whole.format(found.step)));
+      const prompt = found.begins ? [element("mark", "", found.begins)] : [];
+      const text = element("p", "", ...prompt, found.text.slice(found.begins.length));
+      return element("figure", "sample", caption, text);
+    }));
   }
 }
