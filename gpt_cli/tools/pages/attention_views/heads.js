@@ -6,9 +6,6 @@ const DRAWING = 50; // milliseconds, after which keys and clicks come before fur
 class Heads {
   constructor(page) {
     this.page = page;
-    this.column = null; // the order: null is by layer and head
-    this.role = ""; // "" is any, "none" is no label
-    this.least = null; // of the column
     this.order = null; // the tiles of the list; null shows the grid
     this.arranged = "grid"; // what the page shows of it
     this.buildGrid();
@@ -91,11 +88,13 @@ class Heads {
 
   // --- which heads, in which order
 
+  // What the reader has chosen: null is the order by layer and head, "" any label, "none" no label.
+  get column() { return byId("order").value || null; }
+  get role() { return byId("role").value; }
+  get least() { return this.column === null || byId("least").value === "" ? null : Number(byId("least").value); }
+
   choose() {
-    this.column = byId("order").value || null;
-    this.role = byId("role").value;
     byId("least").disabled = this.column === null;
-    this.least = this.column === null || byId("least").value === "" ? null : Number(byId("least").value);
     this.arrange();
     this.page.show();
   }

@@ -10,7 +10,6 @@ class Views {
     this.chosen = weights.numTokens - 1;
     this.hovered = null;
     this.pointed = null;
-    this.threshold = 0;
     this.palette = paletteOf(colours);
     this.tokens = new Tokens(this);
     this.listen();
@@ -20,6 +19,7 @@ class Views {
   get frame() { return this.weights.frame; }
   get place() { return this.weights.place(this.layer, this.head); }
   get token() { return this.hovered ?? this.chosen; }
+  get threshold() { return (byId("threshold").value / 100) ** 2; } // fine steps where weights are small
 
   // What stands above the tokens that the chosen head raises and lowers.
   writesName(token) { return this.words.writes(this.tokens.quoted(token)); }
@@ -31,10 +31,7 @@ class Views {
     byId("map").addEventListener("pointermove", (event) => this.point(event));
     byId("map").addEventListener("click", (event) => this.point(event)); // of a finger, which does not move first
     byId("map").addEventListener("pointerleave", (event) => event.pointerType === "mouse" && this.hover(null, false));
-    byId("threshold").addEventListener("input", (event) => {
-      this.threshold = (event.target.value / 100) ** 2; // fine steps where weights are small
-      this.show();
-    });
+    byId("threshold").addEventListener("input", () => this.show());
     byId("copy-csv").addEventListener("click", () => {
       const blob = new Blob([this.weights.csv(this.layer, this.head)], { type: "text/plain" });
       this.shell.copy(blob, "attention.csv");
