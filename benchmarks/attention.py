@@ -25,7 +25,7 @@ import torch
 from benchmarks.laboratory import find_chromium
 from gpt_cli.attention_maps.file_formats import FORMATS
 from gpt_cli.attention_maps.head_scores import score_heads
-from gpt_cli.attention_maps.patterns import AttentionDump, dump_attention
+from gpt_cli.attention_maps.patterns import AttentionDump, Origin, dump_attention
 from gpt_cli.common.files import write_durably
 from gpt_cli.config.load import read_config
 from gpt_cli.model import GPT, MultiHeadAttention
@@ -52,7 +52,8 @@ def main() -> None:
     ids = (tokenizer.encode(TEXT) * sizes.context_length)[: sizes.context_length]
 
     def ours() -> AttentionDump:
-        return dump_attention(model, tokenizer, ids, layers=range(sizes.num_blocks), heads=range(sizes.num_heads))
+        layers, heads = range(sizes.num_blocks), range(sizes.num_heads)
+        return dump_attention(model, tokenizer, ids, layers=layers, heads=heads, origin=Origin("a model", 0, TEXT))
 
     scores = score_heads(model, np.array(ids), [(0, len(ids))], end_of_text=tokenizer.end_of_text)
     dump = replace(ours(), scores=scores)  # which a page shows

@@ -46,8 +46,8 @@ class AttentionDump:
     layers: tuple[int, ...]
     heads: tuple[int, ...]
     stages: Mapping[str, np.ndarray]
+    origin: Origin
     predictions: tuple[Prediction, ...] = ()
-    origin: Origin | None = None
     # for an HTML page, of `layers` and `heads`: scores, tokens whose logits heads change most, texts of these tokens,
     # and what each layer would predict at each position, as `gpt lens` reports it
     scores: HeadScores | None = None
@@ -67,10 +67,10 @@ def dump_attention(
     *,
     layers: Sequence[int],
     heads: Sequence[int],
+    origin: Origin,
     stages: Sequence[str] = ("weights",),
     file_dtype: str = "float32",
     num_generated: int = 0,
-    origin: Origin | None = None,
 ) -> AttentionDump:
     """Run a model on ids [T], and return the tensors `stages` (such as weights) of `heads` in each of `layers`.
 
@@ -83,7 +83,7 @@ def dump_attention(
     for row, (layer, of_layer) in enumerate(zip(layers, model.attention_stages(batch, layers, heads), strict=True)):
         for stage in stages:
             tensor = getattr(of_layer, stage)[0]
-            require_finite(tensor, f"{stage} in layer {layer}", shown(origin.checkpoint) if origin else "checkpoint")
+            require_finite(tensor, f"{stage} in layer {layer}", shown(origin.checkpoint))
             array = tensor.cpu().numpy()
             if file_dtype == "float16" and np.abs(array).max() > np.finfo(np.float16).max:
                 wrong = f"float16 cannot hold {stage} of {np.abs(array).max():g}"
@@ -93,7 +93,7 @@ def dump_attention(
             arrays[stage][row] = array
     tokens = tuple(tokenizer.token_text(token) for token in ids)
     predictions = _predictions(model, batch, num_generated)
-    return AttentionDump(tokens, tuple(ids), tuple(layers), tuple(heads), arrays, predictions, origin)
+    return AttentionDump(tokens, tuple(ids), tuple(layers), tuple(heads), arrays, origin, predictions)
 
 
 @torch.inference_mode()

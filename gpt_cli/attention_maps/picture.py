@@ -53,7 +53,7 @@ def draw(dump: AttentionDump, notice: Notify = ignored, *, kind: str = "png") ->
     labels, fonts, missing = _labels(dump, notice)
     inches = map_inches(num_tokens, num_maps)
     margin = 0.25 + 0.075 * max(map(width_of, labels))
-    foot = margin + (_FOOTER if dump.origin else 0)
+    foot = margin + _FOOTER
     width, height = max(num_columns * inches + margin + 0.9, 3.5), num_rows * inches + foot + 0.5
     # one dot for each weight, if the picture then has at most DOTS_PER_INCH and MOST_DOTS
     dpi = min(max(110, min(num_tokens / inches, DOTS_PER_INCH)), MOST_DOTS / max(width, height))
@@ -75,8 +75,7 @@ def draw(dump: AttentionDump, notice: Notify = ignored, *, kind: str = "png") ->
     figure.colorbar(image, cax=bar, ticks=[0, 0.05, 0.25, 0.5, 1]).ax.tick_params(labelsize=7)
     words, spoken = fonts_for(language(), notice)
     axes.set_title(say("attention weights: rows look at columns", spoken), fontsize=8, fontfamily=words)
-    if dump.origin:
-        write_origin(figure, dump.origin, [*fonts, *words], missing, spoken)
+    write_origin(figure, dump.origin, [*fonts, *words], missing, spoken)
     return as_file(figure, kind)
 
 
@@ -116,8 +115,7 @@ def _labels(dump: AttentionDump, notice: Notify) -> tuple[list[str], list[str], 
     A token's label is its text, or its id if no font has a character of its text. `notice` receives what fonts lack.
     """
     labels = [label_of(token) for token in dump.tokens]
-    characters = "".join(labels) + (label_of(dump.origin.prompt + dump.origin.checkpoint, None) if dump.origin else "")
-    fonts, missing = find_fonts(set(characters))
+    fonts, missing = find_fonts({*"".join(labels), *label_of(dump.origin.prompt + dump.origin.checkpoint, None)})
     in_labels = not missing.isdisjoint("".join(labels))
     remark_on_missing(missing, notice, "; the picture shows ids instead of these tokens" if in_labels else "")
     pairs = zip(labels, dump.token_ids, strict=True)

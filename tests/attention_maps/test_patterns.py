@@ -1,13 +1,16 @@
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from support.helpers import small_config
+from support.pages import ORIGIN
 from torch.utils.flop_counter import FlopCounterMode
 
 from gpt_cli.attention_maps.file_formats import STAGES
-from gpt_cli.attention_maps.patterns import Origin, count_numbers, dump_attention
+from gpt_cli.attention_maps import patterns
+from gpt_cli.attention_maps.patterns import Origin, count_numbers
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import CheckpointError
 from gpt_cli.model import GPT, MultiHeadAttention
@@ -17,6 +20,7 @@ from gpt_cli.text.tokenizers import ByteTokenizer
 SIZES = ModelConfig(context_length=16, d_model=24, num_heads=3, num_blocks=4)
 MODEL = GPT(SIZES, 257, torch.Generator().manual_seed(0)).eval()
 IDS = list("今ab".encode())
+dump_attention = partial(patterns.dump_attention, origin=ORIGIN)
 
 
 def test_every_stage_has_its_shape_and_follows_from_the_ones_before() -> None:

@@ -1,5 +1,6 @@
 import numpy as np
 from rich.cells import cell_len
+from support.pages import ORIGIN
 
 from gpt_cli.attention_maps.patterns import AttentionDump
 from gpt_cli.attention_maps.terminal_map import draw_text_map, maps_to_draw
@@ -75,9 +76,9 @@ def test_half_lines_on_a_narrow_terminal_show_the_last_tokens() -> None:
 
 def test_many_heads_are_drawn_as_their_mean() -> None:
     weights = np.stack([np.zeros((3, 2, 2)), np.ones((3, 2, 2))])
-    many = AttentionDump(("a", "b"), (0, 1), (0, 1), (0, 1, 2), {"weights": weights})
+    many = AttentionDump(("a", "b"), (0, 1), (0, 1), (0, 1, 2), {"weights": weights}, ORIGIN)
     ((title, mean),) = maps_to_draw(many).items()
     assert title == "mean of 6 heads (choose with --layers and --heads)"
     assert (mean == 0.5).all()
-    few = AttentionDump(("a", "b"), (0, 1), (4,), (0, 1, 2), {"weights": weights[:1]})
+    few = AttentionDump(("a", "b"), (0, 1), (4,), (0, 1, 2), {"weights": weights[:1]}, ORIGIN)
     assert list(maps_to_draw(few)) == ["layer 4 head 0", "layer 4 head 1", "layer 4 head 2"]

@@ -12,7 +12,7 @@ import re, sys
 from pathlib import Path
 import numpy as np
 from gpt_cli.tools.explain.explanation import Explanation, Step
-from gpt_cli.attention_maps.patterns import AttentionDump
+from gpt_cli.attention_maps.patterns import AttentionDump, Origin
 from gpt_cli.common.files import write_durably
 from gpt_cli.tools.interpret.attention_files import encode_dump
 
@@ -24,8 +24,8 @@ def act(what, T):
         for piece in Explanation("a head", [step]).to_json():
             assert len(piece) < 10**6
     else:
-        heads = (0, 1) if what == ".png" else (0,)
-        dump = AttentionDump(tokens, (1,) * T, (0,), heads, {"weights": np.stack([weights] * len(heads))[None]})
+        heads, origin = (0, 1) if what == ".png" else (0,), Origin("runs/tiny", 5, "a text")
+        dump = AttentionDump(tokens, (1,) * T, (0,), heads, {"weights": np.stack([weights] * len(heads))[None]}, origin)
         write_durably(Path(f"a{what}"), encode_dump(dump, what))
 
 def highest():  # unlike ru_maxrss without that of the process that started this one

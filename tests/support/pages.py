@@ -28,13 +28,16 @@ BY_HAND = """() => {
 TICK = "() => { const { tick, pause } = window.timer ?? { tick() {}, pause: null }; tick(); return pause; }"
 
 
+ORIGIN = Origin("runs/tiny", 5, "a text")
+
+
 def dump_of(
-    tokens: list[str], weights: np.ndarray, predictions: tuple[Prediction, ...] = (), origin: Origin | None = None
+    tokens: list[str], weights: np.ndarray, predictions: tuple[Prediction, ...] = (), origin: Origin = ORIGIN
 ) -> AttentionDump:
     layers, heads, count, _ = weights.shape
     ids, of_layers, of_heads = (tuple(range(number)) for number in (count, layers, heads))
     stages, scores = {"weights": weights}, scores_of(layers, heads)
-    return AttentionDump(tuple(tokens), ids, of_layers, of_heads, stages, predictions, origin, scores)
+    return AttentionDump(tuple(tokens), ids, of_layers, of_heads, stages, origin, predictions, scores)
 
 
 def write_dump(path: Path, dump: AttentionDump, notice: Notify = ignored) -> None:

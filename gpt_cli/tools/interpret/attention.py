@@ -222,8 +222,7 @@ def with_heads(
     chosen: dict[str, Any] = {"layers": dump.layers, "heads": dump.heads}
     ids, end_of_text = np.array(dump.token_ids), tokenizer.end_of_text
     scores = score_heads(model, ids, [(0, len(ids))], end_of_text=end_of_text, count=count, **chosen)
-    where = shown(dump.origin.checkpoint) if dump.origin else "checkpoint"
-    lens = lens_of_ids(model, tokenizer, dump.token_ids, dump.layers, where)
+    lens = lens_of_ids(model, tokenizer, dump.token_ids, dump.layers, shown(dump.origin.checkpoint))
     dump = replace(dump, scores=scores, lens=lens)
     top = num_written(len(dump.layers) * len(dump.heads), len(dump.tokens))
     if top == 0:

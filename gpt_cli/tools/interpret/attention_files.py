@@ -119,7 +119,7 @@ def dump_content(dump: AttentionDump) -> dict[str, object]:
 
 
 def weights_content(
-    tokens: Sequence[str], layers: Sequence[int], heads: Sequence[int], weights: np.ndarray, origin: Origin | None
+    tokens: Sequence[str], layers: Sequence[int], heads: Sequence[int], weights: np.ndarray, origin: Origin
 ) -> dict[str, object]:
     """Return data for an HTML page: tokens, layers, heads, attention weights and `origin` (checkpoint, step, prompt).
 
@@ -133,7 +133,7 @@ def weights_content(
         "heads": heads,
         "generated": [],
         "colours": STEPS,
-        "origin": origin and asdict(origin) | {"prompt": label_of(origin.prompt, limit=80)},
+        "origin": asdict(origin) | {"prompt": label_of(origin.prompt, limit=80)},
         "levels": np.iinfo(weights.dtype).max,
         "weights": packed(weights.tobytes()),
     }

@@ -14,6 +14,7 @@ import torch
 from support.attribution import attribute
 from support.forms import UNHEARD_OF, register
 from support.helpers import small_config
+from support.pages import ORIGIN
 
 import gpt_cli
 from gpt_cli.attention_maps.patterns import dump_attention
@@ -76,7 +77,7 @@ def in_stages(model: GPT) -> None:
 
 
 def in_a_dump(model: GPT) -> None:
-    dump = dump_attention(model, ByteTokenizer(), IDS, layers=[0, 1], heads=[1, 3], file_dtype="float64")
+    dump = dump_attention(model, ByteTokenizer(), IDS, layers=[0, 1], heads=[1, 3], origin=ORIGIN, file_dtype="float64")
     close(dump.weights, model.attention_weights(BATCH[:1])[:, 0, [1, 3]].numpy())
     assert (dump.tokens[1], dump.tokens[3]) == ("<0xFA>", "M")
 

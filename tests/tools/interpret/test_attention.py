@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 from support.attribution import attribute
+from support.pages import ORIGIN
 
 from gpt_cli.attention_maps.file_formats import num_written
 from gpt_cli.attention_maps.head_scores import COLUMNS, score_heads
@@ -15,7 +16,7 @@ TOKENIZER = ByteTokenizer()
 SIZES = ModelConfig(context_length=16, d_model=24, num_heads=3, num_blocks=4)
 MODEL = GPT(SIZES, TOKENIZER.vocab_size, torch.Generator().manual_seed(0)).eval()
 IDS = list(b"abcab")
-DUMP = dump_attention(MODEL, TOKENIZER, IDS, layers=(1, 3), heads=(0, 2))
+DUMP = dump_attention(MODEL, TOKENIZER, IDS, layers=(1, 3), heads=(0, 2), origin=ORIGIN)
 
 
 def test_a_dump_gets_the_scores_of_its_heads_on_its_tokens() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import safetensors
 import safetensors.numpy
-from support.pages import content_of, dump_of, random_weights, restored, scores_of, unpacked, write_dump, writes_of
+from support.pages import ORIGIN, content_of, dump_of, random_weights, restored, scores_of, unpacked, write_dump, writes_of
 
 from gpt_cli.attention_maps.file_formats import num_written, written_bytes
 from gpt_cli.attention_maps.head_metrics import COLUMNS, ROLES
@@ -20,7 +20,7 @@ from gpt_cli.tools.interpret.attention_files import attention_page, quantise
 TOKENS = ("今", 'a,"b"', "\n")
 WEIGHTS = np.zeros((2, 1, 3, 3), np.float32)
 WEIGHTS[:] = [[1, 0, 0], [0.25, 0.75, 0], [0.1, 0.2, 0.7]]
-PLAIN = AttentionDump(TOKENS, (5, 6, 7), (0, 3), (2,), {"weights": WEIGHTS})
+PLAIN = AttentionDump(TOKENS, (5, 6, 7), (0, 3), (2,), {"weights": WEIGHTS}, ORIGIN)
 DUMP = replace(PLAIN, stages={"weights": WEIGHTS, "queries": np.ones((2, 1, 3, 4), np.float32)})
 
 

@@ -68,8 +68,8 @@ class AttentionPage extends Views {
     const kind = this.film ? words.filmTitle : words.title;
     const title = this.named ? `${this.named} · ${kind}` : kind;
     document.querySelector("h1").textContent = title;
-    document.title = `${title}${origin ? `: ${origin.prompt}` : ""} – gpt`;
-    byId("origin").textContent = origin ? words.origin(isolated(origin.prompt), origin.checkpoint, origin.step) : "";
+    document.title = `${title}: ${origin.prompt} – gpt`;
+    byId("origin").textContent = words.origin(isolated(origin.prompt), origin.checkpoint, origin.step);
     this.film?.speak();
     byId("sizes").textContent = words.sizes(weights.layers.length, weights.heads.length, weights.numTokens);
     byId("precision").textContent = words.precision(weights.levels, (0.25 / weights.levels ** 2).toExponential(0));
