@@ -6,27 +6,21 @@ class AttentionOfRun {
     this.palette = paletteOf(weights.colours);
     this.caption = element("figcaption");
     this.moment = element("output");
-    this.slider = element("input");
+    const last = (weights.frames?.steps.length ?? 1) - 1;
+    this.slider = Object.assign(element("input"), { type: "range", min: 0, max: last, value: last, autocomplete: "off" });
+    this.slider.addEventListener("input", () => {
+      weights.show(Number(this.slider.value));
+      this.show();
+    });
     this.table = element("table", "maps");
     [this.name, this.large] = [element("p"), element("canvas", "large")];
-    this.buildSlider();
     this.buildTable();
     this.one = element("div", "one", this.name, this.large);
     const both = element("div", "both", this.table, this.one);
     const wide = element("p", "frames", this.slider, " ", this.moment);
-    wide.hidden = !weights.frames || weights.frames.steps.length < 2;
+    wide.hidden = last === 0;
     this.more = element("p", "help");
     this.figure = element("figure", "attention", this.caption, wide, both, this.more);
-  }
-
-  buildSlider() {
-    const { frames } = this.weights;
-    const last = frames ? frames.steps.length - 1 : 0;
-    Object.assign(this.slider, { type: "range", min: 0, max: last, value: last, autocomplete: "off" });
-    this.slider.addEventListener("input", () => {
-      this.weights.show(Number(this.slider.value));
-      this.show();
-    });
   }
 
   buildTable() {
