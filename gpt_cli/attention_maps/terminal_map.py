@@ -56,7 +56,7 @@ def colour_scale(meaning: str) -> Text:
     """Draw a line of text with the colours of weights from 0 to 1, followed by `meaning`."""
     text = Text("0 ", no_wrap=True)
     for step in range(_SCALE_CELLS):
-        text.append(" ", style=f"on {_colour((step / (_SCALE_CELLS - 1)) ** 2)}")
+        text.append(" ", style=f"on {colour_of((step / (_SCALE_CELLS - 1)) ** 2)}")
     return text.append(f" 1  {meaning}")
 
 
@@ -69,7 +69,7 @@ def _draw_lines(
         text.append(right_aligned(labels[query], label_width) + " ")
         for key in range(first, query + 1):
             if colour:
-                text.append(" " * cell, style=f"on {_colour(weights[query, key])}")
+                text.append(" " * cell, style=f"on {colour_of(weights[query, key])}")
             else:
                 shade = int(np.sqrt(weights[query, key]) * len(_SHADES))
                 text.append(_SHADES[min(len(_SHADES) - 1, shade)] * cell)
@@ -90,16 +90,11 @@ def _draw_halves(pairs: Sequence[str], weights: np.ndarray, label_width: int, fi
         text.append(right_aligned(pairs[upper // 2], label_width) + " ")
         lower = upper + 1 if upper + 1 < num_tokens else None
         for key in range(first, upper + 1):
-            style = _colour(weights[upper, key])
+            style = colour_of(weights[upper, key])
             if lower is not None:
-                style += f" on {_colour(weights[lower, key])}"
+                style += f" on {colour_of(weights[lower, key])}"
             text.append("▀", style=style)
         if lower is not None:
-            text.append("▄", style=_colour(weights[lower, lower]))
+            text.append("▄", style=colour_of(weights[lower, lower]))
         text.append("\n")
     return text
-
-
-def _colour(weight: float) -> str:
-    red, green, blue = colour_of(weight)
-    return f"#{red:02x}{green:02x}{blue:02x}"

@@ -53,8 +53,7 @@ def test_in_colour_a_long_text_takes_half_a_line_a_token() -> None:
     text, shown = draw_text_map(("a", " b", " 今天", "d", "e"), weights, 9, colour=True)
     assert shown == 5
     assert text.plain.split("\n") == ["a b ▀▄", " 今 ▀▀▀▄", "  e ▀▀▀▀▀", ""]
-    colours = [f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in map(colour_of, 1 / np.arange(1, 6))]
-    one, half, third, quarter, fifth = colours
+    one, half, third, quarter, fifth = map(colour_of, 1 / np.arange(1, 6))
     assert [str(span.style) for span in text.spans] == [
         f"{one} on {half}",
         half,

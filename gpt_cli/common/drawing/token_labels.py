@@ -53,13 +53,12 @@ def inert_cell(text: str) -> str:
     return f"'{text}" if len(visible_part) > 1 and visible_part[0] in _SIGNS else text
 
 
-def colour_of(weight: float) -> tuple[int, int, int]:
-    """Return the viridis colour (red, green, blue in 0..255) at the square root of a weight in 0..1."""
+def colour_of(weight: float) -> str:
+    """Return the viridis colour, such as #fde725, at the square root of a weight in 0..1."""
     position = math.sqrt(weight) * (len(STEPS) - 1)
     step = min(len(STEPS) - 2, int(position))
     low, high = bytes.fromhex(STEPS[step]), bytes.fromhex(STEPS[step + 1])
-    red, green, blue = (round(a + (b - a) * (position - step)) for a, b in zip(low, high, strict=True))
-    return red, green, blue
+    return "#" + bytes(round(a + (b - a) * (position - step)) for a, b in zip(low, high, strict=True)).hex()
 
 
 def width_of(label: str) -> int:
