@@ -12,12 +12,13 @@ Column = Literal["entropy", "mean_distance", "first_token", "previous_token", "s
 COLUMNS: tuple[str, ...] = get_args(Column)
 PATTERNS = COLUMNS[:-1]
 LOSS_CHANGE = "loss_change"
-SHARES = ("induction", "previous_token", "duplicate_token", "first_token", "self")  # of attention, from 0 to 1
 Row = dict[str, Any]  # the scores of a head, with its layer and number
 HeadScores = Mapping[str, "np.ndarray"]  # the name of a score, such as "induction" -> [layers, heads]; NaN: no data
 LEAST_TOKENS = 8  # in a shorter text, heads have no role: nearly all attend to the first or the last token
-# a head has the first role that applies: an induction head often attends to the first token if nothing repeats
-ROLES = tuple((name, name.replace("_", " "), 0.4 if name == "induction" else 0.5) for name in SHARES)
+# shares of attention, and the least one for a role; a head has the first role that applies: an induction head often
+# attends to the first token if nothing repeats
+ROLES = {"induction": 0.4, "previous_token": 0.5, "duplicate_token": 0.5, "first_token": 0.5, "self": 0.5}
+SHARES = (*ROLES,)
 
 
 def head_label(row: Mapping[str, Any]) -> str:
@@ -32,4 +33,4 @@ def role_of(scores: Mapping[str, float], num_tokens: int) -> str | None:
     """
     if num_tokens < LEAST_TOKENS:
         return None
-    return next((label for column, label, least in ROLES if scores.get(column, 0.0) >= least), None)
+    return next((name.replace("_", " ") for name, least in ROLES.items() if scores.get(name, 0.0) >= least), None)

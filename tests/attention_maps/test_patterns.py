@@ -8,8 +8,8 @@ from support.helpers import small_config
 from support.pages import ORIGIN
 from torch.utils.flop_counter import FlopCounterMode
 
-from gpt_cli.attention_maps.file_formats import STAGES
 from gpt_cli.attention_maps import patterns
+from gpt_cli.attention_maps.file_formats import STAGES
 from gpt_cli.attention_maps.patterns import Origin, count_numbers
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import CheckpointError

@@ -145,9 +145,8 @@ def scores_content(frames: Sequence[HeadScores], packed_scores: Sequence[str] = 
     The page also gets the names of all scores, and the least scores for roles (induction: 0.4).
     """
     numbers = np.stack([np.stack([scores[name] for name in packed_scores], axis=-1) for scores in frames])
-    roles = [(column, least) for column, _, least in ROLES]
     content = packed(numbers.astype("<f4").tobytes())
-    return {"columns": COLUMNS, "roles": roles, "least_tokens": LEAST_TOKENS, "numbers": content}
+    return {"columns": COLUMNS, "roles": [*ROLES.items()], "least_tokens": LEAST_TOKENS, "numbers": content}
 
 
 def writes_content(writes: Writes, texts: Mapping[int, str]) -> dict[str, object]:

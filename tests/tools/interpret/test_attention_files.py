@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 import safetensors
 import safetensors.numpy
-from support.pages import ORIGIN, content_of, dump_of, random_weights, restored, scores_of, unpacked, write_dump, writes_of
+from support.pages import content_of, dump_of, random_weights, restored, scores_of, unpacked, write_dump, writes_of
 
 from gpt_cli.attention_maps.file_formats import num_written, written_bytes
 from gpt_cli.attention_maps.head_metrics import COLUMNS, ROLES
 from gpt_cli.attention_maps.logit_attribution import Writes
-from gpt_cli.attention_maps.patterns import AttentionDump
+from gpt_cli.attention_maps.patterns import AttentionDump, Origin
 from gpt_cli.tools.interpret.attention_files import attention_page, quantise
 
 TOKENS = ("今", 'a,"b"', "\n")
 WEIGHTS = np.zeros((2, 1, 3, 3), np.float32)
 WEIGHTS[:] = [[1, 0, 0], [0.25, 0.75, 0], [0.1, 0.2, 0.7]]
-PLAIN = AttentionDump(TOKENS, (5, 6, 7), (0, 3), (2,), {"weights": WEIGHTS}, ORIGIN)
+PLAIN = AttentionDump(TOKENS, (5, 6, 7), (0, 3), (2,), {"weights": WEIGHTS}, Origin("runs/tiny", 5, "a text"))
 DUMP = replace(PLAIN, stages={"weights": WEIGHTS, "queries": np.ones((2, 1, 3, 4), np.float32)})
 
 
@@ -90,7 +90,7 @@ def test_the_page_holds_every_score_and_from_which_one_on_a_label_applies() -> N
     numbers = unpacked(content["numbers"], "<f4").reshape(1, 2, 3, len(COLUMNS))
     for place, column in enumerate(COLUMNS):
         np.testing.assert_allclose(numbers[0, ..., place], scores[column], rtol=1e-7)
-    assert content["roles"] == [[column, least] for column, _, least in ROLES]
+    assert content["roles"] == [[*role] for role in ROLES.items()]
 
 
 def test_the_page_holds_what_heads_write() -> None:

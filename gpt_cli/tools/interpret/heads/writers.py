@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 
-from gpt_cli.attention_maps.head_metrics import COLUMNS, LOSS_CHANGE, ROLES, Row, head_label
+from gpt_cli.attention_maps.head_metrics import COLUMNS, LOSS_CHANGE, Row, head_label
 from gpt_cli.common.drawing.token_labels import label_of, quoted
 from gpt_cli.common.tables import Rows, cut, filled
 from gpt_cli.text.sources import source_names
@@ -22,7 +22,6 @@ _PARTNERS = 5  # of a head, in each direction
 _MAX_TEXT = 80  # characters of a prompt
 _COLUMNS = (*COLUMNS, LOSS_CHANGE, "mean_size", "ratio")
 _MOST_PASSAGES = 20_000  # of all steps of a film: a page of about 20 MB
-_PLACES = {label: column for column, label, _ in ROLES}
 
 
 def of_passages(heads: Iterable[Row], width: int, marks: tuple[str, str]) -> Rows:
@@ -109,7 +108,7 @@ def heads_page(report: Mapping[str, Any]) -> bytes:
 
 def _content(row: Row, partners: Mapping[tuple[int, int], Row] | None) -> Row:
     content = {name: row[name] for name in ("layer", "head", *_COLUMNS, f"{LOSS_CHANGE}_error") if name in row}
-    content["role"] = _PLACES.get(row.get("label") or "")
+    content["role"] = row.get("label") and row["label"].replace(" ", "_")
     if "passages" in row:
         content["passages"] = [_passage(passage) for passage in row["passages"]]
     for name, first, second in (("ov", "reads", "writes"), ("qk", "queries", "keys")):
