@@ -141,17 +141,17 @@ def exact(
     for column, position in enumerate(positions):
         count(1)
         if position is None:
-            start, changed = first, new
+            changed = new
         elif position < first:
             continue
         else:
-            start, changed = position, dict[int, Tensor]()
+            changed = dict[int, Tensor]()
             for layer, of_layer in new.items():
                 if layer < top or position == T - 1:
                     changed[layer] = corrupt[layer].resid_post[:, position:].repeat(len(chosen), 1, 1)
                     changed[layer][:, 0] = of_layer[:, position - first]
         if changed:
-            differences = metric(model, finish(model, corrupt, start, changed), task) - base
+            differences = metric(model, finish(model, corrupt, changed), task) - base
             effects[: len(changed), :, column] = differences.view(len(changed), len(chosen))
     return effects
 
@@ -180,11 +180,11 @@ def head_change(block: Block, head: int, change: Tensor) -> Tensor:
     return change @ head_columns(block)[head].T
 
 
-def finish(model: GPT, recorded: Recorded, start: int, changed: Mapping[int, Tensor]) -> Tensor:
+def finish(model: GPT, recorded: Recorded, changed: Mapping[int, Tensor]) -> Tensor:
     """Finish N forward passes after a change of a block's output; return the stream at the last position, [N, D].
 
-    `changed` maps a layer to n changed outputs of its block, [n, T - start, D]; `recorded` has keys and values of
-    positions before `start`. N is the sum of n over layers; the results of the lowest layer come first.
+    `changed` maps a layer to n changed outputs of its block at the last t positions, [n, t, D]; `recorded` has keys and
+    values of earlier positions. N is the sum of n over layers; the results of the lowest layer come first.
     """
     first, last = min(changed), len(model.blocks) - 1
     running = changed[first]
@@ -268,7 +268,7 @@ def along(model: GPT, clean: Recorded, corrupt: Recorded, task: Task, edge: Edge
         changed.attn_out, changed.mlp_out = receiver.attn_out, reading.mlp_out
     else:
         changed = _read_by_head(receiver, int(edge.to), x)
-    last = finish(model, corrupt, 0, {edge.to_layer: changed.resid_post})
+    last = finish(model, corrupt, {edge.to_layer: changed.resid_post})
     return (metric(model, last, task) - base).view(-1, len(positions))
 
 
