@@ -50,21 +50,17 @@ class AttentionOfRun {
     this.caption.replaceChildren(...(runs.length > 1 ? [this.run.label(), " · "] : []), what);
     this.slider.setAttribute("aria-label", words.frames);
     if (steps) this.moment.textContent = words.moment(whole.format(steps[weights.frame]), losses[weights.frame].toFixed(4));
+    const nameOf = (layer, head) => words.headOf(weights.layers[layer], weights.heads[head]);
     for (const button of this.buttons) {
       const { layer, head, canvas } = button;
       button.setAttribute("aria-pressed", layer === chosen[0] && head === chosen[1]);
-      button.setAttribute("aria-label", this.nameOf(layer, head));
+      button.setAttribute("aria-label", nameOf(layer, head));
       drawSmall(canvas, weights.of(layer, head), weights.numTokens, 96, 0, palette);
     }
-    this.name.textContent = this.nameOf(...chosen);
+    this.name.textContent = nameOf(...chosen);
     const room = Math.min(460, this.one.clientWidth);
     drawLarge(this.large, weights.of(...chosen), weights.labels.map(({ short }) => short), 0, palette, room);
     this.more.textContent = this.command ? words.more(this.command) : "";
-  }
-
-  nameOf(layer, head) {
-    const { page: { words }, weights } = this;
-    return words.headOf(weights.layers[layer], weights.heads[head]);
   }
 }
 
