@@ -139,7 +139,6 @@ class Heads {
     const named = (names, say) => names.map((name) => [name, say(words.columns[name])]);
     fillSelect(byId("order"), [["", words.byPlace], ...named(scores.columns, words.byColumn)], this.column ?? "");
     fillSelect(byId("role"), [["", words.anyRole], ...named(scores.rolesFound(), (name) => name), ["none", words.noRole]], this.role);
-    byId("least").disabled = this.column === null;
   }
 
   // Marks the chosen head, and names rows and columns. Captions come first: they change the widths that maps are drawn for.
