@@ -92,20 +92,16 @@ def observe(run: Run, watch: Watch, host: Host) -> Iterator[TrainingEvent]:
     yield from sampled
 
 
-def _tokens_per_second(run: Run) -> float:
-    """Return the mean tokens per second since `run.logged`, or over the whole run if no step was taken since."""
-    steps, seconds = run.progress.step - run.logged.step, run.progress.seconds - run.logged.seconds
-    # a run that continues at a step whose evaluation was cut short has trained nothing yet
-    if not steps:
-        steps, seconds = run.progress.step, run.progress.seconds
-    return steps * run.config.tokens_per_step / seconds
-
-
 def _stepped(run: Run, logged: bool) -> Stepped:
+    """Return the event of the last step, with the tokens per second since `run.logged`."""
     progress, model = run.progress, len(run.progress.teachers) + 1
     if run.state.unread:
         return Stepped(progress.step, None, None, None, None, logged, progress.elapsed, model=model)
-    rate = _tokens_per_second(run)
+    steps, seconds = progress.step - run.logged.step, progress.seconds - run.logged.seconds
+    # a run that continues at a step whose evaluation was cut short has trained nothing yet: then over the whole run
+    if not steps:
+        steps, seconds = progress.step, progress.seconds
+    rate = steps * run.config.tokens_per_step / seconds
     loss, learning_rate, gradient_norm = progress.loss, progress.learning_rate, progress.gradient_norm
     mean = loss if progress.smoothed_loss is None else progress.smoothed_loss
     return Stepped(progress.step, loss, learning_rate, gradient_norm, rate, logged, progress.elapsed, mean, model)

@@ -202,21 +202,17 @@ class Training(Generator[TrainingEvent, None, None]):
 
 
 @contextlib.contextmanager
-def drawing() -> Iterator[Callable[[TrainingEvent], object]]:
+def drawing(start: Prepared) -> Iterator[Callable[[TrainingEvent], object]]:
     """Show a tqdm progress bar, in a notebook or a terminal; yield a function that updates the bar from each event."""
-    with contextlib.ExitStack() as stack:
-        bar, best = None, ""
+    name, best = visible(start.directory), ""
+    total = start.step + start.steps_left  # by the clock, an estimate
+    with tqdm_of_here()(desc=name, initial=start.step, total=total, unit=" steps", mininterval=1) as bar:
 
         def draw(event: TrainingEvent) -> None:
-            nonlocal bar, best
-            if isinstance(event, Prepared):
-                total = event.step + event.steps_left  # by the clock, an estimate
-                name, unit = visible(event.directory), " steps"
-                bar = tqdm_of_here()(desc=name, initial=event.step, total=total, unit=unit, mininterval=1)
-                stack.enter_context(bar)
-            elif isinstance(event, Evaluated) and event.best:
+            nonlocal best
+            if isinstance(event, Evaluated) and event.best:
                 best = f", best validation {event.score.loss:.3f}"
-            elif isinstance(event, Stepped) and bar is not None:
+            elif isinstance(event, Stepped):
                 if event.smoothed_loss is not None:
                     bar.set_postfix_str(f"loss {event.smoothed_loss:.3f}{best}", refresh=False)
                 bar.total = max(bar.total, event.step)

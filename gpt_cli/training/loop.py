@@ -50,23 +50,22 @@ def training_environment(directory: Path, host: Host, ranks: Ranks = ALONE) -> I
 
 def train_whole(plan: Plan, host: Host, *, progress: bool = False) -> Generator[TrainingEvent, None, None]:
     """Prepare and run a training, with a progress bar if `progress`; yield events; unlock the run before Finished."""
-    bar = drawing() if progress else nullcontext(lambda _: None)
     if progress:
         host = drawn(host, BAR_SECONDS)  # or every evaluation and save would have one beside that of the steps
-    with training_environment(plan.directory, host) as inner, bar as draw:
+    with training_environment(plan.directory, host) as inner:
         outcome = setup(plan, inner)
         if not isinstance(outcome, Finished):
             run, prepared = outcome
-            draw(prepared)
-            yield prepared
-            run.open_directory()
-            with closing(train(run, inner)) as events:
-                for event in events:
-                    draw(event)
-                    if isinstance(event, Finished):
-                        outcome = event
-                    else:
-                        yield event
+            with drawing(prepared) if progress else nullcontext(lambda _: None) as draw:
+                yield prepared
+                run.open_directory()
+                with closing(train(run, inner)) as events:
+                    for event in events:
+                        draw(event)
+                        if isinstance(event, Finished):
+                            outcome = event
+                        else:
+                            yield event
     assert isinstance(outcome, Finished), "a training ends with Finished"
     yield outcome
 
@@ -116,7 +115,6 @@ def train(run: Run, host: Host = NOBODY) -> Generator[TrainingEvent, None, None]
         run.finish_writing()
         yield from run.new_events()
         finished = _finished(run, closing_evaluation, signal)
-        run.ranks.on_rank_zero(lambda: _record(run, finished))
         yield finished  # before the loggers end, which may take half a minute
 
 
@@ -214,13 +212,15 @@ def _closing_evaluation(run: Run, watch: Watch, host: Host) -> tuple[Score, floa
 
 
 def _finished(run: Run, closing: tuple[Score, float | None, int] | None, signal: int | None) -> Finished:
-    """Return the Finished event; if `closing` is None (after a signal), results of the closing evaluation are None."""
+    """Write the outcome of the run into its directory, and return the Finished event.
+
+    If `closing` is None (after a signal), results of the closing evaluation are None.
+    """
     score, loss_error, best_step = closing or (None, None, None)
     settings, progress = run.config.train, run.progress
     num_tokens, seconds = progress.step * run.config.tokens_per_step, progress.seconds
-    summary = {
-        "run": str(run.directory.path),
-        "steps": progress.step,
+    stopped_by = (limit_reached(progress, settings) or "patience") if signal is None else "signal"
+    figures = {
         "tokens": num_tokens,
         "seconds": round(seconds, 3),
         "loss": progress.loss,
@@ -233,13 +233,8 @@ def _finished(run: Run, closing: tuple[Score, float | None, int] | None, signal:
         "parameters": run.state.costs.parameters,
         "device": settings.device,
         "dtype": settings.dtype,
-        "stopped_by": (limit_reached(progress, settings) or "patience") if signal is None else "signal",
     }
+    # without the path of the directory, which may move
+    run.ranks.on_rank_zero(lambda: run.directory.end(stopped_by, progress.step, **figures, best_step=best_step))
+    summary = {"run": str(run.directory.path), "steps": progress.step, **figures, "stopped_by": stopped_by}
     return Finished(summary, signal, best_step)
-
-
-def _record(run: Run, finished: Finished) -> None:
-    """Write the outcome of the run into its directory, but not the directory's path, because the directory may move."""
-    figures = {key: value for key, value in finished.summary.items() if key not in ("run", "steps", "stopped_by")}
-    figures |= {"best_step": finished.best_step}
-    run.directory.end(finished.summary["stopped_by"], finished.summary["steps"], **figures)
