@@ -214,12 +214,12 @@ def test_a_missing_logger_is_found_before_the_first_run(
 def test_the_words_of_a_point_are_those_of_gpt_train(folder: Path) -> None:
     """With -P, or a torch.py in the working folder would run."""
     Path("s.yaml").write_text("base: c.yaml\nsettings: {data.source: [a, b]}\ngrid: {train.sample_every: [null]}\n")
-    found = read_sweep(Path("s.yaml"))
+    found = read_sweep(Path("s.yaml"), "5s")
     point = request.Point(Path("runs/s/000"), found.points[0], found.configs[0])
-    words = processes.training_command(found, point, "5s", ["--quiet"])
+    words = processes.training_command(found, point, ["--quiet"])
     assert words == [
         *(sys.executable, "-P", "-m", "gpt_cli", "train", "--config", "c.yaml", "--out", "runs/s/000"),
-        *("--set", 'data.source=["a", "b"]', "--set", "train.sample_every=null", "--max-time", "5s", "--quiet"),
+        *("--set", 'data.source=["a", "b"]', "--set", "train.max_time=5s", "--set", "train.sample_every=null", "--quiet"),
     ]
 
 

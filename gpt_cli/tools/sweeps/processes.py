@@ -37,7 +37,6 @@ Hearing = Callable[[Callable[[int, object], None]], AbstractContextManager[None]
 def train_points(
     sweep: Sweep,
     points: Sequence[Point],
-    max_time: str | None,
     environments: Sequence[Mapping[str, str]],
     host: Host,
     hearing: Hearing,
@@ -65,7 +64,7 @@ def train_points(
                     seconds = jobs.worked / done * (len(points) - done) / len(environments)
                     left = f", about {duration(seconds)} left"
                 host.notice(f"run {number} of {len(points)}{left}, {visible(point.path)}: {point}")
-                jobs.start(point, training_command(sweep, point, max_time, ["--quiet"] if flags is None else flags))
+                jobs.start(point, training_command(sweep, point, ["--quiet"] if flags is None else flags))
             while jobs.running:
                 _report(jobs.take_ended(), host, count)
         finally:
@@ -73,12 +72,11 @@ def train_points(
     return jobs
 
 
-def training_command(sweep: Sweep, point: Point, max_time: str | None, flags: Sequence[str]) -> list[str]:
+def training_command(sweep: Sweep, point: Point, flags: Sequence[str]) -> list[str]:
     """Return the command line of `gpt train` that begins or resumes a run (`point`); the line ends with `flags`."""
     words = ["--config", str(sweep.base), "--out", str(point.path)]
     for key, value in {**sweep.settings, **point.texts}.items():
         words += ["--set", f"{key}={as_yaml(value)}"]
-    words += [] if max_time is None else ["--max-time", max_time]
     words += ["--resume"] if RunFiles(point.path).exists() else []
     return [*python_command(), "-m", "gpt_cli", "train", *words, *flags]
 

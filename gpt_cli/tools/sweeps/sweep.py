@@ -126,7 +126,7 @@ def sweep(
             done, runs = len(points) - len(todo), counted(len(points), "run")
             host.notice(f"{done} of {runs} had already ended" if todo else f"all {runs} had already ended")
         _expected(todo, request.jobs, host)
-        ended = train_points(plan, todo, request.max_time, environments, host, hearing, flags)
+        ended = train_points(plan, todo, environments, host, hearing, flags)
         result = _compared(directory, points, ended)
         show(result)
         _write_page(result, host)

@@ -69,7 +69,8 @@ def read_sweep(path: Path, max_time: str | None = None) -> Sweep:
         ]
         configs = file.configs(points)
     record = {**dotted_keys(file.content), **dotted_keys(file.below.content, "base."), "max_time": max_time}
-    return Sweep(path, base, file.sound["settings"], tuple(points), configs, record)
+    settings = file.sound["settings"] | ({} if max_time is None else {"train.max_time": max_time})
+    return Sweep(path, base, settings, tuple(points), configs, record)
 
 
 def _each_once(wrong: Iterable[GptError]) -> list[GptError]:
