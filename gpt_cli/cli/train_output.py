@@ -143,7 +143,7 @@ class _TrainingPosition:
         self.by_clock = steps is None or (seconds is not None and prepared.steps_left != steps - prepared.step)
         self.length = max(1, round(seconds or 0)) if self.by_clock else steps or 0
         self.unit = "s" if self.by_clock else "steps"
-        self.done = self.at(prepared.step, prepared.elapsed)
+        self.done = self.at(prepared.step, prepared.elapsed)  # at the last step for which a line could be printed
         self.best: tuple[int, float, int] | None = None  # its step, the validation loss, and the number of the model
         self._line_at = prepared.elapsed  # seconds
 
@@ -163,32 +163,29 @@ class _TrainingPosition:
         if validation_loss is not None and (self.best is None or validation_loss < self.best[1]):
             self.best = step, validation_loss, model
 
-    def prints_line(self, done_before: int, elapsed: float) -> bool:
-        """Return whether to print a line now, at `elapsed` seconds, and store the time of a printed line.
-
-        `done_before` is the progress `done` before the current step.
-        """
+    def prints_line(self, done: int, elapsed: float) -> bool:
+        """Return whether to print a line at progress `done` and `elapsed` seconds; store both for the next line."""
         part, since = max(1, self.length // NUM_LINES), elapsed - self._line_at
-        prints = since >= (LEAST_SECONDS if self.done // part > done_before // part else LINE_SECONDS)
-        prints = prints or self.done == self.length > done_before
+        prints = since >= (LEAST_SECONDS if done // part > self.done // part else LINE_SECONDS)
+        prints = prints or done == self.length > self.done
+        self.done = done
         if prints:
             self._line_at = elapsed
         return prints
 
 
 def _show_step(event: Stepped, progress: _TrainingPosition, bar: Any, console: Console) -> None:
-    done_before, done = progress.done, progress.at(event.step, event.elapsed)
+    done = progress.at(event.step, event.elapsed)
     if event.loss is None:  # which a GPU still computes; a line due now is printed with the next loss
-        progress.done = done_before if bar.disable else done
-        bar.update(done - done_before)
+        bar.update(done - bar.n)
         return
-    progress.done, loss = done, event.loss if event.smoothed_loss is None else event.smoothed_loss
+    loss = event.loss if event.smoothed_loss is None else event.smoothed_loss
     best = "" if progress.best is None else f"{progress.best[1]:.3f}, "
     figures = f"{event.tokens_per_second:,.0f} tokens/s, {duration(progress.seconds_left(event))} left"
     at = f"step {event.step:,}, " if progress.by_clock else ""
     bar.set_postfix_str(f"{at}loss {loss:.3f}, {best and f'best {best}'}{figures}", refresh=False)
-    bar.update(done - done_before)
-    if bar.disable and progress.prints_line(done_before, event.elapsed):
+    bar.update(done - bar.n)
+    if bar.disable and progress.prints_line(done, event.elapsed):
         of = "" if progress.by_clock else f"/{progress.length:,}"
         console.notice(f"step {event.step:,}{of}: loss {loss:.4f}, {best and f'best validation {best}'}{figures}")
 
