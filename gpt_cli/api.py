@@ -132,14 +132,20 @@ def command(
 def done(work: str, request: Request, inputs: Any, host: Host, *, torch: bool = False, shares: bool = False) -> Any:
     """Import the function `work`, call it with `request`, `inputs` and `host`, and return its result.
 
-    `work` is `module:function`, with a module of gpt_cli. Set `torch` or `shares` if this import loads torch; `shares`
-    also lets torch's waiting threads sleep during the call while other programs need the cores.
+    `work` is `module:function`, with a module of gpt_cli. Set `torch` or `shares` if this import loads torch: the call
+    then uses as many threads as the request names. `shares` also lets torch's waiting threads sleep during the call
+    while other programs need the cores.
     """
     module, _, name = work.partition(":")
     with sharing() if shares else nullcontext():
-        with host.importing() if torch or shares else nullcontext():
+        if not (torch or shares):
+            return getattr(import_module(f"gpt_cli.{module}"), name)(request, inputs, host)
+        with host.importing():
+            from gpt_cli.common.machine.devices import restored_threads
+
             function = getattr(import_module(f"gpt_cli.{module}"), name)
-        return function(request, inputs, host)
+        with restored_threads(getattr(request, "threads", None)):
+            return function(request, inputs, host)
 
 
 def _meaning(name: str, field: Any) -> str:

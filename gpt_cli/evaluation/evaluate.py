@@ -13,7 +13,7 @@ import torch
 
 from gpt_cli.checkpoints.load import Loaded, load_for
 from gpt_cli.common.host import Host
-from gpt_cli.common.machine.devices import choose_device, choose_dtype, restored_threads, use_threads
+from gpt_cli.common.machine.devices import choose_device, choose_dtype
 from gpt_cli.common.machine.memory import available_memory, require_available
 from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.common.tables import Rows, table
@@ -163,10 +163,8 @@ class _Measure:
         return _Measured(figures, paired, each)
 
 
-@restored_threads()
 def evaluate(request: EvaluateRequest, target: ToEvaluate, host: Host) -> Evaluation:
     """Measure runs on --data or on their own text; raise UsageError, CheckpointError, DataError, EnvironmentFailure."""
-    use_threads(request.threads)
     measure = _Measure(request, target, host, choose_device(request.device or "auto"))
     results: list[dict[str, Any]] = []
     measured: list[_Measured] = []

@@ -267,9 +267,10 @@ def autocast(device: torch.device, dtype: str, *, enabled: bool = True) -> conte
 
 
 @contextlib.contextmanager
-def restored_threads() -> Iterator[None]:
-    """Restore torch's number of CPU threads after the context."""
+def restored_threads(number: int | None = None) -> Iterator[None]:
+    """Let torch compute with `number` CPU threads in the context (None: as many as before); then restore the number."""
     before = torch.get_num_threads()
+    use_threads(number)
     try:
         yield
     finally:

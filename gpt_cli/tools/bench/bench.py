@@ -20,7 +20,6 @@ from gpt_cli.common.machine.devices import (
     choose_device,
     processor,
     product_dtype,
-    restored_threads,
     supports,
     synchronize,
     use_threads,
@@ -109,7 +108,6 @@ def _timings(timings: Sequence[Timing]) -> Rows:
     return rows
 
 
-@restored_threads()
 def bench(request: BenchRequest, config: Config, host: Host) -> Bench:
     """Time training and sampling; raise EnvironmentFailure if memory is too small for the benchmark."""
     use_threads(config.train.threads)

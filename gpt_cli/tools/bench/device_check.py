@@ -27,9 +27,7 @@ from gpt_cli.common.machine.devices import (
     device_name,
     free_memory,
     processor,
-    restored_threads,
     supports,
-    use_threads,
 )
 from gpt_cli.common.machine.memory import available_memory, reuse_memory
 from gpt_cli.common.results import WIDTH, Result
@@ -279,10 +277,8 @@ class DeviceCheck(Result):
         return together(errors) if errors else None
 
 
-@restored_threads()
 def check_device(request: BenchRequest, _config: Config, host: Host) -> DeviceCheck:
     """Compare the requested device with the CPU in all checks; raise EnvironmentFailure if there is no such device."""
-    use_threads(request.threads)
     reuse_memory()
     groups = list[Group]()
     try:

@@ -17,7 +17,7 @@ from gpt_cli.attention_maps.head_scores import BYTES_PER_WEIGHT
 from gpt_cli.checkpoints.load import Loaded, load
 from gpt_cli.common.host import Host
 from gpt_cli.common.limits import HEADS_TOKENS
-from gpt_cli.common.machine.devices import choose_device, float64_device, restored_threads, use_threads
+from gpt_cli.common.machine.devices import choose_device, float64_device
 from gpt_cli.common.machine.memory import available_memory, require_available, reuse_memory
 from gpt_cli.errors import DataError, blaming, counted, shown, visible
 from gpt_cli.evaluation.nll import (
@@ -47,13 +47,11 @@ PASSAGE = 16  # tokens
 _PARTS = {"attention": "attention", "feed_forward": "feed-forward"}  # of a block; all else are its norms
 
 
-@restored_threads()
 def compare(request: CompareRequest, target: ToCompare, host: Host) -> Finding:
     """Return a Finding of the differences of two models on one text; write it to `request.out`, if set.
 
     Raises CheckpointError (damage, NaN), DataError or UsageError (unusable text), EnvironmentFailure (memory, disk).
     """
-    use_threads(request.threads)
     device = choose_device(request.device or "auto")
     pairs = zip(target.paths, target.headers, strict=True)
     reuse_memory()

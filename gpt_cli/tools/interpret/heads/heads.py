@@ -20,7 +20,7 @@ from gpt_cli.attention_maps.head_scores import (
 from gpt_cli.attention_maps.logit_attribution import head_writes, head_writes_bytes
 from gpt_cli.checkpoints.load import Loaded, load, load_for
 from gpt_cli.common.host import Host
-from gpt_cli.common.machine.devices import choose_device, choose_dtype, restored_threads, use_threads
+from gpt_cli.common.machine.devices import choose_device, choose_dtype
 from gpt_cli.common.machine.memory import available_memory, require_available, reuse_memory
 from gpt_cli.errors import UsageError, counted, shown
 from gpt_cli.model.gpt import require_finite
@@ -39,14 +39,12 @@ _SHORTER = "use a shorter ‹prompt›, or fewer ‹max_tokens›"
 TOP = 5  # tokens that a head raises or lowers most, and those of a direction
 
 
-@restored_threads()
 def heads(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
     """Score how each head attends on a text; on request, ablate heads, find promoted tokens, passages and circuits.
 
     Passages are pieces of text around large outputs of a head. Writes to `request.out`, if set. Raises CheckpointError
     (damage, NaN), DataError (unfit prompt or text), UsageError (no such position), EnvironmentFailure (memory).
     """
-    use_threads(request.threads)
     device = choose_device(request.device or "auto")
     loaded = load_for(host, request.run, request.checkpoint, target.header)
     sizes, tokenizer = loaded.config.model, loaded.tokenizer

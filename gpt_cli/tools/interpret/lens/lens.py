@@ -14,7 +14,7 @@ from torch import Tensor
 from gpt_cli.attention_maps.head_metrics import Row
 from gpt_cli.checkpoints.load import Loaded, load_for
 from gpt_cli.common.host import Host
-from gpt_cli.common.machine.devices import choose_device, restored_threads, use_threads
+from gpt_cli.common.machine.devices import choose_device
 from gpt_cli.errors import shown
 from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, log_probabilities, standard_error
 from gpt_cli.model import GPT
@@ -46,13 +46,11 @@ class Seen:
     probability: np.ndarray  # [L, N]
 
 
-@restored_threads()
 def lens(request: LensRequest, target: ToInspect, host: Host) -> Finding:
     """Measure what each layer predicts, in one model or in each checkpoint of a run; write it to `request.out`, if set.
 
     Raises CheckpointError (damage, NaN), DataError or UsageError (unusable text), EnvironmentFailure (memory, disk).
     """
-    use_threads(request.threads)
     device = choose_device(request.device or "auto")
     loaded = load_for(host, request.run, request.checkpoint, target.header)
     of_prompt = target.prompt is not None

@@ -17,7 +17,7 @@ from gpt_cli.checkpoints.load import Loaded, load, load_for
 from gpt_cli.checkpoints.run_paths import run_of_checkpoint
 from gpt_cli.common.drawing.token_labels import quoted
 from gpt_cli.common.host import Host
-from gpt_cli.common.machine.devices import choose_device, restored_threads, use_threads
+from gpt_cli.common.machine.devices import choose_device
 from gpt_cli.common.machine.memory import available_memory, require_available
 from gpt_cli.common.tables import table
 from gpt_cli.errors import DataError, UsageError, blaming, counted, shown
@@ -45,7 +45,6 @@ _SMALL = 0.1  # of the metric, in nats: a tenth of what one patch often changes
 LEAST = 1e-3  # of the metric between two prompts, in nats: the rounding of float32 is a thousandth of it
 
 
-@restored_threads()
 def patch(request: PatchRequest, target: ToPatch, host: Host) -> Finding:
     """Measure the share of a metric that each patch recovers, and write it to `request.out`, if set.
 
@@ -53,7 +52,6 @@ def patch(request: PatchRequest, target: ToPatch, host: Host) -> Finding:
     the model's likeliest tokens after the two prompts; for several checkpoints, those of the newest model. Raises
     CheckpointError (damage, NaN), DataError (unfit pairs), UsageError (unfit parts), EnvironmentFailure (memory).
     """
-    use_threads(request.threads)
     device = choose_device(request.device or "auto")
     if paths := step_files(target.header.run) if request.over_training else []:
         loaded = load(paths[-1], None, host.warn)
