@@ -68,11 +68,15 @@ class Host:
             self.notice(line)
 
     @contextlib.contextmanager
-    def working(self, what: str) -> Iterator[None]:
-        """Show the elapsed time of the task `what`, of unknown length, while the context lasts."""
-        with self.counting(what, None, "") as count:
+    def started(self, what: str, total: int | None, unit: str) -> Iterator[Callable[[int], object]]:
+        """Open a progress bar as `counting` does, but start its clock now instead of at the first amount."""
+        with self.counting(what, total, unit) as count:
             count(0)
-            yield
+            yield count
+
+    def working(self, what: str) -> AbstractContextManager[object]:
+        """Show the elapsed time of the task `what`, of unknown length, while the context lasts."""
+        return self.started(what, None, "")
 
 
 NOBODY = Host()

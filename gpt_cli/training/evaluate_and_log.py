@@ -110,8 +110,7 @@ def _stepped(run: Run, logged: bool) -> Stepped:
 def _evaluate(run: Run, watch: Watch, host: Host) -> Score:
     """Measure the validation loss on evenly spaced windows; raise Diverged if it is not finite."""
     settings, windows = run.config.train, run.windows(run.config.train.eval_tokens)
-    with host.counting("evaluating", sum(end - start for start, end in windows), "tokens") as count:
-        count(0)
+    with host.started("evaluating", sum(end - start for start, end in windows), "tokens") as count:
         score = validation_score(
             run.state.evaluated_model,
             run.tokenizer,
@@ -133,8 +132,7 @@ def _sample(run: Run, watch: Callable[[], object], host: Host) -> Sampled:
     prompt = sample_prompt(run.config, tokenizer, validation)
     ends = validation.template.end_id(tokenizer) if isinstance(validation, Examples) else None
     try:
-        with host.counting("sampling", SAMPLE_NEW_TOKENS, "tokens") as count:
-            count(0)
+        with host.started("sampling", SAMPLE_NEW_TOKENS, "tokens") as count:
             count_and_watch = both(count, watch)
             (tokens,) = continuations(
                 Decoder(run.state.evaluated_model, product_dtype(settings.dtype)),

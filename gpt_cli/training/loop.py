@@ -195,8 +195,7 @@ def _closing_evaluation(run: Run, watch: Watch, host: Host) -> tuple[Score, floa
     watch()
     batch_size = evaluation_batch_size(run.config.model.context_length, run.tokenizer.vocab_size, run.state.device)
     by_window, num_tokens = Observations(), sum(end - start for start, end in run.closing_windows)
-    with host.counting("closing evaluation", num_tokens, "tokens") as count:
-        count(0)
+    with host.started("closing evaluation", num_tokens, "tokens") as count:
         score = validation_score(
             model,
             run.tokenizer,

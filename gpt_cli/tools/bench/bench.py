@@ -203,8 +203,7 @@ def take_turns(
     """
     num_runs = len(variants) * (rounds + 1)
     host.notice(f"measuring {what}: {num_runs:,} runs")
-    with host.counting(what, num_runs, "runs") as count:
-        count(0)  # shows the bar at once
+    with host.started(what, num_runs, "runs") as count:
         seconds = time_in_turns([variant.run for variant in variants], rounds, count, of)
     rates = [variant.num_tokens / taken for variant, taken in zip(variants, seconds, strict=True)]
     raised = dict(limits)

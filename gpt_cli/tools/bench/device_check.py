@@ -290,8 +290,7 @@ def check_device(request: BenchRequest, _config: Config, host: Host) -> DeviceCh
         raise EnvironmentFailure("‹check_device›", error.sentence, hint=hint) from None
     with tempfile.TemporaryDirectory(prefix="gpt-check-") as folder:
         all_checks = checks(DeviceRuns("cpu", Path(folder)), DeviceRuns(str(device), Path(folder)))
-        with host.counting(f"checking {device}", sum(len(pairs) for _, _, pairs in all_checks), "checks") as count:
-            count(0)
+        with host.started(f"checking {device}", sum(len(pairs) for _, _, pairs in all_checks), "checks") as count:
             for title, bound, pairs in all_checks:
                 groups.append(Group(title, bound, []))
                 for name, pair in pairs.items():

@@ -101,8 +101,7 @@ def info(request: InfoRequest, target: tuple[Path, Path | Config], host: Host) -
     directory, files = RunDirectory(path), [chosen]
     if path.is_dir():
         files = [file for file in (*directory.steps().values(), directory.best) if file.exists()]
-    with host.counting("verifying", len(files), "checkpoints") as count:
-        count(0)
+    with host.started("verifying", len(files), "checkpoints") as count:
         stored = read_checkpoint(chosen, everything=True, keep=False)
         states = {}
         for file in files:

@@ -276,8 +276,7 @@ def read_steps(steps: Mapping[int, Path], context_length: int | None, host: Host
     wrong: list[GptError] = []
     weights: dict[int, Weights] = {}
     last: tuple[Path, Foreign] | None = None
-    with host.counting("comparing", len(steps), "models") as count:
-        count(0)
+    with host.started("comparing", len(steps), "models") as count:
         for step, path in reversed([*steps.items()]):
             with collecting(wrong):
                 foreign = read_foreign(path, context_length)

@@ -162,9 +162,8 @@ def attention(request: AttentionRequest, target: ToInspect, host: Host) -> Atten
         host.notice(f"{run_name(loaded.path)}, step {loaded.step:,}: {num_read} of the prompt")
     elif request.out != STDOUT:
         assert request.ending
-        counting = host.counting(f"writing {visible(request.out)}", num_rows(dump, request.ending), "rows")
-        with host.writing(), counting as count:
-            count(0)
+        started = host.started(f"writing {visible(request.out)}", num_rows(dump, request.ending), "rows")
+        with host.writing(), started as count:
             write_durably(request.out, encode_dump(dump, request.ending, host.notice, count))
         numbers = (("layer", dump.layers), ("head", dump.heads), ("token", dump.tokens))
         said = ", ".join(counted(len(items), noun) for noun, items in numbers)
