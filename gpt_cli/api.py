@@ -132,19 +132,20 @@ def command(
 def done(work: str, request: Request, inputs: Any, host: Host, *, torch: bool = False, shares: bool = False) -> Any:
     """Import the function `work`, call it with `request`, `inputs` and `host`, and return its result.
 
-    `work` is `module:function`, with a module of gpt_cli. Set `torch` or `shares` if this import loads torch: the call
-    then uses as many threads as the request names. `shares` also lets torch's waiting threads sleep during the call
-    while other programs need the cores.
+    `work` is `module:function`, with a module of gpt_cli. Set `torch` or `shares` if this import loads torch; `shares`
+    also lets torch's waiting threads sleep during the call while other programs need the cores. If the request names a
+    number of `threads`, torch computes with it during the call.
     """
     module, _, name = work.partition(":")
     with sharing() if shares else nullcontext():
-        if not (torch or shares):
-            return getattr(import_module(f"gpt_cli.{module}"), name)(request, inputs, host)
-        with host.importing():
-            from gpt_cli.common.machine.devices import restored_threads
-
+        with host.importing() if torch or shares else nullcontext():
             function = getattr(import_module(f"gpt_cli.{module}"), name)
-        with restored_threads(getattr(request, "threads", None)):
+        threads = getattr(request, "threads", None)
+        if threads is None:
+            return function(request, inputs, host)
+        from gpt_cli.common.machine.devices import restored_threads
+
+        with restored_threads(threads):
             return function(request, inputs, host)
 
 

@@ -20,6 +20,7 @@ from gpt_cli.common.machine.devices import (
     choose_device,
     processor,
     product_dtype,
+    restored_threads,
     supports,
     synchronize,
     use_threads,
@@ -108,6 +109,7 @@ def _timings(timings: Sequence[Timing]) -> Rows:
     return rows
 
 
+@restored_threads()
 def bench(request: BenchRequest, config: Config, host: Host) -> Bench:
     """Time training and sampling; raise EnvironmentFailure if memory is too small for the benchmark."""
     use_threads(config.train.threads)
