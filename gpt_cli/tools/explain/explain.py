@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from gpt_cli.attention_maps.file_formats import STAGES
 from gpt_cli.attention_maps.patterns import Origin, dump_attention
 from gpt_cli.checkpoints.header import Header
@@ -88,7 +90,7 @@ def explain(request: ExplainRequest, target: tuple[str, str, Header] | None, hos
     `target` is the result of `request.find`. Raises CheckpointError for an unusable checkpoint, UsageError for a query
     beyond the prompt, EnvironmentFailure if memory is short or the file cannot be written.
     """
-    with host.working("computing"):
+    with host.working("computing"), torch.random.fork_rng(devices=[]):  # the example and the studies seed torch
         explanation = _head(request, host, *target) if target else _study(request, host) if request.study else journey()
     out = request.out and str(request.out)
     result = Explained(explanation, request.study, request.form or "terminal", request.language or language(), out)

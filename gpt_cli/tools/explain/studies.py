@@ -14,7 +14,7 @@ from gpt_cli.model.attention import attention_scores, causal_mask
 from gpt_cli.model.dropout import drop_out
 from gpt_cli.model.forms.cross_attention import padding_mask
 from gpt_cli.sampling.decoder import Decoder
-from gpt_cli.sampling.generate import generate
+from gpt_cli.sampling.generate import continuations
 from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.tools.explain.explanation import Explanation, Note, Step
 from gpt_cli.tools.explain.worked_example import EMBEDDINGS, WORDS, linear_head, step_of
@@ -80,8 +80,8 @@ def _model_scores(loaded: Loaded) -> Step:
     """Measure softmax of attention scores on a text that the model generates: a row per layer, means over its heads."""
     model, start = loaded.model, loaded.tokenizer.begin([])
     count = min(loaded.config.model.context_length, HEADS_WINDOW) - len(start)
-    steps = generate(Decoder(model), [start], SamplingParameters(), max_new_tokens=count, seed=0, end_of_text=None)
-    ids = [*start, *(draw.token for (draw,) in steps if draw is not None)]
+    (written,) = continuations(Decoder(model), [start], SamplingParameters(), max_new_tokens=count)
+    ids = [*start, *written]
     K = loaded.config.model.query_size
     rows = []
     for block, stages in zip(model.blocks, model.double().attention_stages(torch.tensor([ids])), strict=True):
@@ -96,8 +96,7 @@ def _model_scores(loaded: Loaded) -> Step:
 def mask() -> Explanation:
     """Show that a mask after softmax leaks later tokens unless rows are renormalised; a mask before it does not."""
     x = torch.tensor(EMBEDDINGS, dtype=torch.float64)
-    with torch.random.fork_rng(devices=[]):
-        head = linear_head().double()
+    head = linear_head().double()
     future = causal_mask(len(WORDS))
 
     def forms(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -133,8 +132,7 @@ def mask() -> Explanation:
 @torch.no_grad()
 def dropout() -> Explanation:
     """Show a row of attention weights, five random draws of dropout on it, and the mean of many draws."""
-    with torch.random.fork_rng(devices=[]):
-        row = linear_head().double().weights(torch.tensor(EMBEDDINGS, dtype=torch.float64))[-1]
+    row = linear_head().double().weights(torch.tensor(EMBEDDINGS, dtype=torch.float64))[-1]
     generator = torch.Generator().manual_seed(123)
     rows = [
         Note("row", "the row"),
@@ -161,10 +159,9 @@ def dropout() -> Explanation:
 def padding() -> Explanation:
     """Show the attention weights of two padded sentences in one batch, in two heads with random parameters."""
     ids = torch.tensor(SENTENCES)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        x = torch.randn(6, 8)[ids].double()  # an embedding of 6 tokens
-        attention = CrossAttention(d_model=8, num_heads=2).double()
+    torch.manual_seed(0)
+    x = torch.randn(6, 8)[ids].double()  # an embedding of 6 tokens
+    attention = CrossAttention(d_model=8, num_heads=2).double()
     weights = attention.weights(x, x, padding_mask(ids, 0))
     said = (
         "Padding gets a weight of exactly 0, because its scores are -∞ before softmax. Rows of padding look at the "

@@ -39,15 +39,14 @@ def step_of(name: str, formula: str, numbers: Tensor, *, title: str = "") -> Ste
 
 @torch.no_grad()
 def journey() -> Explanation:
-    """Explain the published example, six tokens, in seven forms of attention; torch's random state does not change."""
+    """Explain the published example, six tokens, in seven forms of attention; seeds torch's global generator."""
     x = torch.tensor(EMBEDDINGS)
     steps = [replace(step_of("token_embedding", "x", x), part="inputs")]
     parameters: dict[str, np.ndarray] = {}
-    with torch.random.fork_rng(devices=[]):
-        for name, (_, part) in _PARTS.items():
-            part_steps, used = part(x)
-            steps += (replace(step, part=name) for step in part_steps)
-            parameters |= {f"{name}.{key}": matrix.double().numpy() for key, matrix in used.items()}
+    for name, (_, part) in _PARTS.items():
+        part_steps, used = part(x)
+        steps += (replace(step, part=name) for step in part_steps)
+        parameters |= {f"{name}.{key}": matrix.double().numpy() for key, matrix in used.items()}
     titles = {"inputs": "the embeddings"} | {name: title for name, (title, _) in _PARTS.items()}
     title = "six tokens of three numbers: attention from scratch"
     return Explanation(title, steps, {"example": "journey"}, parameters, parts=titles)

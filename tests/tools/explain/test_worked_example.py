@@ -1,11 +1,13 @@
 """The classic numbers, to four decimals."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import gpt_cli
 from gpt_cli.tools.explain.worked_example import journey
 
 REPORT = journey()
@@ -109,9 +111,12 @@ def test_every_stage_stands_in_the_json_with_every_row() -> None:
         assert step["rows"] == ["Your", "journey", "starts", "with", "one", "step"]
 
 
-def test_the_generator_of_torch_is_left_alone() -> None:
+@pytest.mark.parametrize(
+    "what", [{"example": "journey"}, *({"study": name} for name in ("mask", "dropout", "padding"))]
+)
+def test_the_generator_of_torch_is_left_alone(what: dict[str, Any]) -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    journey()
+    gpt_cli.explain(**what)
     assert torch.equal(torch.rand(3), expected)
