@@ -14,11 +14,11 @@ from torch import Tensor
 from gpt_cli.attention_maps.activations import head_results, walk
 from gpt_cli.attention_maps.head_metrics import Row
 from gpt_cli.attention_maps.head_scores import BYTES_PER_WEIGHT
-from gpt_cli.checkpoints.load import Loaded, load
+from gpt_cli.checkpoints.load import Loaded, load_for
 from gpt_cli.common.host import Host
 from gpt_cli.common.limits import HEADS_TOKENS
 from gpt_cli.common.machine.devices import choose_device, float64_device
-from gpt_cli.common.machine.memory import available_memory, require_available, reuse_memory
+from gpt_cli.common.machine.memory import available_memory, require_available
 from gpt_cli.errors import DataError, blaming, counted, shown, visible
 from gpt_cli.evaluation.nll import (
     LOGITS_AT_ONCE,
@@ -54,9 +54,8 @@ def compare(request: CompareRequest, target: ToCompare, host: Host) -> Finding:
     """
     device = choose_device(request.device or "auto")
     pairs = zip(target.paths, target.headers, strict=True)
-    reuse_memory()
-    first, second = (load(path, None, host.warn, header) for path, header in pairs)
-    models = [(str(path), loaded) for path, loaded in zip(target.paths, (first, second), strict=True)]
+    models = [(str(path), load_for(host, path, None, header)) for path, header in pairs]
+    (_, first), (_, second) = models
     corpus, about, shares = open_text(request.data, target.text, models, host)
     for loaded in (first, second):
         loaded.model.to(device)
