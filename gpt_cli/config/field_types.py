@@ -36,7 +36,7 @@ def _read_whole(value: Any) -> Any:
     raise UnreadableError
 
 
-def read_number(value: Any) -> Any:
+def _read_number(value: Any) -> Any:
     """Convert text such as `3e-4` to a float; raise UnreadableError for other text and for a bool."""
     if isinstance(value, bool):
         raise UnreadableError
@@ -134,7 +134,7 @@ _NAME = {"type": "string", "enum": list(get_args(LoggerName))}
 Loggers = Annotated[
     list[LoggerName], BeforeValidator(_read_list), _schema_of_either(_NAME, {"type": "array", "items": _NAME})
 ]
-Real = BeforeValidator(read_number)
+Real = BeforeValidator(_read_number)
 Number = Annotated[float, Real, Field(allow_inf_nan=False)]
 Switch = Annotated[bool, BeforeValidator(_read_switch)]
 Count = Annotated[int, Field(ge=1, le=2**31 - 1), Whole]

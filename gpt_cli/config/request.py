@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BeforeValidator, Field, ValidationError
 
@@ -202,7 +202,6 @@ WhichCheckpoint = Annotated[
     Field(description="best, last or a step of a run. Default: the best intact checkpoint."),
 ]
 Prompt = Annotated[str | None, Field(description="The prompt; - reads it from stdin.")]
-PromptFile = Annotated[MaybePath, Flag("FILE"), Field(description="Read the prompt from a UTF-8 file.")]
 CONFIG = Field(
     description="A YAML file, or the name of a shipped config: small, tiny, modern, multi-head, grouped-query, "
     "latent, induction, sums, shakespeare, shakespeare-cpu, smoke."
@@ -221,16 +220,6 @@ Device = Annotated[
 ]
 MAX_SEED = 2**63 - 1
 Seed = Annotated[int, Field(ge=0, le=MAX_SEED), Whole]
-NewTokens = Annotated[int, Field(ge=1, le=1_000_000), Whole]
-Dtype = Annotated[
-    Literal["auto", "float32", "bfloat16"], Field(description="auto, float32 or bfloat16. Default: float32.")
-]
-Quantize = Annotated[Literal["int8"] | None, Field(description="int8: weights in 8 bits, products in bfloat16.")]
-Without = Annotated[
-    Several[Text],
-    Flag("LAYER.HEAD"),
-    Field(description="Switch this head off, or several with commas between them: 2.3 or 2.3,4.0. Repeatable."),
-]
 Threads = Annotated[
     Few | None, Field(description="Processor threads to compute with. Default: as many as torch chooses.")
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
@@ -15,28 +15,25 @@ from gpt_cli.checkpoints.select import find_header
 from gpt_cli.checkpoints.training_text import NAME_ONE, config_with_text, trusted_config
 from gpt_cli.common.host import Host
 from gpt_cli.config import DataConfig
-from gpt_cli.config.field_types import Misfit, Number, Switch, UnreadableError, Whole, read_number
+from gpt_cli.config.field_types import Misfit, Number, Real, Switch, UnreadableError, Whole
 from gpt_cli.config.request import (
     EMPTY,
     MAX_SEED,
     NONE,
     Coerced,
     Device,
-    Dtype,
     Flag,
     LoadedRun,
     MaybePath,
     NamedPaths,
-    NewTokens,
     Prompt,
-    Quantize,
     Request,
     Seed,
     Several,
+    Text,
     Threads,
     WhichCheckpoint,
     WhichRun,
-    Without,
 )
 from gpt_cli.errors import UsageError, shown, visible
 from gpt_cli.sampling.head_ablation import parse_heads
@@ -84,7 +81,17 @@ def new_seed() -> int:
     return secrets.randbelow(2**31)
 
 
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(read_number)] | None
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), Real] | None
+NewTokens = Annotated[int, Field(ge=1, le=1_000_000), Whole]
+Without = Annotated[
+    Several[Text],
+    Flag("LAYER.HEAD"),
+    Field(description="Switch this head off, or several with commas between them: 2.3 or 2.3,4.0. Repeatable."),
+]
+Dtype = Annotated[
+    Literal["auto", "float32", "bfloat16"], Field(description="auto, float32 or bfloat16. Default: float32.")
+]
+Quantize = Annotated[Literal["int8"] | None, Field(description="int8: weights in 8 bits, products in bfloat16.")]
 
 
 class SampleRequest(Request):

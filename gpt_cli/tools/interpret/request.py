@@ -19,7 +19,7 @@ from gpt_cli.common.drawing.file_types import REPORTS, ending_of
 from gpt_cli.common.host import Host
 from gpt_cli.common.mistyped import full_width, half_width
 from gpt_cli.config import DataConfig
-from gpt_cli.config.field_types import Misfit, Switch, Whole, read_number
+from gpt_cli.config.field_types import Misfit, Real, Switch, Whole
 from gpt_cli.config.request import (
     EMPTY,
     NONE,
@@ -29,7 +29,6 @@ from gpt_cli.config.request import (
     MaybePath,
     NamedPaths,
     Prompt,
-    PromptFile,
     Request,
     Seed,
     Several,
@@ -59,6 +58,7 @@ MaxTokens = Annotated[
     Annotated[int, Field(ge=2), Whole] | None,
     Field(description="Read about N tokens of a text, in windows that are evenly spaced. Default: 16,384."),
 ]
+PromptFile = Annotated[MaybePath, Flag("FILE"), Field(description="Read the prompt from a UTF-8 file.")]
 Truncate = Annotated[Switch, Field(description="Keep the last tokens of a prompt that is too long.")]
 
 
@@ -171,7 +171,7 @@ class AttentionRequest(PromptRequest):
     generate: Annotated[int, Field(ge=1, le=65_536), Whole] | None = Field(
         default=None, description="Let the model add N tokens, and show their attention too."
     )
-    temperature: Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(read_number)] | None = Field(
+    temperature: Annotated[float, Field(ge=0, allow_inf_nan=False), Real] | None = Field(
         default=None, description="For ‹generate›; 0 always takes the most probable token. Default: 0.8."
     )
     seed: Seed | None = Field(default=None, description="For ‹generate›. Default: 0.")
