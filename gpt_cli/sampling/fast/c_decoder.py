@@ -69,15 +69,14 @@ class CompiledToken:
     def __call__(self, x: Tensor, step: DecodeStep) -> Tensor:
         """Compute logits [1, V] from a token's embedding x [1, D], and add its keys and values to the caches."""
         x = x.contiguous().clone()
-        most = 0
         for layer, cache in zip(self._layers, self._caches, strict=True):
             layer.keys = start = cache.slots.data_ptr()
             layer.values, layer.num_slots = start + 4 * cache.slots[0].numel(), cache.num_slots
             layer.last = step.end - 1 - cache.base
             layer.first = max(step.starts[0] - cache.base, layer.last + 1 - cache.reach, 0)
-            most = max(most, cache.num_slots)
-        if self._scores.numel() < most * self._model.H:
-            self._scores = torch.empty(most * self._model.H)
+        num_scores = self._model.H * max(cache.num_slots for cache in self._caches)
+        if self._scores.numel() < num_scores:
+            self._scores = torch.empty(num_scores)
             self._model.scores = self._scores.data_ptr()
         self._model.num_threads = torch.get_num_threads()
         rotation = None if step.rotation is None else step.rotation.contiguous()
