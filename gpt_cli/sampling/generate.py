@@ -60,13 +60,13 @@ def continuations(
     parameters: SamplingParameters,
     *,
     num_samples: int = 1,
-    watch: Callable[[], object] = lambda: None,
+    count: Callable[[int], object] = lambda _: None,
     **options: Any,
 ) -> list[list[int]]:
-    """Return each sample's new ids, first prompt first, from `generate`; each step calls `watch`, which may raise."""
+    """Return each sample's new ids, first prompt first, from `generate`; each step calls `count(1)`; it may raise."""
     rows: list[list[int]] = [[] for _ in range(len(prompts) * num_samples)]
     for draws in generate(decoder, prompts, parameters, num_samples=num_samples, **options):
-        watch()
+        count(1)
         for row, draw in zip(rows, draws, strict=True):
             row += [draw.token] if draw else []
     return rows

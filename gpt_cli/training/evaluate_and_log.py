@@ -130,18 +130,17 @@ def _sample(run: Run, watch: Callable[[], object], host: Host) -> Sampled:
     """Continue the run's sample prompt; call `watch` after each token; raise Diverged if logits are not finite."""
     tokenizer, settings, validation = run.tokenizer, run.config.train, run.validation_ids
     prompt = sample_prompt(run.config, tokenizer, validation)
-    ends = validation.template.end_id(tokenizer) if isinstance(validation, Examples) else None
+    end = validation.template.end_id(tokenizer) if isinstance(validation, Examples) else tokenizer.end_of_text
     try:
         with host.started("sampling", SAMPLE_NEW_TOKENS, "tokens") as count:
-            count_and_watch = both(count, watch)
             (tokens,) = continuations(
                 Decoder(run.state.evaluated_model, product_dtype(settings.dtype)),
                 [prompt],
                 SamplingParameters(),
                 max_new_tokens=SAMPLE_NEW_TOKENS,
                 seed=settings.seed,
-                end_of_text=tokenizer.end_of_text if ends is None else ends,
-                watch=lambda: count_and_watch(1),
+                end_of_text=end,
+                count=both(count, watch),
             )
     except CheckpointError as error:  # its hint is for commands that load a checkpoint
         raise Diverged(run.progress.step, "the logits of a sample are not finite") from error
