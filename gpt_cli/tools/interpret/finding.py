@@ -135,8 +135,17 @@ class Finding(Figures, ABC):
             super().show(screen)
 
     def as_csv(self) -> bytes:
-        """Return the bytes of a CSV file with the rows `csv_rows`."""
-        return as_csv(self.csv_rows())
+        """Return `csv_rows` as CSV below a line of headings; None is an empty cell, and no text acts as a formula.
+
+        A list becomes several columns: raises_1_token has the value of `token` in the first entry of the list `raises`.
+        """
+        flat = [dict(_flat(row)) for row in self.csv_rows()]
+        columns = [*dict.fromkeys(key for row in flat for key in row)]
+        text = io.StringIO()
+        text.write(f"{','.join(columns)}\n")
+        # a carriage return in a token is quoted too
+        csv.DictWriter(text, columns, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC).writerows(flat)
+        return text.getvalue().encode()
 
     def panels(self) -> Iterable[Panel]:
         """Return the panels (heat maps, plots) of the finding's picture; empty if it has no picture."""
@@ -215,20 +224,6 @@ def evenly(steps: Sequence[T], most: int) -> list[T]:
     """Select at most `most` steps, evenly spaced, including the first and the last."""
     count = min(most, len(steps))
     return [steps[round(i * (len(steps) - 1) / max(1, count - 1))] for i in range(count)]
-
-
-def as_csv(rows: Sequence[Row]) -> bytes:
-    """Return rows as CSV below a line of headings; None is an empty cell, and no text acts as a spreadsheet formula.
-
-    A list becomes several columns: raises_1_token has the value of `token` in the first entry of the list `raises`.
-    """
-    flat = [dict(_flat(row)) for row in rows]
-    columns = [*dict.fromkeys(key for row in flat for key in row)]
-    text = io.StringIO()
-    text.write(f"{','.join(columns)}\n")
-    # a carriage return in a token is quoted too
-    csv.DictWriter(text, columns, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC).writerows(flat)
-    return text.getvalue().encode()
 
 
 def _flat(row: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, Any]]:

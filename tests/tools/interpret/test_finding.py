@@ -13,7 +13,7 @@ import gpt_cli
 from gpt_cli.common.drawing.panels import Panel
 from gpt_cli.common.host import Host
 from gpt_cli.tools.interpret.figure import Figure, cell, farthest, heat_map, matrix, named_curves
-from gpt_cli.tools.interpret.finding import Finding, as_csv, stack, table_by_step
+from gpt_cli.tools.interpret.finding import Finding, stack, table_by_step
 
 NAN = np.nan
 FIGURE = Figure(
@@ -114,20 +114,22 @@ def test_lines_without_a_name_lie_below_the_others() -> None:
     assert [(line.label, line.values.tolist()) for line in found.lines] == [("", [1, 4]), ("z", [2, 5]), ("x", [0, 3])]
 
 
-def parsed(content: bytes) -> list[dict[str, str]]:
-    return [*csv.DictReader(io.StringIO(content.decode()))]
+def read_back(row: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    monkeypatch.setattr(FifthFinding, "csv_rows", lambda _: [row])
+    (found,) = csv.DictReader(io.StringIO(fifth().as_csv().decode()))
+    return found
 
 
-def test_tokens_have_columns_of_their_own_in_csv() -> None:
+def test_tokens_have_columns_of_their_own_in_csv(monkeypatch: pytest.MonkeyPatch) -> None:
     row = {"layer": 0, "head": 1, "raises": [{"token": ' "a", b\n', "id": 7, "logit": -1.5}, {"token": "今", "id": 8}]}
-    (found,) = parsed(as_csv([row]))
+    found = read_back(row, monkeypatch)
     assert (found["raises_1_token"], found["raises_1_id"], found["raises_1_logit"]) == (' "a", b\n', "7", "-1.5")
     assert found["raises_2_token"] == "今"
 
 
-def test_a_token_never_becomes_a_formula_of_a_spreadsheet() -> None:
+def test_a_token_never_becomes_a_formula_of_a_spreadsheet(monkeypatch: pytest.MonkeyPatch) -> None:
     tokens = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\n=1", "＝1", "a=1", "\r", ""]
-    (found,) = parsed(as_csv([{"layer": 0, "raises": [{"token": token} for token in tokens]}]))
+    found = read_back({"layer": 0, "raises": [{"token": token} for token in tokens]}, monkeypatch)
     cells = [found[f"raises_{number}_token"] for number in range(1, 11)]
     assert cells == [f"'{token}" for token in tokens[:7]] + tokens[7:]
 
