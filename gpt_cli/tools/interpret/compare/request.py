@@ -25,11 +25,7 @@ class ToCompare(NamedTuple):
     paths: tuple[Path, Path]
     headers: tuple[Header, Header]
     text: DataConfig  # without --data, it also names the training text of the first model
-
-    @property
-    def one_tokenizer(self) -> bool:
-        """Whether both models have the same tokenizer."""
-        return len({header.metadata["tokenizer"] for header in self.headers}) == 1
+    one_tokenizer: bool  # whether both models cut text into the same tokens
 
 
 class CompareRequest(Request):
@@ -77,4 +73,5 @@ class CompareRequest(Request):
             raise together(wrong)
         first, second = headers
         text = (trusted_config(first) if self.data else config_with_text(first)).data
-        return ToCompare((paths[0], paths[1]), (first, second), text)
+        one_tokenizer = first.metadata["tokenizer"] == second.metadata["tokenizer"]
+        return ToCompare((paths[0], paths[1]), (first, second), text, one_tokenizer)
