@@ -22,7 +22,7 @@ class GptError(Exception):
     that applies to only some of the errors begins with their `about` (default: `where`), as in `hint: FILE: ...`.
     """
 
-    exit_code = 1  # of a bug of gpt
+    exit_code = 1  # for a bug in gpt
 
     def __init__(self, where: str, sentence: str, *, hint: str | None = None, about: str | None = None):
         super().__init__(where, sentence)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from gpt_cli.common.machine.devices import to_device
 from gpt_cli.config.model import unknown_form
 from gpt_cli.model import GPT, Block, GroupedQueryAttention, MultiHeadAttention
-from gpt_cli.model.attention import SelfAttention, causal_bias, join_heads
+from gpt_cli.model.attention import SelfAttention, causal_mask, join_heads
 
 
 class Activations:
@@ -53,7 +53,8 @@ class Activations:
     def _weights(self) -> Tensor:
         """Compute attention weights as `attend` does: [n, H, t, T], for n sequences, the last t tokens as queries."""
         attention, queries, keys = self.block.attention, self.queries.flatten(0, 1), self.keys.flatten(0, 1)
-        bias = causal_bias(self.keys, attention.window)[-queries.shape[1] :]
+        hidden = causal_mask(keys.shape[1], keys.device, attention.window)[-queries.shape[1] :]
+        bias = queries.new_zeros(hidden.shape).masked_fill_(hidden, -torch.inf)
         scores = torch.baddbmm(bias, queries, keys.transpose(1, 2), alpha=attention.scale)
         return scores.softmax(dim=-1).unflatten(0, self.queries.shape[:2])
 

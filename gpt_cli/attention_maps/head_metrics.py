@@ -13,7 +13,9 @@ COLUMNS: tuple[str, ...] = get_args(Column)
 PATTERNS = COLUMNS[:-1]
 LOSS_CHANGE = "loss_change"
 Row = dict[str, Any]  # the scores of a head, with its layer and number
-HeadScores = Mapping[str, "np.ndarray"]  # the name of a score, such as "induction" -> [layers, heads]; NaN: no data
+HeadScores = Mapping[
+    str, "np.ndarray"
+]  # name of a score, such as "induction" -> array [layers, heads]; NaN means no data
 LEAST_TOKENS = 8  # in a shorter text, heads have no role: nearly all attend to the first or the last token
 # shares of attention, and the least one for a role; a head has the first role that applies: an induction head often
 # attends to the first token if nothing repeats

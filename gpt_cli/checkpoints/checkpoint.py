@@ -46,7 +46,7 @@ class Checkpoint:
 
     @property
     def where(self) -> str:
-        """The file it was read from, as errors name it."""
+        """The file that the checkpoint was read from, as errors name it."""
         return "checkpoint" if self.header is None else self.header.where
 
     def build_model(self) -> GPT:

@@ -47,7 +47,7 @@ def read_verified(
                 for at in range(0, stop - start, PIECE):
                     size = min(PIECE, stop - start - at)
                     piece = content[name][at : at + size] if keep else buffer[:size]
-                    file.readinto(piece.data)  # all of it: `reading` reports a file that becomes shorter meanwhile
+                    file.readinto(piece.data)  # fills the piece: `reading` reports a file that shrinks meanwhile
                     if kind in READABLE and not are_finite(numbers := piece.view(READABLE[kind]), kind):
                         not_finite[name] += int((~np.isfinite(widened(numbers, kind))).sum())
                     yield piece.data

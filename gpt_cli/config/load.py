@@ -171,7 +171,7 @@ def build_config(
 
 
 def overridden(document: Document, where: str, changes: Changes) -> tuple[dict[str, Any], dict[KeyPath, str]]:
-    """Return the content of the document `where` with `changes`, and the line or flag that sets each key."""
+    """Apply `changes` to the document named `where`; return its content, and the line or flag that sets each key."""
     content: dict[str, Any] = {name: {} if keys is None else copy(keys) for name, keys in document.content.items()}
     sources: dict[KeyPath, str] = {key_path: f"{where}:{line}" for key_path, line in document.lines.items()}
     train = content.get("train")

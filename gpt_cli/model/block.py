@@ -84,7 +84,7 @@ class Block(nn.Module):
         return self.after_attention(x, self.attention(self.attention_input(x), rotation, weights, document_mask), keep)
 
     def draw_masks(self, masks: DropMasks, x: Tensor, document_mask: Tensor | None) -> Keep:
-        """Draw dropout masks for input x [B, T, D]; from keys on the device, a kernel may draw the weights' mask."""
+        """Draw dropout masks for input x [B, T, D]; with keys on the device, a kernel may draw the weights' mask."""
         (B, T, _), attention = x.shape, self.attention
         by_kernel = document_mask is None and attention.kernel is not None and isinstance(masks.keys, Tensor)
         weights = masks if by_kernel else masks.keep("weights", (B, attention.num_heads, T, T), x.device)

@@ -115,8 +115,8 @@ def _pair_of(record: Mapping[str, Any]) -> tuple[tuple[str, ...], str] | None:
 def conversation(record: Mapping[str, Any], where: str, remarks: Remarks | None) -> Conversation:
     """Build a conversation from a record: from its list of messages, or from its question and answer fields.
 
-    Either form may have a `system` field. With `remarks`, the conversation must end with an answer, and a question
-    after the last answer is dropped and counted in `remarks`; without `remarks`, it must end with a question. Raises
+    Either form may have a `system` field. With `remarks`, a question after the last answer is dropped and counted
+    there, and the rest must end with an answer; without `remarks`, the conversation must end with a question. Raises
     DataError for any other record; the message locates the record by `where`, such as a.jsonl:3.
     """
     if name := _list_of(record):

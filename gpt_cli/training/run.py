@@ -54,7 +54,7 @@ class Run:
     tokenizer: Tokenizer
     validation_ids: Ids | Examples
     saved: Progress | None = None
-    foreign_best: bool = False  # whether the best.safetensors there is of another run, so `open_directory` renames it
+    foreign_best: bool = False  # whether best.safetensors belongs to another run, so that `open_directory` renames it
     logged: Progress = field(init=False, repr=False)  # at the last line of metrics, or at program start
     _events: list[Saved] = field(default_factory=list, repr=False)  # which the loop has not yielded yet
     _writing: _Write | None = field(default=None, repr=False)

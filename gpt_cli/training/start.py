@@ -41,7 +41,7 @@ class Start:
     run_config: Config | None = None  # the config.yaml of a run that is to continue
     choice: Choice | None = None  # of a config that gpt chose
     corpus: SourceCorpus | None = None  # which was read for the choice
-    foreign_best: bool = False  # whether the best.safetensors of a run that continues is of another run
+    foreign_best: bool = False  # whether best.safetensors of a run that continues belongs to another run
 
 
 def start_of(plan: Plan, directory: RunDirectory, host: Host) -> Start | Finished:

@@ -105,9 +105,9 @@ def beside(device: torch.device) -> Iterator[None]:
 
 
 def record_graph(device: torch.device, work: Callable[[], T]) -> tuple[Callable[[], None], T]:
-    """Record a device's work, such as a CUDA graph, inside `beside`; return a function that repeats it, and its result.
+    """Record `work`, for example as a CUDA graph, inside `beside`; return a function that repeats it, and its result.
 
-    It repeats the work on the same memory, where the result then changes. Raises torch's errors.
+    Each repetition uses the same memory, so it overwrites the result. Raises torch's errors.
     """
     if device.type == "cuda":  # which torch.accelerator.Graph of torch 2.13 does not know
         graph = torch.cuda.CUDAGraph()

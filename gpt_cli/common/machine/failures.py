@@ -55,7 +55,7 @@ def is_lack_of_files(error: BaseException) -> bool:
 
 
 def as_gpt_error(error: BaseException, command: str, less_memory: str | None = None) -> GptError:
-    """Convert an error that ended `command`, such as gpt train; `less_memory` is a hint at what takes less memory."""
+    """Convert an error that ended `command`, such as gpt train; `less_memory` is a hint on what takes less memory."""
     if isinstance(error, GptError):
         return error
     if is_lack_of_device_memory(error):

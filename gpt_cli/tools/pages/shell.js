@@ -94,7 +94,7 @@ function withModifier(event) { return event.altKey || event.ctrlKey || event.met
 // A label with a sign for the space that it begins with, since words with and without one are different tokens.
 function marked(label) { return label.replace(/^ /, "␣"); }
 
-// A text whose direction of writing leaves what is around it alone.
+// A text whose writing direction does not affect the text around it.
 function isolated(text) { return `\u2068${text}\u2069`; }
 
 function quoted(label) { return `“${isolated(marked(label))}”`; }

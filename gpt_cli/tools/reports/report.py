@@ -75,7 +75,10 @@ class RunReport(Result):
         return "nats/token" if by_token(self.runs) else "bits/byte"
 
     def as_text(self, width: int = WIDTH, encoding: str = "utf-8", *, coloured: bool = False) -> str:
-        """Return a drawing of the best MOST_DRAWN curves, and a table of differing settings or means over seeds."""
+        """Return a drawing of the best MOST_DRAWN curves, and a table of differing settings or means over seeds.
+
+        The curves are in colours if `coloured` and the terminal has 256.
+        """
         # writes into memory, with the colours of the terminal that TERM names
         terminal = Console(file=io.StringIO(), width=width, force_terminal=True, force_jupyter=False, highlight=False)
         style = Style.of(width, encoding, colour=coloured and terminal.color_system in ("256", "truecolor"))

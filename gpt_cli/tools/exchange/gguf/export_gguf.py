@@ -114,7 +114,7 @@ def write_gguf(out: Path, checkpoint: Checkpoint, name: str, kind: str | None) -
 
 
 def _plain(text: str) -> str:
-    """Return a text for an Ollama template, as a string of that language if it could end or steer the template."""
+    """Return a text as part of an Ollama template, quoted if it could end the template or act as its code."""
     return f"{{{{ {json.dumps(text)} }}}}" if '"' in text or "{" in text else text
 
 
@@ -149,7 +149,7 @@ def _header(architecture: str, keys: Mapping[str, Any], infos: Mapping[str, _Inf
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "header"
         writer = GGUFWriter(path, architecture)
-        for key, value in keys.items():  # llama.cpp requires whole numbers without a sign
+        for key, value in keys.items():  # llama.cpp requires unsigned whole numbers
             value_type = GGUFValueType.UINT32 if type(value) is int else GGUFValueType.get_type(value)
             writer.add_key_value(key, value, value_type)
         for name, (shape, kind) in infos.items():

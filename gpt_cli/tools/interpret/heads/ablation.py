@@ -31,7 +31,7 @@ def ablate(
     dtype: str = "float32",
     count: Callable[[int], object] = lambda _: None,
 ) -> tuple[Figure, Figure]:
-    """Measure the change of the loss when one head, or one layer, of `layers` and `heads` is removed; and the loss.
+    """Return how the loss changes when one head, or one layer, of `layers` and `heads` is removed, and the loss itself.
 
     `how` "zero" removes what a head adds to the residual stream, "mean" replaces a head's output by its mean over the
     windows, and "layer" skips a whole block. A window (start, end) reads ids start to end - 1 and predicts start + 1 to

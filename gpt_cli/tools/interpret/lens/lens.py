@@ -94,7 +94,9 @@ def read_layers(
     """
     seen, device = [], loaded.model.output_weight.device
     for start, end in text.windows:
-        ids = torch.from_numpy(np.asarray(text.ids[start : end + 1]).astype(np.int64)).to(device)  # and the next
+        ids = torch.from_numpy(np.asarray(text.ids[start : end + 1]).astype(np.int64)).to(
+            device
+        )  # with the id after the window
         seen.append(look(loaded.model, ids[: end - start], ids[1:], layers, shown(loaded.path), maps))
         count(end - start)
     return seen

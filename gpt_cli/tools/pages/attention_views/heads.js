@@ -1,5 +1,5 @@
-// The overview: a small map for each head, in a grid of layers and heads with the means, or, of heads that one chooses,
-// in the order of a score; with the labels of the heads.
+// The overview: a small map for each head, with its label: all heads and their means in a grid, or chosen heads in the
+// order of a score.
 
 const DRAWING = 50; // milliseconds, after which keys and clicks come before further maps
 
@@ -15,7 +15,7 @@ class Heads {
     byId("maps").append(this.list);
     // where labels come and go, they keep their room
     byId("heads").classList.toggle("labelled", page.scores.vary && page.scores.rolesFound().length > 0);
-    // an order of one head is of use in a film, whose curve is of its column
+    // with one head, an order is useful only in a film, whose curve shows its column
     byId("choosing").hidden = page.weights.numHeads === 1 && !page.weights.frames;
     byId("choosing").addEventListener("input", () => this.choose());
     byId("maps").addEventListener("click", (event) => {
@@ -108,7 +108,7 @@ class Heads {
     return this.least === null || this.score(tile) >= this.least;
   }
 
-  // The highest first; where there was nothing to measure last.
+  // The highest first; heads with nothing to measure come last.
   arrange() {
     const { column, role, least } = this;
     const plain = column === null && !role && least === null;

@@ -78,7 +78,7 @@ class Views {
     return this.weights.of(this.layer, this.head)[placeInMap(query, key)];
   }
 
-  // Of a head counted through all layers: its score now, and its name in few letters.
+  // The current score, and the short name, of a head counted through all layers.
   score(place, column) { return this.scores.of(this.frame, place, column); }
 
   shortName(place) {

@@ -37,7 +37,7 @@ class Matrix {
   row(place) {
     const { columns, numbers, scales } = this;
     const own = numbers.subarray(place * columns, (place + 1) * columns);
-    return scales ? Float32Array.from(own, (number) => number * scales[place]) : own;
+    return scales ? new Float32Array(own).map((number) => number * scales[place]) : own;
   }
 }
 

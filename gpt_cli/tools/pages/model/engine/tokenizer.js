@@ -30,7 +30,7 @@ class Tokenizer {
   }
 
   // The text of some ids, without a last character that later ones may complete: a Chinese one has three bytes. Other
-  // bytes that are not a whole character become U+FFFD. So gpt_cli/sampling/streaming.py shows it while tokens come.
+  // bytes that are not a whole character become U+FFFD. gpt_cli/sampling/streaming.py does the same.
   textSoFar(ids) { return new TextDecoder("utf-8", { ignoreBOM: true }).decode(this.bytesOf(ids), { stream: true }); }
 
   // One token for a reader: its text, or its bytes as <0xE4> where they are not a character.
