@@ -1,6 +1,9 @@
 """Models as large as those that tests of exchange need, with weights as sharp as trained ones."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -14,6 +17,7 @@ from gpt_cli.sampling.decoder import Decoder
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.text.tokenizers import ByteTokenizer, Tokenizer
+from gpt_cli.tools.exchange.export_hf import write_for_transformers
 from gpt_cli.tools.exchange.import_hf import read_foreign
 from gpt_cli.tools.exchange.import_model import write_run
 from support.helpers import small_config
@@ -40,6 +44,24 @@ def sharp_checkpoint(*settings: str, tokenizer: Tokenizer | None = None) -> Chec
             parameter.add_(0.12 * torch.randn(parameter.shape, generator=generator))
     progress = Progress.at_the_start(1000, "", {"torch": "of this machine"})
     return Checkpoint(config, tokenizer, progress, dict(model.state_dict()), {})
+
+
+def with_config(**changes: Any) -> Callable[[Path], None]:
+    """A change of config.json; None removes a key."""
+
+    def change(folder: Path) -> None:
+        path = folder / "config.json"
+        config = {**json.loads(path.read_text()), **changes}
+        path.write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
+
+    return change
+
+
+def write_as_others(folder: Path, checkpoint: Checkpoint) -> Path:
+    """A directory as anyone may have written it: an export of ours that no longer says so."""
+    write_for_transformers(folder, checkpoint)
+    with_config(gpt_cli=None)(folder)
+    return folder
 
 
 def imported(model: Path, out: Path) -> Checkpoint:

@@ -12,32 +12,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.exchange import sharp_checkpoint
+from support.exchange import sharp_checkpoint, with_config, write_as_others
 from support.helpers import RunCommand
 
 from gpt_cli.errors import CheckpointError
-from gpt_cli.tools.exchange.export_hf import write_for_transformers
 from gpt_cli.tools.exchange.hf_directory import read_directory
 from gpt_cli.tools.exchange.import_hf import read_foreign
 
 
 @pytest.fixture(scope="session")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A GPT-2 as anyone may have written it: an export of ours that no longer says so."""
-    folder = tmp_path_factory.mktemp("gpt2") / "hf"
-    write_for_transformers(folder, sharp_checkpoint("model.qkv_bias=true", "model.activation=gelu_tanh"))
-    with_config(gpt_cli=None)(folder)
-    return folder
-
-
-@pytest.fixture(scope="session")
 def of_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same of a Llama."""
-    folder = tmp_path_factory.mktemp("llama") / "hf"
+    """A Llama of others."""
     settings = ["positions=rope", "norm=rmsnorm", "activation=swiglu", "bias=false", "feed_forward_size=96"]
-    write_for_transformers(folder, sharp_checkpoint(*(f"model.{setting}" for setting in settings)))
-    with_config(gpt_cli=None)(folder)
-    return folder
+    checkpoint = sharp_checkpoint(*(f"model.{setting}" for setting in settings))
+    return write_as_others(tmp_path_factory.mktemp("llama") / "hf", checkpoint)
 
 
 @pytest.fixture
@@ -55,17 +43,6 @@ def header_of(path: Path) -> tuple[dict[str, Any], bytes]:
 def write(path: Path, header: dict[str, Any], data: bytes) -> None:
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
-
-
-def with_config(**changes: Any) -> Callable[[Path], None]:
-    """A change of config.json; None removes a key."""
-
-    def change(folder: Path) -> None:
-        path = folder / "config.json"
-        config = {**json.loads(path.read_text()), **changes}
-        path.write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
-
-    return change
 
 
 def with_header(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.exchange import sharp_checkpoint
+from support.exchange import sharp_checkpoint, with_config
 from support.helpers import CORPUS_TEXT, RunCommand
 from support.light import WithoutTorch
-from tools.exchange.test_hf_directory import with_config
 
 from gpt_cli import load
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
@@ -24,12 +23,10 @@ from gpt_cli.tools.exchange.request import ImportRequest
 
 
 @pytest.fixture
-def directory(here: Path) -> Path:
+def directory(written: Path, here: Path) -> Path:
     """A GPT-2 in hf/, and a text in my.txt."""
-    write_for_transformers(Path("hf"), sharp_checkpoint("model.qkv_bias=true", "model.activation=gelu_tanh"))
-    with_config(gpt_cli=None)(Path("hf"))
     Path("my.txt").write_text(CORPUS_TEXT)
-    return Path("hf")
+    return Path(shutil.copytree(written, "hf"))
 
 
 def test_every_command_works_with_an_imported_run(directory: Path, run: RunCommand) -> None:
@@ -62,12 +59,6 @@ def test_of_two_imports_at_once_the_second_finds_the_run_of_the_first(directory:
     with pytest.raises(UsageError, match="there is a run already; replace it with overwrite=True"):
         adopt(second, found[1], NOBODY)
     adopt(third, found[2], NOBODY)
-
-
-def test_a_training_does_not_offer_to_continue_an_imported_run(directory: Path, here: Path, run: RunCommand) -> None:
-    run("import", directory, "--out", "runs/a", exits=0)
-    refused = run("train", "--config", "smoke", "--out", "runs/a", exits=2).err.splitlines()
-    assert refused == ['error: "runs/a": there is a run already; replace it with --overwrite, or name another --out']
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
@@ -162,8 +153,10 @@ def test_a_run_that_is_there_is_replaced_only_when_that_is_asked_for(directory: 
     assert (outcome.code, "it contains metrics.jsonl" in outcome.err) == (2, True)
 
 
-def test_there_is_nothing_to_resume_in_an_imported_run(directory: Path, run: RunCommand) -> None:
+def test_there_is_nothing_to_continue_in_an_imported_run(directory: Path, run: RunCommand) -> None:
     run("import", directory, "--out", "a", exits=0)
+    refused = run("train", "--config", "smoke", "--out", "a", exits=2).err.splitlines()
+    assert refused == ['error: "a": there is a run already; replace it with --overwrite, or name another --out']
     outcome = run("train", "--out", "a", "--resume", "--data", "my.txt", exits=4)
     assert "it was" not in outcome.out
     assert "imported and never trained" in outcome.err

@@ -1,5 +1,6 @@
 """`gpt import --steps`: the revisions of a model as one run, and what all commands do with it."""
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable
@@ -9,12 +10,11 @@ from typing import Any
 
 import pytest
 import torch
-from support.exchange import sharp_checkpoint
-from support.helpers import RunCommand
+from support.exchange import sharp_checkpoint, with_config, write_as_others
+from support.helpers import RunCommand, run_command
 from support.light import WithoutTorch
 from support.pages import content_of
 from support.tokenizers import LEARNED
-from tools.exchange.test_hf_directory import with_config
 from torch.nn.functional import cross_entropy
 
 import gpt_cli
@@ -30,26 +30,27 @@ PROMPT = "one two one two"
 
 @pytest.fixture(scope="session")
 def _published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A GPT-2 at three steps, whose weights grow by a tenth from one to the next, in the folder toy."""
-    folder = tmp_path_factory.mktemp("published") / "toy"
+    """A GPT-2 at three steps, whose weights grow by a tenth from one to the next, in the folder toy; their run."""
+    folder = tmp_path_factory.mktemp("published")
     found = sharp_checkpoint("model.qkv_bias=true", "model.activation=gelu_tanh")
     for number, step in enumerate(STEPS):
         weights = {name: weight * (1 + 0.1 * number) for name, weight in found.weights.items()}
-        write_for_transformers(folder / f"step{step}", replace(found, weights=weights))
-        with_config(gpt_cli=None)(folder / f"step{step}")
+        write_as_others(folder / f"toy/step{step}", replace(found, weights=weights))
+    with contextlib.chdir(folder):
+        run_command("import", *reversed(NAMES), "--steps", exits=0)
     return folder
 
 
 @pytest.fixture
 def published(_published: Path, here: Path) -> Path:
-    """A copy of it to damage, in this folder."""
-    return Path(shutil.copytree(_published, "toy"))
+    """A copy of the GPT-2 to damage, in this folder."""
+    return Path(shutil.copytree(_published / "toy", "toy"))
 
 
 @pytest.fixture
-def imported(published: Path, run: RunCommand) -> Path:
-    run("import", *reversed(NAMES), "--steps", exits=0)
-    return Path("runs/toy")
+def imported(_published: Path, published: Path) -> Path:
+    """And a copy of its run."""
+    return Path(shutil.copytree(_published / "runs/toy", "runs/toy"))
 
 
 @pytest.mark.parametrize(
@@ -113,23 +114,16 @@ def test_a_run_of_steps_says_that_it_was_imported_and_tells_no_losses(imported: 
     card = Path("hf/README.md").read_text()
     assert "which did not train it. Its step is 2,000." in card
     assert "python-docs`" not in card
-    for command in (["eval", "--run", imported], ["heads", "--run", imported]):
-        outcome = run(*command)
-        assert (outcome.code, "this run was imported, so it has no text" in outcome.err) == (2, True)
-    outcome = run("train", "--out", imported, "--resume")
-    assert (outcome.code, "imported and never trained" in outcome.err) == (4, True)
 
 
-def test_heads_over_training_has_the_figures_of_each_model_alone(imported: Path, run: RunCommand) -> None:
+def test_heads_over_training_has_the_figures_of_each_checkpoint(imported: Path, run: RunCommand) -> None:
     outcome = run("heads", "--over-training", "--prompt", PROMPT, "--json", exits=0)
     found = json.loads(outcome.out)
     assert [at["step"] for at in found["steps"]] == [*STEPS]
-    for at, name in zip(found["steps"], NAMES, strict=True):
-        alone = f"runs/alone{at['step']}"
-        run("import", name, "--out", alone, exits=0)
-        report = json.loads(run("heads", "--run", alone, "--prompt", PROMPT, "--json").out)
-        assert at["heads"] == report["heads"]
-        loaded = gpt_cli.load(alone)
+    for at in found["steps"]:
+        report = run("heads", "--run", imported, "--checkpoint", str(at["step"]), "--prompt", PROMPT, "--json")
+        assert at["heads"] == json.loads(report.out)["heads"]
+        loaded = gpt_cli.load(imported, checkpoint=at["step"])
         ids = torch.tensor(loaded.tokenizer.encode(PROMPT))
         assert at["loss"] == pytest.approx(cross_entropy(loaded.model(ids[None, :-1])[0], ids[1:]).item(), abs=1e-5)
 
