@@ -24,6 +24,7 @@ from gpt_cli.tools.exchange.gguf.reader import read_gguf_header
 from gpt_cli.tools.exchange.gguf.tokenizer import tokenizer_from
 from gpt_cli.tools.exchange.tokenizer_json import read_tokenizer, tokenizer_files
 
+SHORT = BytePairTokenizer("bpe", GPT2_PATTERN, LEARNED.token_bytes[:300])
 TURNS = (
     Turn("system", "Add the numbers."),
     Turn("user", "What is 1+1?"),
@@ -54,7 +55,7 @@ def test_the_loss_on_answers_is_that_of_masked_labels(transformers: Any, tmp_pat
 @pytest.mark.parametrize("setting", [None, "Q: {prompt}\nA:\n"])
 @pytest.mark.parametrize("kind", ["bpe", "byte"])
 def test_transformers_renders_our_ids(transformers: Any, tmp_path: Path, kind: str, setting: str | None) -> None:
-    tokenizer = LEARNED if kind == "bpe" else None
+    tokenizer = SHORT if kind == "bpe" else None
     template = setting or "{prompt}\n"
     stored = sharp_checkpoint("data.loss=answers", f"data.template={template}", tokenizer=tokenizer)
     write_for_transformers(tmp_path / "hf", stored)
@@ -151,14 +152,13 @@ def test_a_plain_template_goes_out_in_place_of_one_that_gpt_does_not_support(tra
 
 @needs_llama_cpp
 def test_llama_cpp_renders_our_ids(tmp_path: Path) -> None:
-    tokenizer = BytePairTokenizer("bpe", GPT2_PATTERN, LEARNED.token_bytes)
-    stored = sharp_checkpoint("data.loss=answers", tokenizer=tokenizer)
+    stored = sharp_checkpoint("data.loss=answers", tokenizer=SHORT)
     write_gguf(tmp_path / "m.gguf", stored, "m", None)
     turns = (*TURNS[:3], Turn("user", "And 2+2?"))
     with serving(tmp_path / "m.gguf") as (served,):
         messages = [turn._asdict() for turn in turns]
         prompt = served.asked("/apply-template", {"messages": messages})["prompt"]
         found = served.ids(prompt, parse_special=True)
-    assert found == template_for(None, tokenizer).encode(turns, tokenizer).ids
-    write_gguf(tmp_path / "m.gguf", sharp_checkpoint(tokenizer=tokenizer), "m", None)
+    assert found == template_for(None, SHORT).encode(turns, SHORT).ids
+    write_gguf(tmp_path / "m.gguf", sharp_checkpoint(tokenizer=SHORT), "m", None)
     assert "tokenizer.chat_template" not in read_gguf_header(tmp_path / "m.gguf")[0]

@@ -19,6 +19,8 @@ from support.tokenizers import LEARNED
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint, save_checkpoint
 from gpt_cli.errors import CheckpointError, UsageError
+from gpt_cli.text.split_patterns import WORD_PATTERN
+from gpt_cli.text.tokenizers import BytePairTokenizer
 from gpt_cli.tools.exchange.families import FAMILIES
 from gpt_cli.tools.exchange.gguf.architectures import ARCHITECTURES, architecture_of
 from gpt_cli.tools.exchange.gguf.export_gguf import write_gguf
@@ -56,7 +58,8 @@ NAMES = [name for name in CASES if SCALE >= 1 or name not in _LONG]
 # the widths of q8_0: rows of 32 numbers
 _KINDS = ("q8_0", "bf16", "f16")
 _WIDE = (_RMS, _ROPE, _GATE, _NO_BIAS, "model.d_model=64", "model.head_size=16")
-IDS = LEARNED.encode("The value of the function is the value of its argument. 今天天气很好。")
+TOKENIZER = BytePairTokenizer("bpe", WORD_PATTERN, LEARNED.token_bytes[:300])  # merges of longer tokens take time
+IDS = TOKENIZER.encode("The value of the function is the value of its argument. 今天天气很好。")
 
 
 def without_our_key(path: Path, to: Path) -> Path:
@@ -79,9 +82,9 @@ def checkpoints(folder: Path) -> dict[str, Checkpoint]:
     found = dict[str, Checkpoint]()
     for name in NAMES:
         architecture, settings = CASES[name]
-        found[name] = sharp_checkpoint(*settings, tokenizer=LEARNED)
+        found[name] = sharp_checkpoint(*settings, tokenizer=TOKENIZER)
         assert write_gguf(folder / f"{name}.gguf", found[name], name, None)[0] == architecture
-    wide = sharp_checkpoint(*_WIDE, tokenizer=LEARNED)
+    wide = sharp_checkpoint(*_WIDE, tokenizer=TOKENIZER)
     for kind in _KINDS:
         write_gguf(folder / f"{kind}.gguf", wide, kind, kind)
         found[kind] = imported(folder / f"{kind}.gguf", folder / kind)
@@ -141,7 +144,7 @@ def test_a_file_comes_back_as_the_model_that_it_was(
 
 @pytest.mark.parametrize("kind", _KINDS)
 def test_a_file_has_the_numbers_asked_for(kind: str, folder: Path, checkpoints: dict[str, Checkpoint]) -> None:
-    exact = sharp_checkpoint(*_WIDE, tokenizer=LEARNED).weights
+    exact = sharp_checkpoint(*_WIDE, tokenizer=TOKENIZER).weights
     found = checkpoints[kind].weights
     _, tensors = read_gguf_header(folder / f"{kind}.gguf")
     types = {name: tensor.dtype for name, tensor in tensors.items()}
@@ -253,7 +256,7 @@ def test_unknown_architectures_are_named(folder: Path, checkpoints: dict[str, Ch
 
 def test_a_template_ends_no_text_of_the_modelfile(run: RunCommand, tmp_path: Path) -> None:
     settings = ("data.loss=answers", 'data.template=x"""\nADAPTER /etc/hostname\n{prompt}{{ .System }}')
-    save_checkpoint(tmp_path / "here.safetensors", sharp_checkpoint(*CASES["qwen2"][1], *settings, tokenizer=LEARNED))
+    save_checkpoint(tmp_path / "here.safetensors", sharp_checkpoint(*CASES["qwen2"][1], *settings, tokenizer=TOKENIZER))
     run("export", "--run", tmp_path / "here.safetensors", "--out", tmp_path / "a.gguf", "--format", "gguf", exits=0)
     written = (tmp_path / "Modelfile").read_text().splitlines()
     expected = r'TEMPLATE """{{ "x\"\"\"\nADAPTER /etc/hostname\n" }}{{ .Prompt }}{{ "{{ .System }}" }}"""'
@@ -261,7 +264,7 @@ def test_a_template_ends_no_text_of_the_modelfile(run: RunCommand, tmp_path: Pat
 
 
 def test_a_run_becomes_a_file_and_the_file_a_run(run: RunCommand, here: Path, tmp_path: Path) -> None:
-    checkpoint = sharp_checkpoint(*CASES["qwen2"][1], tokenizer=LEARNED)
+    checkpoint = sharp_checkpoint(*CASES["qwen2"][1], tokenizer=TOKENIZER)
     save_checkpoint(tmp_path / "here.safetensors", checkpoint)
     out = tmp_path / "My Model.gguf"
     outcome = run("export", "--run", tmp_path / "here.safetensors", "--format", "gguf", "--out", out, "--json", exits=0)
@@ -274,7 +277,7 @@ def test_a_run_becomes_a_file_and_the_file_a_run(run: RunCommand, here: Path, tm
     assert "\nPARAMETER temperature 0.8\n" in modelfile, "as gpt sample draws by default"
     assert modelfile.startswith("# written by gpt export: ollama create my-model -f Modelfile\n")
     assert '\nTEMPLATE """{{ .Prompt }}"""\n' in modelfile
-    answering = sharp_checkpoint(*CASES["qwen2"][1], "data.loss=answers", tokenizer=LEARNED)
+    answering = sharp_checkpoint(*CASES["qwen2"][1], "data.loss=answers", tokenizer=TOKENIZER)
     (tmp_path / "answers").mkdir()
     save_checkpoint(tmp_path / "answers" / "here.safetensors", answering)
     words = ("--run", tmp_path / "answers" / "here.safetensors", "--out", tmp_path / "answers" / "a.gguf")
@@ -283,7 +286,7 @@ def test_a_run_becomes_a_file_and_the_file_a_run(run: RunCommand, here: Path, tm
     keys, _ = read_gguf_header(out)
     assert keys["general.architecture"] == "qwen2"
     assert keys["qwen2.context_length"] == 80
-    assert keys["tokenizer.ggml.eos_token_id"] == LEARNED.end_of_text
+    assert keys["tokenizer.ggml.eos_token_id"] == TOKENIZER.end_of_text
     again = run("export", "--run", tmp_path / "here.safetensors", "--format", "gguf", "--out", out)
     assert again.out.startswith(f"{out}: qwen2 of llama.cpp, "), again.err
     back = run("import", out, "--out", tmp_path / "run", "--json", exits=0)

@@ -26,7 +26,7 @@ PATTERNS = {"gpt2": GPT2_PATTERN, "llama3": OLD_CL100K_PATTERN, "qwen2": QWEN2_P
 _OURS: dict[str, Tokenizer] = {
     "char": CharTokenizer(sorted(set("".join([*_CORPUS, *PARTS])))),
     "byte": ByteTokenizer(),
-    **{name: learned(_CORPUS, 700, pattern) for name, pattern in PATTERNS.items()},
+    **{name: learned(_CORPUS, 400, pattern) for name, pattern in PATTERNS.items()},
 }
 OTHERS = ("gpt2", "llama3", "qwen", "smollm", "pythia")
 
@@ -73,7 +73,8 @@ def test_llama_cpp_gives_every_text_the_ids_of_ours(
     ours, theirs = tokenizers[name], served[name]
     wanted = asked(name)
     if name in ("qwen-kept", "pythia-kept"):  # they compose characters first, as a notice says
-        wanted = [text for text in wanted if ours.encode(text) == plain(ours).encode(text)]
+        without = plain(ours)
+        wanted = [text for text in wanted if ours.encode(text) == without.encode(text)]
         assert len(wanted) > 60
     special = name.endswith("-kept")  # as for transformers
     for text in wanted:
@@ -119,7 +120,7 @@ def test_a_character_grows_from_its_bytes() -> None:
 
 def test_the_name_of_the_cut_and_what_is_cut_otherwise() -> None:
     def of(pattern: str) -> tuple[str, int]:
-        keys, notices = metadata_of(BytePairTokenizer("bpe", pattern, LEARNED.token_bytes))
+        keys, notices = metadata_of(BytePairTokenizer("bpe", pattern, LEARNED.token_bytes[:300]))
         return keys["tokenizer.ggml.pre"], len(notices)
 
     assert [of(pattern) for pattern in PATTERNS.values()] == [("gpt-2", 0), ("llama-bpe", 0), ("qwen2", 0)]
@@ -139,13 +140,14 @@ def test_ours_come_back(name: str) -> None:
 @pytest.mark.parametrize("name", OTHERS)
 def test_those_of_others_come_back_kept(name: str, tokenizers: dict[str, Tokenizer]) -> None:
     ours = tokenizers[f"{name}-kept"]
-    again = tokenizer_from(metadata_of(ours)[0], "model.gguf", {})
+    keys, without = metadata_of(ours)[0], plain(ours)
+    again = tokenizer_from(keys, "model.gguf", {})
     assert isinstance(again, HuggingFaceTokenizer)
     for name in ("vocab_size", "end_of_text", "starts_with"):
         assert getattr(again, name) == getattr(ours, name)
     for text in [*texts(scaled(500)), "<tool_call> <|im_start|>a<|endoftext|>"]:
-        assert again.encode(text) == plain(ours).encode(text), ascii(text)
-    assert metadata_of(again)[0] == metadata_of(ours)[0]
+        assert again.encode(text) == without.encode(text), ascii(text)
+    assert metadata_of(again)[0] == keys
 
 
 def test_ours_without_our_key_are_imported_and_encode_alike() -> None:
