@@ -14,7 +14,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -151,6 +151,13 @@ def identity(path: Path) -> tuple[int, int]:
     """What changes when a file is written again, whatever its content."""
     status = path.stat()
     return status.st_ino, status.st_mtime_ns
+
+
+def lay(files: Mapping[str, str | bytes]) -> None:
+    """Write files by their paths in the working folder, and the folders around them."""
+    for name, content in files.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def read(source: str | list[str], **settings: Any) -> SourceCorpus:

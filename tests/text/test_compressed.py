@@ -10,7 +10,7 @@ import pytest
 import zstandard
 from support.archives import tarred, zipped
 from support.corpora import documents_of
-from support.texts import read, refused
+from support.texts import lay, read, refused
 
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.text import compressed
@@ -36,20 +36,18 @@ def archive_of(ending: str, files: dict[str, bytes]) -> bytes:
 
 @pytest.mark.parametrize("ending", ["zip", "tar", "tar.gz", "tgz", "tar.zst"])
 def test_an_archive_is_the_files_inside(here: Path, ending: str) -> None:
-    (here / f"a.{ending}").write_bytes(archive_of(ending, FILES))
+    content = archive_of(ending, FILES)
+    lay({f"a.{ending}": content, f"folder/a.{ending}": content})
     corpus = read(f"a.{ending}")
     assert documents_of(corpus) == DOCUMENTS
     assert list(corpus.notices()) == [f"left out 1 file without text: a.{ending}/photo.jpg (a JPEG picture)"]
-    (here / "folder").mkdir()
-    (here / "folder" / f"a.{ending}").write_bytes(archive_of(ending, FILES))
     assert read("folder").digest == corpus.digest
 
 
 @pytest.mark.parametrize("size", [2_000, 200_000])
 def test_a_full_folder_of_temporary_files_is_an_error_of_the_machine(here: Path, size: int) -> None:
     """It counted as damage of the archive, which data.skip_bad leaves out."""
-    (here / "folder").mkdir()
-    (here / "folder" / "a.zip").write_bytes(zipped({"a.txt": b"text" * (size // 4)}))
+    lay({"folder/a.zip": zipped({"a.txt": b"text" * (size // 4)})})
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, before[1]))
     try:

@@ -1,17 +1,17 @@
 """Questions and answers as files give them, what is refused with its line, and how they become tokens."""
 
 import json
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.archives import zipped
 from support.corpora import documents_of, read_split
 from support.exchange import CHATML
 from support.helpers import small_config
 from support.kept import save
-from support.texts import examples_of, read, refused
+from support.texts import examples_of, lay, read, refused
 
 from gpt_cli.common.host import Host
 from gpt_cli.errors import DataError, UsageError
@@ -109,9 +109,8 @@ def test_a_line_that_is_no_question_with_an_answer_is_named(here: Path, record: 
 
 @pytest.mark.parametrize("picture", ["a.png", "z.png"])
 def test_a_file_without_text_in_a_directory_is_left_out(here: Path, picture: str) -> None:
-    (here / "texts").mkdir()
+    lay({f"texts/{picture}": b"\x89PNG\r\n\x1a\n\0\0"})
     lines(here / "texts" / "m.jsonl", PAIR, {**PAIR, "choices": None})
-    (here / "texts" / picture).write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
     found = read("texts")
     assert (found.how.conversations, found.num_documents, found.survey.num_skipped) == (True, 2, 1)
 
@@ -128,12 +127,9 @@ def test_a_file_without_text_in_a_directory_is_left_out(here: Path, picture: str
 def test_the_first_file_that_says_something_tells_whether_a_directory_has_questions(
     here: Path, name: str, content: bytes, hints: list[str]
 ) -> None:
-    (here / "texts").mkdir()
-    (here / "texts" / name).write_bytes(content)
+    lay({f"texts/{name}": content})
     lines(here / "texts" / "b.jsonl", PAIR, PAIR)
-    with zipfile.ZipFile("packed.zip", "w") as archive:
-        for file in (name, "b.jsonl"):
-            archive.write(here / "texts" / file, file)
+    lay({"packed.zip": zipped({name: content, "b.jsonl": Path("texts/b.jsonl").read_bytes()})})
     for source in ("texts", "packed.zip"):
         found = read(source, skip_bad=True)
         assert (found.how.conversations, found.num_documents) == (True, 2)

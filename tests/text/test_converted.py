@@ -13,7 +13,7 @@ import pypandoc
 import pytest
 from support.corpora import documents_of
 from support.faults import scaled
-from support.texts import damaged, error_lines, no_home, read, refused
+from support.texts import damaged, error_lines, lay, no_home, read, refused
 
 from gpt_cli.errors import DataError, EnvironmentFailure
 from gpt_cli.sampling.prompts import read_prompt
@@ -234,10 +234,7 @@ def test_a_page_that_declares_an_encoding_that_it_cannot_have_is_utf8_or_an_erro
 def test_without_the_extra_a_named_document_names_it_and_a_folder_leaves_it_out(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (here / "d").mkdir()
-    (here / "d" / "a.html").write_text("<p>a</p>")
-    (here / "d" / "b.txt").write_text("plain")
-
+    lay({"d/a.html": "<p>a</p>", "d/b.txt": "plain"})
     monkeypatch.setitem(sys.modules, "pypandoc", None)
     with pytest.raises(EnvironmentFailure) as raised:
         read("d/a.html")

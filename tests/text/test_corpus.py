@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 from support.corpora import Texts, documents_of, read_corpus, read_split
-from support.texts import KINDS, Twin, packed, refused, unpacked
+from support.texts import KINDS, Twin, lay, packed, refused, unpacked
 
 from gpt_cli.common.host import Host
 from gpt_cli.config import DataConfig
@@ -28,12 +28,9 @@ from gpt_cli.text.load import read_data, split_of
 
 
 def test_files_directories_globs_and_lists_are_read_in_order(here: Path) -> None:
-    (here / "d" / "sub").mkdir(parents=True)
-    (here / "d" / "b.txt").write_text("B")
-    (here / "d" / "a.txt").write_text("A")
-    (here / "d" / "sub" / "c.txt.gz").write_bytes(gzip.compress(b"C"))
-    (here / "d" / "x.jsonl").write_text('{"text": "J1"}\n\n{"text": "J2\u2028", "id": 3}\n')
-    (here / "d" / "binary").write_bytes(b"\0\1")
+    records = '{"text": "J1"}\n\n{"text": "J2\u2028", "id": 3}\n'
+    lay({"d/b.txt": "B", "d/a.txt": "A", "d/sub/c.txt.gz": gzip.compress(b"C"), "d/x.jsonl": records})
+    lay({"d/binary": b"\0\1"})
     (here / "d" / "broken").symlink_to("nothere")
     corpus = read_corpus("d")
     assert documents_of(corpus) == ("A", "B", "C", "J1", "J2\u2028")
@@ -55,12 +52,8 @@ def test_a_missing_file_with_the_name_of_another_source_is_missing(name: str, he
 
 
 def test_line_ends_that_become_tokens_are_noted_with_the_command_that_takes_them_out(here: Path) -> None:
-    (here / "d").mkdir()
-    for name in ("win 1.txt", "win2.txt"):
-        (here / "d" / name).write_bytes(b"a\r\nb\r\n")
-    (here / "d" / "lf.txt").write_bytes(b"a\nb\rc\n")
-    (here / "lines.jsonl").write_text('{"text": "a\\r\\nb"}\n')
-    (here / "mac.txt").write_bytes(b"a\rb\r")
+    lay({"d/win 1.txt": b"a\r\nb\r\n", "d/win2.txt": b"a\r\nb\r\n", "d/lf.txt": b"a\nb\rc\n", "mac.txt": b"a\rb\r"})
+    lay({"lines.jsonl": '{"text": "a\\r\\nb"}\n', "win.txt.gz": gzip.compress(b"a\r\nb\r\n")})
     windows = "lines end as on Windows, and \\r becomes a part of tokens; tr -d '\\r' < {} > {} removes it"
     assert not list(read_corpus("d/lf.txt").notices())
     command = windows.format("'d/win 1.txt'", "'d/win 1-lf.txt'")
@@ -70,17 +63,14 @@ def test_line_ends_that_become_tokens_are_noted_with_the_command_that_takes_them
     what, _, _ = windows.partition("; ")
     for name in ("lines.jsonl", "lines.parquet"):  # the command would change nothing, or damage the file
         assert list(read_corpus(name).notices()) == [f"in {name}, {what}"]
-    (here / "win.txt.gz").write_bytes(gzip.compress(b"a\r\nb\r\n"))
     assert list(read_corpus("win.txt.gz").notices()) == [f"in win.txt.gz, {windows.format('OLD', 'NEW')}"]
     (line,) = read_corpus("mac.txt").notices()
     assert line.startswith("in mac.txt, lines end with \\r alone")
 
 
 def test_what_latex_writes_beside_a_text_is_left_out_of_a_directory(here: Path) -> None:
-    (here / "d").mkdir()
     logged = "This is pdfTeX, Version 3.141592653\nOverfull \\hbox"
-    for name, text in {"a.txt": "a", "main.aux": "\\relax", "main.log": logged, "my.log": "a day"}.items():
-        (here / "d" / name).write_text(text)
+    lay({"d/a.txt": "a", "d/main.aux": "\\relax", "d/main.log": logged, "d/my.log": "a day"})
     corpus = read_corpus("d")
     assert documents_of(corpus) == ("a", "a day")
     named = "d/main.aux (written by LaTeX), d/main.log (written by LaTeX)"
@@ -124,10 +114,8 @@ def test_an_address_and_a_pattern_without_files_are_named_as_such(here: Path) ->
 
 
 def test_a_text_is_read_once_whatever_names_and_links_lead_to_it(here: Path) -> None:
-    (here / "d").mkdir()
-    (here / "d" / "a.txt").write_text("A")
+    lay({"d/a.txt": "A", "d/c.txt": "C"})
     (here / "d" / "b.txt").symlink_to("a.txt")
-    (here / "d" / "c.txt").write_text("C")
     corpus = read_corpus(["d", "d/c.txt", "./d/../d/a.txt", "d/*.txt"])
     assert documents_of(corpus) == ("A", "C")
     assert corpus.survey.num_repeated == 6
@@ -143,14 +131,9 @@ def test_a_tilde_is_the_home_folder_also_without_a_shell(tmp_path: Path, monkeyp
 
 
 def test_a_separator_splits_documents_and_leaves_out_empty_ones(here: Path) -> None:
-    (here / "a.txt").write_text("\n\none\nline\n\n\n\ntwo\n\n \n\n")
-    (here / "b.txt").write_bytes(b"three\r\n\r\nfour")
-    assert documents_of(read_corpus(["a.txt", "b.txt"], Reading(separator="\n\n"))) == (
-        "one\nline",
-        "two",
-        "three",
-        "four",
-    )
+    lay({"a.txt": "\n\none\nline\n\n\n\ntwo\n\n \n\n", "b.txt": b"three\r\n\r\nfour"})
+    found = documents_of(read_corpus(["a.txt", "b.txt"], Reading(separator="\n\n")))
+    assert found == ("one\nline", "two", "three", "four")
     assert documents_of(read_corpus("b.txt", Reading(separator="re"))) == ("th", "e\r\n\r\nfour")
     assert documents_of(read_corpus("b.txt")) == ("three\r\n\r\nfour",)
     config = DataConfig(source=["a.txt", "b.txt"], separator="\n\n", validation_fraction=0.2)
@@ -225,20 +208,17 @@ def test_texts_with_other_documents_have_other_digests() -> None:
     assert len({part.digest for part in parts}) == 4
 
 
-def bad_files(folder: Path, count: int) -> None:
-    folder.mkdir()
-    (folder / "a.txt").write_text("A")
-    for number in range(count):
-        (folder / f"bad-{number:02d}.txt").write_bytes(b"good\n" * 9 + b"\xff")
-    (folder / "z.jsonl").write_text('{"text": "Z"}\n')
+def bad_files(folder: str, count: int) -> None:
+    lay({f"{folder}/a.txt": "A", f"{folder}/z.jsonl": '{"text": "Z"}\n'})
+    lay({f"{folder}/bad-{number:02d}.txt": b"good\n" * 9 + b"\xff" for number in range(count)})
 
 
 def test_all_bad_files_are_named_at_once(here: Path) -> None:
-    bad_files(here / "one", 1)
+    bad_files("one", 1)
     error, *hints = refused("one").lines()
     assert error.startswith("error: one/bad-00.txt: line 10: text must be UTF-8, but byte 0xff at offset 45 is not")
     assert any("data.skip_bad" in hint for hint in hints)
-    bad_files(here / "many", 25)
+    bad_files("many", 25)
     errors = [line for line in refused("many").lines() if line.startswith("error")]
     assert len(errors) == 21
     assert errors[19].startswith("error: many/bad-19.txt")
@@ -252,9 +232,9 @@ def test_bad_files_are_left_out_and_counted_where_the_config_says_so(
     monkeypatch.setattr(compressed, "BLOCK", 8)
     monkeypatch.setattr(corpus_module, "HASHED_AT_ONCE", 20)
     monkeypatch.setattr(corpus_module, "CACHE_FROM", held)
-    bad_files(here / "d", 3)
-    (here / "d" / "cut.txt.gz").write_bytes(gzip.compress(b"begins as text" * 99)[:-1])
-    (here / "d" / "line.jsonl").write_text('{"text": "fine"}\n{"txt": "not"}\n')
+    bad_files("d", 3)
+    lay({"d/cut.txt.gz": gzip.compress(b"begins as text" * 99)[:-1]})
+    lay({"d/line.jsonl": '{"text": "fine"}\n{"txt": "not"}\n'})
     corpus = read_corpus("d", Reading(skip_bad=True))
     assert documents_of(corpus) == ("A", "fine", "Z"), "nothing of a file that turns bad at its end, all good records"
     assert (corpus.survey.num_documents, corpus.num_characters, corpus.num_bytes) == (3, 6, 6)
@@ -267,8 +247,7 @@ def test_bad_files_are_left_out_and_counted_where_the_config_says_so(
 
 
 def test_no_hint_names_the_setting_that_is_set_already(here: Path) -> None:
-    (here / "d").mkdir()
-    (here / "d" / "a.zip").write_bytes(b"PK cut off")
+    lay({"d/a.zip": b"PK cut off"})
     for skip_bad, hint in ((False, SKIP_HINT), (True, None)):
         assert refused("d", "damaged", skip_bad=skip_bad).hint == hint
 
@@ -345,26 +324,20 @@ def test_a_full_disk_under_stdin_is_an_error_of_the_machine(monkeypatch: pytest.
 
 
 def test_a_converted_file_of_a_directory_is_moved_out_of_it(here: Path) -> None:
-    (here / "d").mkdir()
-    old = here / "d" / "old.txt"
-    old.write_bytes("春眠不觉晓，处处闻啼鸟。".encode("gbk"))
+    lay({"d/old.txt": "春眠不觉晓，处处闻啼鸟。".encode("gbk")})
     moved = "then move the old file out of the directory; or ‹data.skip_bad=true› leaves such files out"
     assert (refused("d").hint or "").endswith(f"look at the new file before you use it; {moved}")
     assert (refused("d/old.txt").hint or "").endswith("look at the new file before you use it")
 
 
 def test_a_file_that_the_user_named_is_never_left_out_as_bad(here: Path) -> None:
-    (here / "a.txt").write_text("A")
-    (here / "bad.txt").write_bytes(b"\xff")
+    lay({"a.txt": "A", "bad.txt": b"\xff"})
     for missing in ("typo.txt", "bad.txt"):
         refused(["a.txt", missing], missing, skip_bad=True)
 
 
 def test_a_validation_text_tells_what_it_left_out_and_what_it_shares(here: Path) -> None:
-    for name in ("t/a.txt", "t/b.txt", "v/a.txt"):
-        (here / name).parent.mkdir(exist_ok=True)
-        (here / name).write_text(name)
-    (here / "v" / "bad.txt").write_bytes(b"\xff")
+    lay({"t/a.txt": "t/a.txt", "t/b.txt": "t/b.txt", "v/a.txt": "v/a.txt", "v/bad.txt": b"\xff"})
     config = DataConfig(source=["t"], validation_source=["v", "t/b.txt"], skip_bad=True)
     notices = list[str]()
     training, validation = split_of(read_data(config), config, Host(notices.append))

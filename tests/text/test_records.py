@@ -6,7 +6,6 @@ import io
 import itertools
 import json
 import shutil
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,9 @@ from typing import Any
 import pyarrow as arrow
 import pyarrow.parquet
 import pytest
+from support.archives import zipped
 from support.corpora import documents_of
-from support.texts import read, refused, run_hint
+from support.texts import lay, read, refused, run_hint
 
 from gpt_cli.text.conversations import read_conversation
 from gpt_cli.text.load import SourceCorpus
@@ -219,13 +219,9 @@ def test_a_field_that_only_later_records_fill_is_named_too(here: Path) -> None:
 
 @pytest.mark.parametrize("name", ["export", "export.zip"])
 def test_the_chats_of_a_whole_export_are_read_once_skip_bad_leaves_out_the_other_files(here: Path, name: str) -> None:
-    chats = json.dumps([chat_of_chatgpt(*pair) for pair in QUESTIONS])
-    files = {"chat.html": "<html></html>", "conversations.json": chats, "user.json": '{"id": "user-1"}'}
-    Path("export").mkdir()
-    with zipfile.ZipFile("export.zip", "w") as archive:
-        for one, content in files.items():
-            archive.writestr(one, content)
-            Path("export", one).write_text(content)
+    chats = json.dumps([chat_of_chatgpt(*pair) for pair in QUESTIONS]).encode()
+    files = {"chat.html": b"<html></html>", "conversations.json": chats, "user.json": b'{"id": "user-1"}'}
+    lay({"export.zip": zipped(files), **{f"export/{one}": content for one, content in files.items()}})
     error = refused(name, "this document contains no text")
     assert "data.skip_bad=true leaves such files out" in "\n".join(error.lines())
     corpus = read(name, skip_bad=True)
@@ -595,10 +591,8 @@ def test_empty_answers_are_counted_and_empty_questions_stay(here: Path) -> None:
 
 
 def test_questions_beside_a_text_are_no_texts(here: Path) -> None:
-    (here / "d").mkdir()
-    (here / "d" / "README.md").write_text("# A data set")
     row = {"instruction": "Say hi", "input": "", "output": "Hello there, and a very good morning to you"}
-    (here / "d" / "train.json").write_text(json.dumps([row]))
+    lay({"d/README.md": "# A data set", "d/train.json": json.dumps([row])})
     shutil.make_archive("d", "zip", "d")
     for name in ("d", "d.zip"):
         hint = "questions with answers are read without other text; name their file alone"

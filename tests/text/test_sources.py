@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.texts import lay
 
 from gpt_cli.errors import DataError, EnvironmentFailure
 from gpt_cli.text.sources import SourceWalk, require_there
@@ -37,10 +38,9 @@ def test_files_come_in_the_order_of_their_paths_part_by_part(paths: list[list[st
 
 
 def test_links_pipes_runs_and_hidden_files(here: Path) -> None:
-    for name in ("d/a.txt", "d/.hidden", "d/.git/b.txt", "d/run/checkpoints/c.txt", "d/run/config.yaml", "other/x.txt"):
-        (here / name).parent.mkdir(parents=True, exist_ok=True)
-        (here / name).write_text(name)
-    (here / "d/run/config.yaml").write_text("model: {context_length: 8, d_model: 8, num_heads: 1, num_blocks: 1}\n")
+    config = "model: {context_length: 8, d_model: 8, num_heads: 1, num_blocks: 1}\n"
+    lay({name: name for name in ("d/a.txt", "d/.hidden", "d/.git/b.txt", "d/run/checkpoints/c.txt", "other/x.txt")})
+    lay({"d/run/config.yaml": config})
     os.link("d/a.txt", "d/hard.txt")
     (here / "d" / "again").symlink_to("a.txt")
     (here / "d" / "broken").symlink_to("nothere")
@@ -60,19 +60,14 @@ def test_links_pipes_runs_and_hidden_files(here: Path) -> None:
 
 
 def test_a_file_by_which_word_locks_a_document_is_hidden(here: Path) -> None:
-    (here / "d").mkdir()
-    for name in ("~$tter.docx", "~notes.docx", "letter.docx"):
-        (here / "d" / name).write_text(name)
+    lay(dict.fromkeys(("d/~$tter.docx", "d/~notes.docx", "d/letter.docx"), ""))
     assert names("d") == names("d/*.docx") == names("d/**") == ["d/letter.docx", "d/~notes.docx"]
     assert names("d/~$tter.docx") == ["d/~$tter.docx"]
 
 
 def test_a_glob_over_links_in_circles_ends(here: Path) -> None:
     """Two links of a directory to itself make 2^40 paths before the system refuses."""
-    (here / "d" / ".hidden").mkdir(parents=True)
-    (here / "d" / "e").mkdir()
-    for name in ("d/a.txt", "d/e/b.txt", "d/e/c.md", "d/.hidden/x.txt", "[.txt"):
-        (here / name).write_text(name)
+    lay(dict.fromkeys(("d/a.txt", "d/e/b.txt", "d/e/c.md", "d/.hidden/x.txt", "[.txt"), ""))
     for name in ("again", "and-again"):
         (here / "d" / name).symlink_to(".")
     assert names("d/**") == names("**/d/**") == ["d/a.txt", "d/e/b.txt", "d/e/c.md"]
@@ -84,17 +79,9 @@ def test_a_glob_over_links_in_circles_ends(here: Path) -> None:
 @pytest.mark.parametrize("source", ["d", "d/**", "**/**/a.txt"])
 def test_directories_have_a_bounded_number_of_levels(source: str, here: Path) -> None:
     """A thousand of them ended in a traceback."""
-    for _ in range(1_100):  # such a path is too long to be made at once
-        os.mkdir("d")
-        os.chdir("d")
-    os.chdir(here)
+    lay({"d/" * 260 + "a.txt": ""})
     with pytest.raises(DataError, match="directories of at most 250 levels"):
         names(source)
-    for _ in range(1_100):  # nor to be removed
-        os.chdir("d")
-    for _ in range(1_100):
-        os.chdir("..")
-        os.rmdir("d")
 
 
 @pytest.mark.parametrize("look", [names, require_there])
@@ -106,8 +93,7 @@ def test_a_glob_has_a_bounded_number_of_levels(look: Callable[[str], object]) ->
 
 def test_a_glob_walks_each_directory_once_for_each_double_star(here: Path) -> None:
     """Five stars over 200 levels would be 10^9 walks."""
-    Path("d/" * 200).mkdir(parents=True)
-    Path("d/" * 200, "a.txt").touch()
+    lay({"d/" * 200 + "a.txt": ""})
     assert names("**/d/**/**/d/**/*.txt") == ["d/" * 200 + "a.txt"]
 
 
@@ -119,9 +105,7 @@ def test_a_named_link_that_leads_nowhere_is_missing(name: str, here: Path) -> No
 
 @pytest.mark.parametrize("source", ["d", "d/*.txt"])
 def test_a_file_removed_while_its_directory_is_read_is_not_there(here: Path, source: str) -> None:
-    (here / "d").mkdir()
-    for name in ("a.txt", "b.txt", "c.txt"):
-        (here / "d" / name).write_text(name)
+    lay(dict.fromkeys(("d/a.txt", "d/b.txt", "d/c.txt"), ""))
     walk = iter(SourceWalk([source]))
     assert next(walk).name == "d/a.txt"
     (here / "d" / "b.txt").unlink()
@@ -132,8 +116,7 @@ def test_a_file_removed_while_its_directory_is_read_is_not_there(here: Path, sou
 def test_a_directory_that_may_not_be_listed_or_entered_is_an_error(
     here: Path, monkeypatch: pytest.MonkeyPatch, call: str, refused: str
 ) -> None:
-    (here / "d" / "e").mkdir(parents=True)
-    (here / "d" / "e" / "a.txt").write_text("A")
+    lay({"d/e/a.txt": "A"})
     real = getattr(os, call)
 
     def refuse(path: Any, *others: Any, **named: Any) -> Any:  # root, who may run the tests, may do both
@@ -147,9 +130,7 @@ def test_a_directory_that_may_not_be_listed_or_entered_is_an_error(
 
 
 def test_a_glob_looks_once_whether_a_directory_is_closed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    deepest = here / "d/1/2/3/4"
-    deepest.mkdir(parents=True)
-    (deepest / "a.txt").write_text("A")
+    lay({"d/1/2/3/4/a.txt": "A"})
     looked, access = [], os.access
     monkeypatch.setattr(os, "access", lambda path, mode: looked.append(str(path)) or access(path, mode))
     assert names("d/**/*.txt") == ["d/1/2/3/4/a.txt"]
@@ -157,8 +138,7 @@ def test_a_glob_looks_once_whether_a_directory_is_closed(here: Path, monkeypatch
 
 
 def test_the_fingerprint_of_a_walk_names_every_file(here: Path) -> None:
-    (here / "a.txt").write_text("A")
-    (here / "b.txt").write_text("B")
+    lay({"a.txt": "A", "b.txt": "B"})
 
     def fingerprint(*sources: str) -> str:
         walk = SourceWalk(sources)
@@ -194,9 +174,7 @@ def test_the_log_to_which_gpt_itself_writes_is_no_part_of_the_text(here: Path) -
     ],
 )
 def test_a_text_that_is_missing_is_told_the_nearest_one(here: Path, name: str, meant: str | None) -> None:
-    (here / "texts").mkdir()
-    for path in ("novel.txt", "novel.log", "texts/poems.txt", ".hidden"):
-        (here / path).touch()
+    lay(dict.fromkeys(("novel.txt", "novel.log", "texts/poems.txt", ".hidden"), ""))
     with pytest.raises(DataError, match="there is no such file") as raised:
         require_there(name)
     begin, _, rest = str(raised.value.hint).partition("?")
