@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from support.helpers import RunCommand, damage
 
-from gpt_cli.checkpoints import checkpoint, verify
+from gpt_cli.checkpoints import verify
 from gpt_cli.checkpoints.verify import read_verified
 from gpt_cli.errors import CheckpointError
 
@@ -52,14 +52,3 @@ def test_content_and_errors_are_freed_by_their_last_user(copied: Path) -> None:
     finally:
         gc.enable()
     assert [one() for one in found] == [None, None]
-
-
-def test_a_lack_of_memory_while_reading_is_said(
-    smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(_: Path, **__: bool) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr(checkpoint, "read_verified", fail)
-    outcome = run("sample", "--run", str(smoke_run), "--prompt", "The", "--quiet")
-    assert outcome.err.startswith("error: memory: gpt sample ran out of memory\n")

@@ -3,8 +3,6 @@ import fcntl
 import itertools
 import os
 import resource
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -289,18 +287,6 @@ def test_a_group_that_was_refused_can_be_added_again(tmp_path: Path, monkeypatch
                 pass
         writer.add(group)
     assert writer.finish({})[:].tolist() == IDS.tolist()
-
-
-def test_the_lock_of_a_killed_writer_is_free(tmp_path: Path) -> None:
-    hold = (
-        "import sys, time; from pathlib import Path; from gpt_cli.text.encode import sole_writer\n"
-        "with sole_writer(Path(sys.argv[1]), print): print('held', flush=True); time.sleep(60)"
-    )
-    with subprocess.Popen([sys.executable, "-c", hold, tmp_path], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"held\n"
-        with sole_writer(tmp_path, lambda _: process.kill()):
-            assert write(tmp_path)[:].tolist() == IDS.tolist()
 
 
 def test_a_filesystem_without_locks_is_written_to_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -181,14 +181,6 @@ def test_a_pattern_of_strangers_is_refused_before_it_is_compiled(pattern: str, m
         tokenizer_from_dict(BPE.to_dict() | {"pattern": pattern})
 
 
-def test_characters_come_from_both_parts_and_byte_pairs_from_training_alone() -> None:
-    assert make_tokenizer(TokenizerConfig(kind="char"), Texts(["ab"]), Texts(["bc"])).token_bytes == [b"a", b"b", b"c"]
-    training, validation = Texts(["ab" * 50]), Texts(["xyz" * 50])
-    learned = make_tokenizer(TokenizerConfig(kind="bpe", vocab_size=300), training, validation).token_bytes[256:]
-    assert b"ab" in learned
-    assert not any(b"x" in token for token in learned)
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [

@@ -10,7 +10,6 @@ import torch
 from safetensors import safe_open
 from support.exchange import sharp_checkpoint
 
-import gpt_cli
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
 from gpt_cli.common import files
 from gpt_cli.errors import EnvironmentFailure, UsageError
@@ -85,17 +84,6 @@ def test_the_file_has_the_weights_and_nothing_of_this_machine(tmp_path: Path) ->
     content = (tmp_path / "shared.safetensors").read_bytes()
     assert b"/home/ann" not in content
     assert b"of this machine" not in content
-
-
-@pytest.mark.parametrize("form", ["html", "safetensors"])
-def test_a_file_that_is_there_is_replaced_at_once(form: str, tmp_path: Path) -> None:
-    out, before, run = (tmp_path / name for name in (f"x.{form}", "before", "run.safetensors"))
-    save_checkpoint(run, sharp_checkpoint())
-    out.write_text("before")
-    before.hardlink_to(out)
-    exported = gpt_cli.export_model(out, run=run, format=form)  # pyright: ignore[reportArgumentType]
-    assert exported.num_bytes == out.stat().st_size > 10_000
-    assert before.read_text() == "before"
 
 
 def test_an_export_that_was_trained_on_elsewhere_is_not_replaced(transformers: Any, tmp_path: Path) -> None:
