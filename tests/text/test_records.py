@@ -102,10 +102,6 @@ def chat_of_chatgpt(asked: str, answered: str) -> dict[str, Any]:
 CONVERSATIONS: dict[str, tuple[list[dict[str, Any]], str]] = {
     "openai": (messages("messages", "role", "content", "user", "assistant"), ""),
     "sharegpt": (messages("conversations", "from", "value", "human", "gpt"), "the messages are in conversations"),
-    "minimind": (
-        messages("conversations", "role", "content", "user", "assistant"),
-        "the messages are in conversations",
-    ),
     "chatgpt": ([chat_of_chatgpt(*pair) for pair in QUESTIONS], "the messages are in mapping; gpt does not read title"),
     "claude": (messages("chat_messages", "sender", "text", "human", "assistant"), "the messages are in chat_messages"),
     "ours": (pairs("prompt", "response"), ""),
@@ -185,10 +181,6 @@ THOUGHT = [
 UNREAD: list[tuple[dict[str, Any], str]] = [
     ({"prompt": "Sum up.", "response": "No.", "label": False}, "gpt does not read label"),
     ({"prompt": "Sum up.", "context": "It rained all day.", "response": "Rain."}, "gpt does not read context"),
-    (
-        {"id": "a-1", "context": "The dome has a statue.", "question": "What is on the dome?", "answer": "A statue."},
-        "the question is in question, the answer in answer; gpt does not read context",
-    ),
     (
         {"instruction": "And 2+3?", "output": "5", "history": [["1+1?", "2"]]},
         "the question is in instruction, the answer in output; gpt does not read history",
@@ -381,13 +373,12 @@ QUESTION_NAMES = [
     "提问 回答",
     "题目 解析",
     "用户问题 客服回复",
-    "问题 答案",
     "Q A",
-    "query response",
     "human assistant",
+    "Term Definition",
+    "Front Back",
 ]
-QUESTION_NAMES += ["Term Definition", "Front Back", "textbox_question textbox_answer", "Question Correct_Answer"]
-QUESTION_NAMES += ["Input Output"]
+QUESTION_NAMES += ["textbox_question textbox_answer", "Question Correct_Answer", "Input Output"]
 
 
 @pytest.mark.parametrize("names", QUESTION_NAMES)
@@ -528,10 +519,6 @@ ALL_BAD: dict[str, tuple[str, str]] = {
         json_lines_of([{"messages": [{"role": "user", "content": "4?"}, {"role": "tool", "content": "4"}]}] * 2),
         'a message has the role "tool", but gpt does not learn tool calls',
     ),
-    "observed.jsonl": (
-        json_lines_of([{"conversations": [{"from": "human", "value": "4?"}, {"from": "observation", "value": "4"}]}]),
-        'a message has the role "observation", but gpt does not learn tool calls',
-    ),
     "lists.jsonl": (
         json_lines_of([{"question": "Two rivers?", "answer": ["Rhine", "Po"]}] * 2),
         "answer is not a text",
@@ -622,17 +609,9 @@ def test_the_parts_of_a_message_are_one_text_and_a_picture_is_none(here: Path) -
 NAMES_FIRST = "if the table has no row with names, write one first: "
 NAMELESS: dict[str, tuple[list[tuple[str, ...]], int]] = {  # tables without a row of names, and the column of the text
     "poems.csv": ([("Before my bed, the moon is bright; " * 3, "Li Bai"), ("I lift my head to look", "Li Bai")], 0),
-    "poems.tsv": ([("Before my bed, the moon is bright; " * 3, "Li Bai"), ("I lift my head to look", "Li Bai")], 0),
     "sentences.csv": ([("The cat sat on the mat.",), ("A dog ran through the park.",)], 0),
     "lines.csv": ([("Shall I compare thee to a summer day",), ("Thou art more lovely and more temperate",)], 0),
-    "诗.csv": (
-        [
-            ("静夜思", "床前明月光疑是地上霜举头望明月低头思故乡"),
-            ("登鹳雀楼", "白日依山尽黄河入海流欲穷千里目更上一层楼"),
-        ],
-        1,
-    ),
-    "reviews.csv.gz": ([("1", "This film was a joy from start to end"), ("0", "I walked out after twenty minutes")], 1),
+    "诗.csv": ([("静夜思", "床前明月光疑是地上霜举头望明月"), ("登鹳雀楼", "白日依山尽黄河入海流欲穷千里目")], 1),
     "-begins-as-a-flag.csv.gz": ([("1", "Snow fell all day and night"), ("2", "The first warm evening of spring")], 1),
     "pairs.tsv": ([("1", "eng", "Let us try something new today."), ("2", "eng", "I have to go to sleep now.")], 2),
 }

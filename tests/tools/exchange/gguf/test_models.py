@@ -277,12 +277,6 @@ def test_a_run_becomes_a_file_and_the_file_a_run(run: RunCommand, here: Path, tm
     assert "\nPARAMETER temperature 0.8\n" in modelfile, "as gpt sample draws by default"
     assert modelfile.startswith("# written by gpt export: ollama create my-model -f Modelfile\n")
     assert '\nTEMPLATE """{{ .Prompt }}"""\n' in modelfile
-    answering = sharp_checkpoint(*CASES["qwen2"][1], "data.loss=answers", tokenizer=TOKENIZER)
-    (tmp_path / "answers").mkdir()
-    save_checkpoint(tmp_path / "answers" / "here.safetensors", answering)
-    words = ("--run", tmp_path / "answers" / "here.safetensors", "--out", tmp_path / "answers" / "a.gguf")
-    run("export", *words, "--format", "gguf", exits=0)
-    assert '\nTEMPLATE """{{ .Prompt }}\n"""\n' in (tmp_path / "answers" / "Modelfile").read_text()
     keys, _ = read_gguf_header(out)
     assert keys["general.architecture"] == "qwen2"
     assert keys["qwen2.context_length"] == 80
