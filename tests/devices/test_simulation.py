@@ -165,14 +165,11 @@ CASES: dict[str, Callable[[Tensor], Tensor]] = {
     "attention": lambda x: functional.scaled_dot_product_attention(x[None], x[None], x[None]),
     "add": lambda x: x + 1,
     "gelu": functional.gelu,
-    "embedding": lambda x: functional.embedding(torch.zeros(2, dtype=torch.int64, device=x.device), x),
     "softmax": lambda x: x.softmax(-1),
     "layer norm": lambda x: functional.layer_norm(x, (4,)),
     "rms norm": lambda x: functional.rms_norm(x, (4,)),
     "cross entropy": lambda x: functional.cross_entropy(x, torch.zeros(4, dtype=torch.int64, device=x.device)),
     "sum": lambda x: x.sum(),
-    "power": lambda x: x.pow(2),
-    "exp": lambda x: x.exp(),
 }
 
 
@@ -190,7 +187,7 @@ def test_autocast_multiplies_in_bfloat16_and_adds_in_float32(accelerator: Accele
         low, full = torch.bfloat16, torch.float32
         if name in PRODUCTS:
             assert found["sim"] == found["cpu"] == (low, low), name
-        elif name in ("add", "gelu", "embedding"):
+        elif name in ("add", "gelu"):
             assert found["sim"] == found["cpu"] == (full, low), name
         else:
             assert found["sim"] == (full, full), name

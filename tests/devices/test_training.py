@@ -81,6 +81,7 @@ RUNS = {
 OF_A_DEVICE = ("device", "best_loss", "validation_loss", "validation_loss_error", "bits_per_byte")
 ON_DISK = {"gpt_cli.text.corpus.CACHE_FROM": 1, "gpt_cli.text.encode.IN_MEMORY": 0}
 SIM = ("--device", "sim")
+SELDOM = ("train.eval_every=100", "train.save_every=100", "train.sample_every=null")
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +143,7 @@ def test_a_killed_run_continues_on_the_same_device_or_another(
     in_parallel(killed_at, some_of(range(50, 230, 5), least=1))
 
 
+@pytest.mark.long
 def test_two_processes_train_on_a_device_each(servers: Servers, tmp_path: Path, expected: dict[str, Path]) -> None:
     folder = new_folder(tmp_path / "folder", *RUNS["muon"])
     servers.gpt(folder, *START, *SIM, accelerator=True, processes=2, exits=0)
@@ -150,8 +152,7 @@ def test_two_processes_train_on_a_device_each(servers: Servers, tmp_path: Path, 
 
 def test_the_host_waits_once_for_each_line_of_the_log(accelerator: Accelerator, here: Path, run: RunCommand) -> None:
     """Between the first step and the last nothing else waits, where nothing else is due."""
-    seldom = (f"train.{each}_every=100" for each in ("eval", "sample", "save"))
-    new_folder(here / "folder", "train.log_every=3", *seldom)
+    new_folder(here / "folder", "train.log_every=3", *SELDOM)
     train_here(run, "run", "sim")
     reads = [number for number, sync in enumerate(accelerator.syncs) if "tolist at gpt_cli/training/step.py" in sync]
     assert len(metrics(here / "run")) == len(reads) == 4
@@ -274,8 +275,7 @@ def test_a_device_that_lacks_much_trains_the_same(accelerator: Accelerator, here
 
 def test_bfloat16_keeps_to_the_curve_of_the_cpu(accelerator: Accelerator, here: Path, run: RunCommand) -> None:
     """Its sums are in float32, which those of the CPU are not everywhere, so that the bits differ."""
-    seldom = (f"train.{each}_every=100" for each in ("eval", "sample", "save"))
-    new_folder(here / "folder", "train.optimizer=muon", "train.learning_rate=0.01", *seldom)
+    new_folder(here / "folder", "train.optimizer=muon", "train.learning_rate=0.01", *SELDOM)
     losses = []
     for device, dtype in (("cpu", "float32"), ("cpu", "bfloat16"), ("sim", "bfloat16")):
         train_here(run, device + dtype, device, "--set", f"train.dtype={dtype}")

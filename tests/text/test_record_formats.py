@@ -166,7 +166,7 @@ def items(text: str, size: int = 8) -> list[Any]:
 
 
 @given(
-    st.lists(st.one_of(st.text(max_size=20), st.dictionaries(st.text(max_size=3), st.text(max_size=20), max_size=3))),
+    st.lists(st.text(max_size=20) | st.dictionaries(st.text(max_size=3), st.text(max_size=9), max_size=2), max_size=4),
     st.integers(1, 40),
     st.sampled_from([None, 1]),
 )

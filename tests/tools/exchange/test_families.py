@@ -21,7 +21,7 @@ from gpt_cli.tools.exchange.import_hf import read_foreign
 
 EMBEDDINGS = ("wte.weight", "embed_in.weight", "embed_tokens.weight", "lm_head.weight")
 # what others beside them say too
-_LONG = ("gpt2 with relu", "gpt_neo, all global", "gpt_neox, tied", "mistral without a window")
+_LONG = ("gpt2 with relu", "gpt_neo, all global", "gpt_neox, tied", "SimpleStories", "mistral without a window")
 NAMES = [name for name in MODELS if SCALE >= 1 or name not in _LONG]
 
 
