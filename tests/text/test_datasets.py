@@ -107,6 +107,7 @@ def test_a_text_in_the_cache_needs_no_downloader(served: Served, monkeypatch: py
     fetch(entry)
     monkeypatch.setitem(sys.modules, "requests", None)
     assert fetch(entry) == CONTENT
+    assert not hasattr(datasets, "requests"), "only a download loads it"
 
 
 def test_without_a_cache_folder_or_a_home_directory_the_text_is_fetched_all_the_same(
