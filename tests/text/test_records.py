@@ -519,6 +519,10 @@ ALL_BAD: dict[str, tuple[str, str]] = {
         json_lines_of([{"messages": [{"role": "user", "content": "4?"}, {"role": "tool", "content": "4"}]}] * 2),
         'a message has the role "tool", but gpt does not learn tool calls',
     ),
+    "observed.jsonl": (
+        json_lines_of([{"conversations": [{"from": "human", "value": "4?"}, {"from": "observation", "value": "4"}]}]),
+        'a message has the role "observation", but gpt does not learn tool calls',
+    ),
     "lists.jsonl": (
         json_lines_of([{"question": "Two rivers?", "answer": ["Rhine", "Po"]}] * 2),
         "answer is not a text",
