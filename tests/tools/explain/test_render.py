@@ -72,6 +72,12 @@ def test_the_page_escapes_text_and_asks_for_nothing() -> None:
     assert "<script" not in page
 
 
+def test_the_json_of_a_long_text_comes_in_pieces_that_take_little_memory() -> None:
+    names = ["token"] * 400
+    pieces = [*map(len, Explanation(TITLE, [Step("weights", "w", np.full((400, 400), 0.5), names, names)]).to_json())]
+    assert max(pieces) < 80_000 < sum(pieces) / 8
+
+
 @pytest.mark.parametrize("step", HEAD_STEPS)
 def test_every_step_of_a_head_has_a_chinese_title(step: str) -> None:
     assert re.search("[\u4e00-\u9fff]", say(title_of(step), "zh"))
