@@ -48,9 +48,8 @@ def measured(logits: Tensor, answer: int, against: int | None) -> Tensor:
 
 
 @torch.no_grad()
-def patched(model: GPT, task: Any, part: str, layer: int, head: int | None, place: int | None) -> float:
-    """The metric of the corrupt prompt with one activation of the clean one, by running the whole model."""
-    own = kept(model, task.clean, part, layer)
+def patched(model: GPT, task: Any, own: Tensor, part: str, layer: int, head: int | None, place: int | None) -> float:
+    """The metric of the corrupt prompt with one activation of a part, whose `own` are all of the clean one."""
 
     def change(made: Tensor) -> Tensor:
         made = made.clone()

@@ -1,6 +1,8 @@
 """What patches change, beside hooks of plain PyTorch, finite differences and a circuit that was built by hand."""
 
 import contextlib
+from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
@@ -28,6 +30,11 @@ def recorded(model: GPT, task: Task) -> tuple[Recorded, Recorded]:
         return record(model, task.clean), record(model, task.corrupt)
 
 
+def outputs(model: GPT, task: Task) -> Callable[[int, str, int], Tensor]:
+    """Gives what a part of a layer makes of the clean prompt (0) or of the corrupt one (1)."""
+    return cache(lambda which, part, layer: kept(model, task[which], part, layer))
+
+
 def gap(model: GPT, task: Task) -> float:
     """The metric of the clean prompt minus that of the corrupt one, by the model itself."""
     with torch.no_grad():
@@ -40,10 +47,10 @@ def test_patches_are_those_that_hooks_write_one_at_a_time(settings: str, against
     model, task = sharp_model(V, *settings.split()), Task(CLEAN, CORRUPT, 2, 6, against)
     chosen = units(PARTS, range(model.config.num_heads))
     found = exact(model, *recorded(model, task), task, [0, 1], chosen, PLACES)
-    base = measured(model(CORRUPT[None]), 6, against).item()
+    base, made = measured(model(CORRUPT[None]), 6, against).item(), outputs(model, task)
     for (layer, column, at), number in np.ndenumerate(found.numpy()):
         part, head = chosen[column]
-        expected = patched(model, task, part, layer, head, PLACES[at]) - base
+        expected = patched(model, task, made(0, part, layer), part, layer, head, PLACES[at]) - base
         assert number == pytest.approx(expected, abs=1e-10), (part, layer, head, PLACES[at])
     assert not found[:, :, 1:3].any()  # before the first difference
     residual = found[:, 0, 0].numpy()
@@ -96,17 +103,19 @@ def test_estimates_are_the_slopes_of_small_patches(settings: str) -> None:
 
 
 @torch.no_grad()
-def _along_hooks(model: GPT, task: Task, edge: Edge, place: int | None, read: str) -> float:
+def _along_hooks(
+    model: GPT, task: Task, made: Callable[[int, str, int], Tensor], edge: Edge, place: int | None, read: str
+) -> float:
     """One edge by hooks: all outputs between are those of the corrupt run, then the receiver's alone is changed."""
     layer, head, to_layer, to = edge
     width = model.config.value_size
     change = torch.zeros(len(task.clean), model.config.num_heads * width, dtype=torch.float64)
     rows = slice(None) if place is None else slice(place, place + 1)
     columns = slice(head * width, (head + 1) * width)
-    outputs = [kept(model, ids, "head", layer)[rows, columns] for ids in task[:2]]
-    change[rows, columns] = outputs[0] - outputs[1]
+    clean, corrupt = (made(which, "head", layer)[rows, columns] for which in (0, 1))
+    change[rows, columns] = clean - corrupt
     written = change @ model.blocks[layer].attention.projection_layer.weight.T
-    frozen = {(part, n): kept(model, task.corrupt, part, n) for part in PARTS[1:3] for n in range(len(model.blocks))}
+    frozen = {(part, n): made(1, part, n) for part in PARTS[1:3] for n in range(len(model.blocks))}
     frozen["attention", layer] = frozen["attention", layer] + written
     read_by = list[Tensor]()
     with hooks_of(model, frozen):
@@ -153,7 +162,7 @@ def hooks_of(model: GPT, frozen: dict[tuple[str, int], Tensor]) -> contextlib.Ex
 def test_an_edge_is_what_hooks_leave_between_two_parts(settings: str) -> None:
     model, task = sharp_model(V, *settings.split(), "model.num_blocks=3"), Task(CLEAN, CORRUPT, 2, 6, 8)
     base = measured(model(CORRUPT[None]), 6, 8).item()
-    both, places = recorded(model, task), [None, 4]
+    both, places, made = recorded(model, task), [None, 4], outputs(model, task)
     edges = [Edge(0, 1, 2, 0), Edge(1, 0, 2, 1), Edge(0, 1, 1, "feed_forward"), Edge(1, 0, 3, "logits")]
     edges += [] if model.config.parallel_branches else [Edge(0, 0, 0, "feed_forward")]
     for edge in edges:
@@ -161,7 +170,7 @@ def test_an_edge_is_what_hooks_leave_between_two_parts(settings: str) -> None:
         reads = ["all", "queries", "keys", "values"] if isinstance(edge.to, int) else ["all"]
         assert found.shape == (len(reads), 2)
         for (row, at), number in np.ndenumerate(found.numpy()):
-            expected = _along_hooks(model, task, edge, places[at], reads[row]) - base
+            expected = _along_hooks(model, task, made, edge, places[at], reads[row]) - base
             assert number == pytest.approx(expected, abs=1e-10), (edge, reads[row], places[at])
 
 
