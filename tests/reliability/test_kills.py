@@ -23,6 +23,7 @@ from support.faults import (
     strays,
 )
 from support.forks import Servers
+from support.helpers import CORPUS_TEXT
 
 import gpt_cli.common.files
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
@@ -52,6 +53,7 @@ def prepared(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Call
     @cache
     def prepare(kind: str) -> Prepared:
         template = new_folder(folder / kind, *KINDS[kind].split())
+        (template / "corpus.txt").write_text(CORPUS_TEXT[:2000])  # of which a teacher's targets are soon drawn
         if kind == "continued":
             servers.gpt(template, *START, fault=Fault(150, "kill"), exits=137)
         whole = shutil.copytree(template, folder / f"{kind}-whole")
