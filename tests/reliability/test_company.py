@@ -18,7 +18,7 @@ from support.forks import Servers
 from gpt_cli.checkpoints.load import load
 from gpt_cli.common.file_signatures import LOCK
 
-STARTERS = scaled(20, 5)
+STARTERS = scaled(20, 3)
 STARTER = """
 import os, sys, time
 from pathlib import Path
