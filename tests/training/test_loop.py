@@ -48,19 +48,6 @@ def until_saved(reports: Iterator[TrainingEvent], step: int) -> None:
     raise AssertionError(f"step {step} was never saved")
 
 
-def test_a_run_stopped_by_a_signal_and_resumed_leaves_the_same_files(tmp_path: Path) -> None:
-    """At an ordinary step, at one with an evaluation and a checkpoint, and at the last."""
-    config = small_config("model.dropout=0.3", "train.patience=50")
-    whole = start(tmp_path / "whole", config)
-    finish(whole)
-    for stopped_at in (1, 4, 8):
-        first = start(tmp_path / str(stopped_at), config)
-        finish(first, Host(stop=lambda run=first, at=stopped_at: 15 if run.progress.step >= at else None))
-        second = start(tmp_path / str(stopped_at), config, first.directory.newest(print))
-        assert finish(second).summary["validation_loss"] is not None
-        assert_same_run(second, whole)
-
-
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize(
     "settings",
@@ -294,16 +281,12 @@ def test_a_loss_that_is_not_finite_ends_before_the_weights_change(tmp_path: Path
     assert saved is None or all(tensor.isfinite().all() for tensor in saved.weights.values())
 
 
-def test_lower_rates_are_flags_for_every_rate() -> None:
-    assert lower_rates(small_config("train.optimizer=muon")) == (
-        "‹train.learning_rate=0.0003› ‹train.muon_learning_rate=0.007›"
-    )
-
-
-@pytest.mark.parametrize(("rate", "lower"), [(100, 0.03), (0.1, 0.03), (0.03, 0.01), (1e-3, 0.0003)])
-def test_a_lower_rate_is_the_usual_one_or_a_third(rate: float, lower: float) -> None:
+def test_a_lower_rate_is_the_usual_one_or_a_third_and_every_rate_has_a_flag() -> None:
     """At a width of 16 the usual one is 0.03."""
-    assert lower_rates(small_config(f"train.learning_rate={rate}")) == f"‹train.learning_rate={lower:g}›"
+    for rate, lower in ((100, 0.03), (0.1, 0.03), (0.03, 0.01), (1e-3, 0.0003)):
+        assert lower_rates(small_config(f"train.learning_rate={rate}")) == f"‹train.learning_rate={lower:g}›"
+    flags = "‹train.learning_rate=0.0003› ‹train.muon_learning_rate=0.007›"
+    assert lower_rates(small_config("train.optimizer=muon")) == flags
 
 
 def test_the_error_of_a_divergence_contains_its_figures(tmp_path: Path) -> None:
@@ -411,19 +394,15 @@ def noting(amounts: dict[str, list[int]]) -> Counting:
     return counting
 
 
-def test_what_lasts_beside_the_steps_is_counted(tmp_path: Path) -> None:
-    amounts: dict[str, list[int]] = {}
-    run = start(tmp_path, small_config("train.max_steps=1", "train.sample_every=1"))
-    finish(run, Host(counting=noting(amounts)))
-    assert amounts["evaluating"] == [64, 0, 64]
-    assert amounts["sampling"] == [8, 0, *[1] * 8]
-    assert {"saving", "saving the best weights", "reading the best weights"} <= amounts.keys()
-
-
-def test_the_closing_evaluation_depends_on_no_batch_size_and_may_be_bounded(tmp_path: Path) -> None:
+def test_what_lasts_is_counted_and_the_closing_evaluation_depends_on_no_batch_size_and_may_be_bounded(
+    tmp_path: Path,
+) -> None:
     run = start(tmp_path, small_config("train.batch_size=1", "train.max_steps=1", "data.validation_tokens=64"))
     amounts: dict[str, list[int]] = {}
     finished = finish(run, Host(counting=noting(amounts)))
+    assert amounts["evaluating"] == [64, 0, *[16] * 4]
+    assert amounts["sampling"] == [8, 0, *[1] * 8]
+    assert {"saving", "saving the best weights", "reading the best weights"} <= amounts.keys()
     assert amounts["closing evaluation"] == [64, 0, 64]  # all at once
     windows = validation_windows(len(run.validation_ids), 16, 64)
     assert len(windows) == 4
