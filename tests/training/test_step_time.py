@@ -25,7 +25,7 @@ from gpt_cli.training.step_time import time_steps
         ("sim", 2, 0.9, 0.01, 10**6, False),
         ("sim", 2, None, 0.0, 10**6, False),
         ("sim", 2, 0.9, math.inf, 10**6, False),
-        ("sim", 8, 0.9, 0.0, 10**6, False),
+        ("sim", 4, 0.9, 0.0, 10**6, False),
         ("sim", 2, 0.9, 0.0, 3, False),
         ("cpu", 2, 1.1, 0.0, 3, True),
     ],
@@ -62,7 +62,7 @@ def test_micro_batches_share_weights_unless_an_accelerator_shows_that_it_is_slow
     monkeypatch.setattr(GPT, "shared_matrices", scaled)
     monkeypatch.setattr(step_time, "record_step", lambda state, _: seconds if state.shares_matrices else 1.0)
     settings = f"train.micro_batch_size={micro_batch}", f"train.max_steps={num_steps}"
-    config = small_config("train.batch_size=8", "train.compile=off", *settings)
+    config = small_config("model.num_blocks=1", "train.compile=off", *settings)
     state = TrainingState.at_the_start(config.changed(train={"device": device}), np.arange(2000) % 257, 257)
     time_steps(state, Host(warn=pytest.fail), may_compile=False, must_compile=False)
     assert state.shares_matrices == shares
