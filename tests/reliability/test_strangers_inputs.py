@@ -14,6 +14,7 @@ import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.corpora import documents_of, read_corpus
+from support.faults import scaled
 from support.fuzzing import built_once, inputs, require_answer, require_sentence
 from support.helpers import RunCommand, run_command
 from support.tokenizers import learned
@@ -39,7 +40,7 @@ ODD = st.sampled_from(
     ]
 )
 # mapped, so that hypothesis does not repeat it in what it says about a strategy
-LONG = st.just("x").map(lambda letter: letter * 70_000)
+LONG = st.just("x").map(lambda letter: letter * scaled(70_000, 7_000))
 texts = st.lists(st.one_of(ODD, LONG, st.text(max_size=20)), max_size=4).map("".join)
 KEYS = sorted(setting_schemas())
 SECTIONS = sorted({key.partition(".")[0] for key in KEYS})

@@ -84,7 +84,7 @@ def beside(copied: Path, here: Path) -> Path:
     return copied
 
 
-@pytest.mark.parametrize("what", some_of(list(ALTERED), 3))
+@pytest.mark.parametrize("what", some_of(list(ALTERED)))
 def test_in_a_checkpoint(what: str, beside: Path, run: RunCommand) -> None:
     name, alter = ALTERED[what]
     change(beside / "checkpoints" / name, alter)
