@@ -24,13 +24,7 @@ def limited(megabytes: int, *arguments: str) -> subprocess.CompletedProcess[str]
         (24, "gpt ran out of memory"),
         # each of these broke while another library was loaded, with a traceback or a signal
         (60, "gpt needs 268 MB of address space, but this process may have 63 MB"),
-        pytest.param(
-            130, "gpt needs 268 MB of address space, but this process may have 136 MB", marks=pytest.mark.long
-        ),
         (300, "PyTorch needs 1074 MB of address space, but this process may have 315 MB"),
-        pytest.param(
-            650, "PyTorch needs 1074 MB of address space, but this process may have 682 MB", marks=pytest.mark.long
-        ),
     ],
 )
 def test_too_little_address_space_is_no_bug(megabytes: int, sentence: str, smoke_run: Path) -> None:
