@@ -159,7 +159,8 @@ def test_a_model_without_a_text_learns_on_the_beginning_of_data(run: RunCommand,
 
 
 def test_one_block_has_no_maps_to_train(run: RunCommand, here: Path) -> None:
-    words = ("--config", "smoke", "--max-steps", "2", "--set", "model.num_blocks=1", "--out", "one")
+    Path("my.txt").write_text("one two three four five six seven\n" * 60, encoding="utf-8")
+    words = ("--config", "smoke", "--data", "my.txt", "--max-steps", "1", "--set", "model.num_blocks=1", "--out", "one")
     run("train", *words, exits=0)
     outcome = run("lens", "--run", "one", "--tuned")
     assert (outcome.code, outcome.out) == (2, "")
