@@ -45,15 +45,11 @@ def test_heights_and_values_belong_together() -> None:
     assert Scale(2, 6).value(0.25) == 3
 
 
-def test_numbers_are_short() -> None:
+def test_numbers_are_short_and_one_that_rounds_up_to_a_unit_has_the_unit() -> None:
     numbers = [0.0, 3.35301, 1234.0, 12_345.0, 2_048_000.0, 3.2e9, 1e-4, 2.5e-5, 1.136e20]
+    numbers += [9_999.4, 9_999.6, 999_400, 999_600, 999.6e6]
     assert [short(number) for number in numbers] == [
         "0", "3.353", "1,234", "12.3 k", "2.05 M", "3.2 G", "1e-04", "2.5e-05", "1.1e+20",
-    ]  # fmt: skip
-
-
-def test_a_number_that_rounds_up_to_a_unit_has_the_unit() -> None:
-    assert [short(number) for number in (9_999.4, 9_999.6, 999_400, 999_600, 999.6e6)] == [
         "9,999", "10 k", "999 k", "1 M", "1 G",
     ]  # fmt: skip
     assert [quantity(number) for number in (999_400, 999_600, 999_600_000)] == ["999 k", "1 M", "1 G"]
