@@ -86,19 +86,3 @@ def test_a_second_signal_does_not_wait_for_the_first(tmp_path: Path, servers: Se
     assert (list(finished.steps()), list(aborted.steps())) == ([1, 2], [1])
     assert fast.seconds_after_signal < slow.seconds_after_signal / 2
     assert aborted.newest(pytest.fail) is not None
-
-
-def test_usr1_saves_and_the_training_continues(tmp_path: Path, servers: Servers) -> None:
-    folder = new_folder(tmp_path / "a", *ENDLESS)
-    directory = RunDirectory(folder / "run")
-
-    def continues() -> bool:
-        return bool(directory.steps()) and f'"step": {max(directory.steps()) + 2},' in directory.metrics.read_text()
-
-    signals = [(directory.metrics.exists, signal.SIGUSR1), (continues, signal.SIGTERM)]
-    ended = servers.gpt(folder, *START, signals=signals, exits=143)
-    first, last = directory.steps()
-    assert [line for line in ended.err.splitlines() if "SIGUSR1" in line] == [
-        f"step {first}: saved, as SIGUSR1 requested"
-    ]
-    assert f"stopped by SIGTERM; step {last} is saved" in ended.err

@@ -26,7 +26,10 @@ KINDS = {
     "accumulation": ("train.micro_batch_size=4", "model.dropout=0.1", "train.eval_every=40"),
     "evaluation": ("train.eval_every=3", "train.patience=100"),
     "bfloat16": ("train.dtype=bfloat16", "train.micro_batch_size=8", "train.eval_every=10"),
-    "muon": ("train.optimizer=muon", "model.ngram_embedding=3", "train.schedule=stable", "train.eval_every=10"),
+    "muon": (
+        *("train.optimizer=muon", "train.schedule=stable", "train.eval_every=10"),
+        *("model.ngram_embedding=3", "model.ngram_rows=300"),
+    ),
 }
 
 
@@ -83,7 +86,7 @@ def test_stopped_anywhere(tmp_path: Path, tally, kind: str) -> None:
 
 def test_stopped_five_times(tmp_path: Path, tally) -> None:
     draw = random.Random(0)
-    count = scaled(60)
+    count = scaled(60, 1)
     for number in range(count):
         config = small_config(*STEPS.split(), *list(KINDS.values())[-1 - number % len(KINDS)], f"train.seed={number}")
         expected, asked = whole(tmp_path / f"{number}-whole", config)
@@ -117,8 +120,8 @@ OBSERVERS = {
     "quiet": ("--quiet",),
     "json": ("--json",),
     "on a terminal": (),
-    "asked to save": (),
     "suspended": (),
+    "asked to save": (),
 }
 
 
