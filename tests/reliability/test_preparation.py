@@ -8,19 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.corpora import read_split
-from support.faults import (
-    RESUME,
-    START,
-    Fault,
-    KilledError,
-    Operations,
-    fingerprint,
-    in_parallel,
-    new_folder,
-    some_of,
-    strays,
-)
-from support.forks import Servers
+from support.faults import Fault, KilledError, Operations, some_of
 from support.helpers import small_config
 from support.texts import identity
 
@@ -41,12 +29,6 @@ LARGE = {
 TEXT = "".join(f"{number} squared is {number**2}. 今天天气很好🙂\n" for number in range(120))
 
 
-@pytest.fixture
-def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in LARGE.items():
-        monkeypatch.setattr(name, value)
-
-
 def prepare() -> EncodedText:
     config = small_config("data.source=corpus.txt", "tokenizer.kind=char")
     return encode_parts(*read_split(config.data), config)
@@ -57,10 +39,12 @@ def cached() -> list[Path]:
 
 
 def test_killed_at_any_file_operation_it_continues_and_writes_no_part_again(
-    here: Path, large: None, tally, monkeypatch: pytest.MonkeyPatch
+    here: Path, tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The real writer dies in this process, half way through a write, and leaves what a killed process would leave."""
     (here / "corpus.txt").write_text(TEXT)
+    for name, value in LARGE.items():
+        monkeypatch.setattr(name, value)
     monkeypatch.setenv("XDG_CACHE_HOME", str(here / "cache"))
     operations = Operations(lambda *_: None)
     with monkeypatch.context() as patch:
@@ -84,25 +68,6 @@ def test_killed_at_any_file_operation_it_continues_and_writes_no_part_again(
         assert contents.items() <= {path: path.read_bytes() for path in cached()}.items(), f"operation {number}"
         assert not [path for path in cached() if "part-" in path.name and path.name.endswith(".tmp")]
     tally(f"kills of a preparation at a file operation of {operations.count}: same ids, no part twice", len(numbers))
-
-
-def test_a_run_whose_preparation_was_killed_ends_as_one_that_holds_its_text_in_memory(
-    servers: Servers, tmp_path: Path, tally
-) -> None:
-    whole = new_folder(tmp_path / "whole")
-    servers.gpt(whole, *START, exits=0)
-    expected = fingerprint(whole / "run")
-
-    def killed_at(number: int) -> None:
-        case = new_folder(tmp_path / str(number))
-        servers.gpt(case, *START, fault=Fault(number, "kill"), constants=LARGE, exits=137)
-        servers.gpt(case, *RESUME, constants=LARGE, exits=0)
-        assert fingerprint(case / "run") == expected, f"operation {number}"
-        assert strays(case / "run") == []
-
-    numbers = some_of(range(1, 121))
-    in_parallel(killed_at, numbers)
-    tally("kill -9 at a file operation of a run with a large text: same weights in the end", len(numbers))
 
 
 # a process that may take this many bytes more than it has once all is imported
