@@ -34,7 +34,7 @@ def source(here: Path) -> Path:
     Path("short.yaml").write_text(SHORT)
     Path("my.txt").write_text(CORPUS_TEXT)
     tokenizer = train_byte_pairs([CORPUS_TEXT], 290)
-    settings = ["model.qkv_bias=true", "tokenizer.kind=bpe", "tokenizer.vocab_size=290"]
+    settings = ["model.num_blocks=1", "model.qkv_bias=true", "tokenizer.kind=bpe", "tokenizer.vocab_size=290"]
     save_checkpoint(Path("source.safetensors"), sharp_checkpoint(*settings, tokenizer=tokenizer))
     return Path("source.safetensors")
 
@@ -207,7 +207,7 @@ def test_texts_and_loggers_come_from_the_config_of_a_run_alone(
     Path("secret.txt").write_text("secret " * 99)
     names = [f"data.{key}=secret.txt" for key in ("source", "validation_source")]
     names += ["train.log_to=[tensorboard]", "train.compile=on"]  # the compiler would start another program
-    source = sharp_checkpoint(*names, "tokenizer.kind=byte", "train.batch_size=2")
+    source = sharp_checkpoint(*names, "tokenizer.kind=byte", "train.batch_size=2", "model.num_blocks=1")
     save_checkpoint(Path("source.safetensors"), source)
     Path("hf").mkdir()
     write_for_transformers(Path("hf"), source)
@@ -250,13 +250,11 @@ def test_a_config_of_an_earlier_version_begins_too(source: Path, run: RunCommand
     assert "stop_at" not in run("train", *words, exits=0).err
 
 
-def test_a_key_that_came_from_the_source_is_not_told_as_unused(here: Path, run: RunCommand) -> None:
-    Path("short.yaml").write_text(SHORT)
-    Path("my.txt").write_text(CORPUS_TEXT)
+def test_a_key_that_came_from_the_source_is_not_told_as_unused(source: Path, run: RunCommand) -> None:
     tokenizer = CharTokenizer(sorted(set(CORPUS_TEXT)))
     settings = ["tokenizer.kind=char", "tokenizer.vocab_size=290"]
-    save_checkpoint(Path("source.safetensors"), sharp_checkpoint(*settings, tokenizer=tokenizer))
-    given = ["train", "--init-from", "source.safetensors", *ON_MINE, "--max-steps", "1"]
+    save_checkpoint(source, sharp_checkpoint(*settings, tokenizer=tokenizer))
+    given = ["train", "--init-from", source, *ON_MINE, "--max-steps", "1"]
     assert "not used" not in run(*given, "--out", "new", exits=0).err
     outcome = run(*given, "--out", "other", "--set", "tokenizer.vocab_size=300")
     assert "tokenizer.vocab_size is not used by tokenizer.kind char" in outcome.err, "the user set it"
