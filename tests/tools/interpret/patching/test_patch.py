@@ -168,14 +168,14 @@ def test_an_edge_leads_to_what_reads_its_head() -> None:
 
 def test_files_and_tables_have_the_figures(run: RunCommand, smoke_run: Path, tmp_path: Path) -> None:
     words = ("patch", "--run", str(smoke_run), *WORDS)
-    for name in ("a.csv", "a.json", "a.png"):
+    for name in ("a.csv", "a.json"):
         assert "40 rows" in run(*words, "--out", str(tmp_path / name)).err
     found = json.loads((tmp_path / "a.json").read_text("utf-8"))
     rows = [*csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text("utf-8")))]
     assert [float(row["recovered"]) for row in rows] == [row["recovered"] for row in found["rows"]]
     assert rows[0]["head"] == ""
     run(*words, "--path", "0.0:1.0", "--out", str(tmp_path / "b.png"))
-    assert all(min(Image.open(io.BytesIO((tmp_path / name).read_bytes())).size) > 100 for name in ("a.png", "b.png"))
+    assert min(Image.open(io.BytesIO((tmp_path / "b.png").read_bytes())).size) > 100
     table = run(*words).out
     assert '1 " value" / " name"' in table
     assert [line.split()[0] for line in table.splitlines() if "all" in line].count("head") == 3
@@ -267,8 +267,7 @@ def test_prompts_of_other_lengths_are_shown_below_each_other(run: RunCommand, sm
     ],
 )
 def test_mistakes_are_named(run: RunCommand, smoke_run: Path, words: list[str], code: int, named: str) -> None:
-    outcome = run("patch", "--run", str(smoke_run), *words)
-    assert outcome.code == code, outcome.err
+    outcome = run("patch", "--run", str(smoke_run), *words, exits=code)
     assert named in outcome.err
 
 
@@ -300,8 +299,9 @@ def test_numbers_that_are_not_finite_are_a_wrong_checkpoint(run: RunCommand, cop
 
 
 def test_a_change_that_no_head_reaches_has_no_share_at_any_step(run: RunCommand, here: Path) -> None:
-    small = ("train", "--config", "smoke", "--max-steps", "10", "--quiet")
-    run(*small, "--set", "model.attention_window=2", "--out", "runs/near", exits=0)
+    Path("ab.txt").write_text("a b x\n" * 200)
+    small = ("--config", "smoke", "--data", "ab.txt", "--set", "tokenizer.kind=char", "--max-steps", "1", "--quiet")
+    run("train", *small, "--set", "model.attention_window=2", "--out", "runs/near", exits=0)
     words = ("--clean", f"a {'x' * 12}", "--corrupt", f"b {'x' * 12}", "--answer", "a", "--against", "b")
     outcome = run("patch", *words, "--over-training", "--json", exits=0)  # a warning would be an error
     (at,) = json.loads(outcome.out)["steps"]
