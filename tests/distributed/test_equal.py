@@ -24,7 +24,7 @@ CASES = {
     "best weights not the last": "train.eval_tokens=64 train.learning_rate=1 train.schedule=stable train.patience=1",
     "one block, muon": "train.optimizer=muon model.num_blocks=1 model.num_heads=1",
     "muon in bfloat16, rope, n-grams, tied": "train.dtype=bfloat16 train.optimizer=muon model.positions=rope "
-    "model.ngram_embedding=3 model.tie_embeddings=true",
+    "model.ngram_embedding=3 model.ngram_rows=300 model.tie_embeddings=true",
 }
 
 

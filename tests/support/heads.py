@@ -15,7 +15,7 @@ FORMS = [
     "model.attention=grouped_query model.num_heads=4 model.num_key_value_heads=2",
     "model.attention=latent model.positions=rope",
     "model.positions=rope model.norm=rmsnorm model.activation=relu2 model.bias=false",
-    "model.tie_embeddings=true model.ngram_embedding=3",
+    "model.tie_embeddings=true model.ngram_embedding=3 model.ngram_rows=300",
     "model.norm=rmsnorm model.norm_position=post model.qkv_bias=true model.positions=sinusoidal",
     "model.positions=rope model.rotary_size=4 model.parallel_branches=true model.qkv_bias=true",
     "model.attention_window=[null,3] model.scale=none model.activation=gelu_tanh model.head_size=5",
