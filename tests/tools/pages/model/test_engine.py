@@ -124,7 +124,8 @@ def test_a_text_beyond_the_context_begins_later_as_in_the_decoder(run_script: Ru
 
 
 def test_an_edited_text_gives_what_a_new_one_gives(run_script: RunScript) -> None:
-    checkpoint, ids = sharp_checkpoint("model.positions=rope", "model.ngram_embedding=3"), random_ids(30)
+    ids, settings = random_ids(30), ("model.positions=rope", "model.ngram_embedding=3", "model.ngram_rows=300")
+    checkpoint = sharp_checkpoint(*settings)
     texts = [ids[:5], ids[:6], ids[:6], ids[:4], ids, [*ids[:10], 3, 4], ids[20:], [9], ids]
     calls = [{"ids": text, "changes": changes} for text in texts for changes in ([], off([1, 2]))]
     function = """async ({ opening, calls }) => {
@@ -247,7 +248,7 @@ def test_a_text_comes_back_from_its_ids(run_script: RunScript) -> None:
 
 def test_a_reading_that_nobody_waits_for_ends_and_goes_on_later(run_script: RunScript) -> None:
     """Of 30 tokens, 8 at a time, 16 are read before it is stopped; another text begins with the first 12 of them."""
-    checkpoint, ids = sharp_checkpoint("model.ngram_embedding=3"), random_ids(30)
+    checkpoint, ids = sharp_checkpoint("model.ngram_embedding=3", "model.ngram_rows=300"), random_ids(30)
     function = """async ({ opening, ids, other }) => {
       engine.open(opening);
       const told = [];
