@@ -61,9 +61,8 @@ _GROUPS = {
     "tools/exchange": ("tools/exchange/",),
     "servers": (
         *("reliability/test_kills.py", "reliability/test_power_cut.py", "reliability/test_refusals.py"),
-        *("reliability/test_company.py", "reliability/test_preparation.py", "reliability/test_signals.py"),
-        *("reliability/test_stops.py", "reliability/test_strangers_permissions.py"),
-        *("distributed/test_equal.py", "devices/test_training.py"),
+        *("reliability/test_company.py", "reliability/test_signals.py", "reliability/test_stops.py"),
+        *("reliability/test_strangers_permissions.py", "distributed/test_equal.py", "devices/test_training.py"),
     ),
 }
 _COUNTS = pytest.StashKey[dict[str, int]]()
