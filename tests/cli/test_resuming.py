@@ -3,6 +3,7 @@
 import contextlib
 import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -284,22 +285,26 @@ def test_the_best_of_another_run_is_never_used(flags: str, mine: Path, run: RunC
 
 
 @pytest.mark.usefixtures("_worse")
-@pytest.mark.parametrize("how", ["damaged", "gone", "later"])
-def test_where_the_best_weights_are_lost_the_next_evaluation_is_the_best(how: str, mine: Path, run: RunCommand) -> None:
+@pytest.mark.parametrize(
+    ("how", "steps"), [("kept", [20]), ("damaged", [21]), ("gone", [21]), ("later", range(11, 22))]
+)
+def test_the_own_best_is_kept_and_where_it_is_lost_the_next_evaluation_is_the_best(
+    how: str, steps: Sequence[int], mine: Path, run: RunCommand
+) -> None:
     best = mine / "checkpoints" / "best.safetensors"
     if how == "damaged":
         best.write_bytes(best.read_bytes()[:-1] + b"?")
     elif how == "gone":
         best.unlink()
-    else:
+    elif how == "later":
         (mine / "checkpoints" / "step-00000020.safetensors").unlink()  # leaves that of step 10
     outcome = run(*RESUME, *FURTHER, exits=0)
     warned = (
         'best.safetensors": the file is damaged: its content does not match its digest; gpt train continues without it'
     )
-    assert (warned in outcome.err) == (how == "damaged")
+    assert (warned in outcome.err) == ("warning" in outcome.err) == (how == "damaged")
     step = read_checkpoint(best).progress.step
-    assert step in range(11, 22) if how == "later" else step == 21
+    assert step in steps
     assert outcome.out.endswith(f"with the best weights, those of step {step}\n")
     assert not list(mine.rglob("best-of-another-run*"))
 
@@ -311,14 +316,6 @@ def test_a_step_that_becomes_the_last_is_evaluated_and_logged(mine: Path, run: R
     run(*RESUME, "--max-steps", "13", exits=0)
     last = json.loads((mine / "metrics.jsonl").read_text().splitlines()[-1])
     assert (last["step"], "validation_loss" in last) == (13, True)
-
-
-@pytest.mark.usefixtures("_worse")
-def test_the_own_best_is_kept(mine: Path, run: RunCommand) -> None:
-    outcome = run(*RESUME, *FURTHER)
-    assert "warning" not in outcome.err
-    assert outcome.out.endswith("with the best weights, those of step 20\n"), outcome.out
-    assert not list(mine.rglob("best-of-another-run*"))
 
 
 def test_a_run_that_is_removed_while_it_starts_is_not_trained_from_its_first_step(

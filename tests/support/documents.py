@@ -63,13 +63,13 @@ def smaller(command: str) -> str:
         words[words.index("--processes") + 1] = "1"
     if words[1] == "train" and "--resume" in words and "--max-steps" in words:
         words[words.index("--max-steps") + 1] = "6"
-    reads_all = {"sums", "--ablate", "--without"} & {*words[2:]} and words[1] in ("eval", "heads")
-    if reads_all or words[1] == "compare":
-        words += ["--max-tokens", "1000"]
+    reads_text = words[1] in ("eval", "heads", "compare") and not {"--prompt", "--max-tokens"} & {*words}
+    if reads_text and ("--over-training" not in words or "--passages" in words):
+        words += ["--max-tokens", "200"]
     less = {"4000": "1000", "data.validation_fraction=0.5": "data.validation_fraction=0.05"}
     words = [less.get(word) or re.sub(r"(?<=^train\.batch_size=)\d+", "4", word) for word in words]
     if words[1] == "train" and "--resume" not in words:
-        words += ["--set", "train.sample_every=null", "--set", "data.validation_tokens=1000"]
+        words += ["--set", "train.sample_every=null", "--set", "data.validation_tokens=200"]
         words += ["--max-steps", "4", "--overwrite"]
         if "--max-time" in words:
             words[-3:-1] = []
