@@ -31,9 +31,6 @@ error: --max-time: "5x" is not a duration, such as 90s or 1h30m, up to 10,000 ho
 $ gpt train --config smoke --device CUDA
 error: --device: "CUDA" is not one of auto, cpu, cuda, cuda:N, mps, xpu
 
-$ gpt bench --check-device CUDA
-error: --check-device: "CUDA" is not one of auto, cpu, cuda, cuda:N, mps, xpu
-
 $ gpt train --config smoke --resume --overwrite
 error: --overwrite and --resume cannot be combined; leave one of them out
 
@@ -93,9 +90,6 @@ $ gpt data lst
 error: gpt data: there is no command "lst"
 hint: did you mean list?
 
-$ gpt sample --prompt x --num_samples=0
-error: --num_samples: "0" is not a whole number from 1 to 10,000
-
 $ gpt sample --prompt x --seed 9223372036854775808
 error: --seed: "9223372036854775808" is not a whole number from 0 to 9,223,372,036,854,775,807
 
@@ -105,9 +99,6 @@ hint: gpt sample --help lists the flags
 
 $ gpt info smoke --checkpoint 3
 error: --checkpoint: smoke is a config, and only runs have checkpoints
-
-$ gpt info ''
-error: PATH: "" is empty; name a file or a directory
 
 $ gpt config check
 error: gpt config check: FILE is missing
@@ -125,9 +116,6 @@ hint: train.学习率: did you mean train.learning_rate?
 $ gpt config check wide.yaml
 error: wide.yaml:1: "：" in "model：" is a full-width character; type ":"
 
-$ gpt config check wider.yaml
-error: wider.yaml:3: "：" in "num_heads：" is a full-width character; type ":"
-
 $ gpt config check widest.yaml
 error: widest.yaml:1: model is a section, so its settings belong below it
 error: widest.yaml:3: train.log_to: ['wandb，trackio'] is not one of tensorboard, wandb, trackio, swanlab, a list of them
@@ -140,17 +128,13 @@ error: --set: "。" in "model。d_model" is a full-width character; type "."
 hint: model.d_model＝32: --set model.d_model=32
 hint: model。d_model=64: --set model.d_model=64
 
-$ gpt config check tiny --set 'model.d_model = 128' --set model.num_heads:4
+$ gpt config check tiny --set 'model.d_model = 128' --set model.num_heads:4 --set 'model.num_blocks == 4 '
 error: --set: "model.d_model = 128" does not have the form section.key=value
 error: --set: "model.num_heads:4" does not have the form section.key=value
+error: --set: "model.num_blocks == 4 " does not have the form section.key=value
 hint: model.d_model = 128: --set model.d_model=128
 hint: model.num_heads:4: --set model.num_heads=4
-
-$ gpt config check tiny --set model.d_model：128 --set 'model.num_heads == 4 '
-error: --set: "：" in "model.d_model：128" is a full-width character; type ":"
-error: --set: "model.num_heads == 4 " does not have the form section.key=value
-hint: model.d_model：128: --set model.d_model=128
-hint: model.num_heads == 4 : --set model.num_heads=4
+hint: model.num_blocks == 4 : --set model.num_blocks=4
 
 $ gpt config check tiny --set model.d_model = 128
 error: gpt config check: unexpected argument "= 128"
@@ -187,7 +171,6 @@ def test_a_mistake_is_a_sentence_with_a_way_out(block: str, smoke_run: Path, run
     Path("latin.txt").write_bytes(b"ab\ncd\xe9")
     Path("foreign.yaml").write_text("model:\n  num_layers: 4\n  层数: 4\n  colour: red\ntrain:\n  学习率: 1\n")
     Path("wide.yaml").write_text("model：\n  d_model：32\n")
-    Path("wider.yaml").write_text("model:\n  d_model: 32\n  num_heads：4\n")
     Path("widest.yaml").write_text("model:\n  d_model：32\ntrain: {log_to: [wandb，trackio]}\n")
     command = block.splitlines()[0]
     outcome = run(*shlex.split(command)[2:])

@@ -70,6 +70,7 @@ def test_a_report_has_the_numbers_of_the_model(smoke_run: Path, run: RunCommand)
         remove_heads(model, [(row["layer"], row["head"])])
         without = np.concatenate([*surprisals(model, np.array(ids), stride=model.config.context_length)]).mean()
         assert row["loss_change"] == pytest.approx(without - found["loss"], abs=1e-5)
+        assert row["loss_change_error"] is None, "a prompt is one window"
         logits = terms.logits[terms.names.index(f"L{row['layer']} H{row['head']}")]
         logits = (logits - logits.mean()).detach()
         for key, expected in (("raises", logits.topk(5)), ("lowers", logits.topk(5, largest=False))):
@@ -87,12 +88,6 @@ def test_the_three_ways_of_removing_differ(smoke_run: Path, run: RunCommand) -> 
     assert [row["layer"] for row in layer["layers"]] == [0, 1]
     assert "loss_change" not in layer["heads"][0]
     assert "layers" not in zero
-
-
-def test_a_prompt_is_one_window_so_its_changes_have_no_error(smoke_run: Path, run: RunCommand) -> None:
-    for row in reported(run, "--prompt", PROMPT, "--ablate", "mean")["heads"]:
-        assert isinstance(row["loss_change"], float)
-        assert row["loss_change_error"] is None
 
 
 def test_rows_are_in_the_order_that_sort_names(smoke_run: Path, run: RunCommand) -> None:

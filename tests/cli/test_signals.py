@@ -35,16 +35,6 @@ def saving() -> Signals:
     return signals
 
 
-def test_the_first_signal_is_remembered_and_handlers_are_put_back() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    signals = saving()
-    with listening(signals):
-        assert signals.received is None
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert heard(signals) == signal.SIGTERM
-    assert signal.getsignal(signal.SIGTERM) == before
-
-
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
     """As HUP is under nohup."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -62,18 +52,20 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
     ("seconds", "first", "others"),
     [(100.0, signal.SIGTERM, [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]), (0.0, signal.SIGXCPU, [signal.SIGXCPU])],
 )
-def test_one_wish_may_arrive_more_than_once(
+def test_the_first_signal_is_remembered_and_one_wish_may_arrive_more_than_once(
     seconds: float, first: signal.Signals, others: list[signal.Signals], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`timeout` signals its child and its group, a wrapper sends INT too, a closed terminal HUP twice; XCPU: setrlimit(2)."""
     monkeypatch.setattr("gpt_cli.cli.signals.SAME_REQUEST_SECONDS", seconds)
-    signals = saving()
+    signals, before = saving(), signal.getsignal(first)
     with listening(signals):  # which ends when all are heard
+        assert signals.received is None
         os.kill(os.getpid(), first)
         assert heard(signals) == first
         for number in others:
             os.kill(os.getpid(), number)
             time.sleep(0.01)
+    assert signal.getsignal(first) == before
 
 
 def script(before: str, *then: str) -> list[str]:

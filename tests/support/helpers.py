@@ -73,7 +73,9 @@ class InThisProcess:
     """A training of a sweep that is over when it has begun, in place of a process that imports torch first."""
 
     def __init__(self, words: list[str], **_: object):
-        self.returncode = run_command(*words[words.index("train") :]).code
+        outcome = run_command(*words[words.index("train") :])
+        self.returncode = outcome.code
+        sys.stderr.write(outcome.err)
 
     def poll(self) -> int:
         return self.returncode
