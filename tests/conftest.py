@@ -95,12 +95,17 @@ def two_threads() -> Iterator[None]:
 def _own_surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tests depend neither on the caches of the user who runs them nor on what else the machine does.
 
-    Trainings in this process draw no picture of their losses, which takes longer than they do; see `drawing`.
+    The processes that run tests share the compiled C code alone, which takes seconds to make. Trainings in this process draw no picture of their losses, which takes longer than they do; see `drawing`.
     """
+    cache, own = tmp_path_factory.mktemp("cache"), tmp_path_factory.getbasetemp()
+    compiled = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "compiled"
+    compiled.mkdir(exist_ok=True)
+    (cache / "gpt-cli").mkdir()
+    (cache / "gpt-cli/compiled").symlink_to(compiled)
     with sharing(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(train_worker, "leave_picture", lambda *_: None)
         patch.setattr(os, "fsync", lambda _: None)  # no test cuts the power, and each would take some 7 ms
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("XDG_CACHE_HOME", str(cache))
         patch.delenv("NO_COLOR", raising=False)
         patch.setenv("GPT_LANGUAGE", "en")  # whatever the locale is
         patch.setattr(subprocess.Popen, "__exit__", _leave)
