@@ -9,7 +9,7 @@ import pytest
 from support.documents import DOCS, Shell, form, in_both_languages, is_in_order, looking, reads_the_same_text, shown
 
 PAGES = ("lesson.md", "lesson.zh-CN.md")
-QUICKLY = "--max-steps 4 --set train.batch_size=2 --set data.validation_tokens=256"
+QUICKLY = "--max-steps 4 --set train.batch_size=2 --set data.validation_tokens=256 --set train.eval_tokens=256"
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -63,7 +63,8 @@ def smaller(command: str) -> str:
         words[words.index("--processes") + 1] = "1"
     if words[1] == "train" and "--resume" in words and "--max-steps" in words:
         words[words.index("--max-steps") + 1] = "6"
-    reads_text = words[1] in ("eval", "heads", "compare") and not {"--prompt", "--max-tokens"} & {*words}
+    whole = {"--prompt", "--max-tokens", "--per-token", "runs/scratch"}  # the last has questions and answers
+    reads_text = words[1] in ("eval", "heads", "compare") and not whole & {*words}
     if reads_text and ("--over-training" not in words or "--passages" in words):
         words += ["--max-tokens", "200"]
     less = {"4000": "1000", "data.validation_fraction=0.5": "data.validation_fraction=0.05"}
