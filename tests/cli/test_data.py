@@ -120,11 +120,14 @@ def test_data_stats_estimates_tokens_from_a_sample(
     assert estimated["tokens_per_parameter"] == pytest.approx(ratio)
 
 
-def test_data_stats_says_that_tokens_are_estimated(here: Path, run: RunCommand) -> None:
+def test_data_stats_says_that_tokens_are_estimated_also_where_there_are_none(here: Path, run: RunCommand) -> None:
     Path("a.txt").write_text(TEXT)
-    out = run("data", "stats", "a.txt", "--config", "smoke", "--set", "tokenizer.kind=byte").out
+    out = run("data", "stats", "a.txt", *CONFIG).out
     assert "training tokens       about 9,000\n" in out
     assert "bytes per token       about 1\n" in out
+    Path("a.txt").write_text("a")
+    out = run("data", "stats", "a.txt", *CONFIG, "--set", "data.validation_fraction=0.9").out
+    assert "training tokens       about 0" in out
 
 
 def write(name: str, text: str) -> None:
@@ -306,12 +309,6 @@ def test_settings_of_a_text_need_no_config(here: Path, run: RunCommand) -> None:
     assert run("data", "stats", "a.jsonl").err.endswith("hint: --set data.text_field=body\n")
     for command in ("stats", "verify"):
         run("data", command, "a.jsonl", "--set", "data.text_field=body", exits=0)
-
-
-def test_a_text_without_a_training_part_has_no_estimate_but_is_no_bug(here: Path, run: RunCommand) -> None:
-    Path("a.txt").write_text("a")
-    flags = ["--config", "smoke", "--set", "data.validation_fraction=0.9", "--set", "tokenizer.kind=byte"]
-    assert "training tokens       about 0" in run("data", "stats", "a.txt", *flags).out
 
 
 def test_python_has_the_figures_that_json_prints_and_prints_nothing(

@@ -99,13 +99,11 @@ def test_errors_of_losses_and_of_their_difference_are_those_of_windows(
     assert "difference" not in found[0]
 
 
-def test_runs_of_different_tokenizers_are_compared_by_bytes(copied: Path, run: RunCommand) -> None:
+def test_runs_of_different_tokenizers_are_compared_by_bytes(own_runs: Path, trained: Path, run: RunCommand) -> None:
     """Recomputed in stretches of 128 bytes, 4 for each of the 32 tokens that both models see."""
-    text = Path("a.txt")
+    text = Path("mixed.txt")
     text.write_text("".join(f"{number} is 今 and {number + 1} follows.\n" for number in range(60)))
-    flags = ["--set", "tokenizer.kind=byte", "--max-steps", "5", "--out", "runs/bytes", "--quiet"]
-    run("train", "--config", "smoke", "--data", text, *flags, exits=0)
-    paths = [copied, Path("runs/bytes")]
+    paths = [trained / "runs/smoke", Path("runs/a")]
     found = json.loads(run("eval", "--run", paths[0], "--run", paths[1], "--data", text, "--json").out)["runs"]
     stretches, num_bytes = [], len(text.read_bytes())
     for path in paths:
@@ -259,9 +257,9 @@ def test_max_tokens_reads_evenly_spaced_windows(own_runs: Path, run: RunCommand)
     assert found[0]["bits_per_byte"] == pytest.approx(found[0]["loss"] / math.log(2))
     assert found[0]["loss_error"] > 0
     assert found[1]["difference"]["value"] == pytest.approx(found[1]["loss"] - found[0]["loss"])
-    words = ["train", "--config", "smoke", "--data", "a.txt", "--set", "tokenizer.kind=char", "--max-steps", "2"]
-    run(*words, "--out", "runs/c", "--quiet", exits=0)
-    asked = ["eval", "--run", "runs/a", "--run", "runs/c", "--data", "a.txt", "--json"]
+    characters = CharTokenizer("".join(sorted({*Path("a.txt").read_text()})))
+    save_checkpoint(Path("c.safetensors"), sharp_checkpoint("model.context_length=32", tokenizer=characters))
+    asked = ["eval", "--run", "runs/a", "--run", "c.safetensors", "--data", "a.txt", "--json"]
     other = json.loads(run(*asked, "--max-tokens", "50").out)["runs"]  # 200 bytes, of which both lack the first
     assert [one["num_tokens"] for one in other] == [199, 199]
 

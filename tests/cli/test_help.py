@@ -11,31 +11,29 @@ from gpt_cli.cli.app import build
 from gpt_cli.cli.command_table import TABLE
 
 
-@pytest.fixture
-def chinese_help(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def test_help_is_chinese_with_flags_and_values_as_they_are_in_lines_that_break_neither_words_nor_before_marks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("GPT_LANGUAGE", "zh")
     monkeypatch.setenv("COLUMNS", "80")
-    return run_command("sample", "--help").out.splitlines()
+    lines = run_command("sample", "--help").out.splitlines()
+    assert lines[0] == "用法：gpt sample [选项]"
+    assert "  --greedy                总是选概率最大的 token。" in lines
+    assert "  --num-samples N         每个提示词续写几次。默认：1。" in lines
+    assert lines[-1] == "  例：gpt sample --prompt '今天天气' --num-samples 3"
+    assert max(map(cell_len, lines)) <= 80
+    assert not [line for line in lines if line.strip()[:1] in tuple("，。：；、）")]
+    assert "9223372036854775807。" in "\n".join(lines)
 
 
-def test_help_is_chinese_with_flags_and_values_as_they_are(chinese_help: list[str]) -> None:
-    assert chinese_help[0] == "用法：gpt sample [选项]"
-    assert "  --greedy                总是选概率最大的 token。" in chinese_help
-    assert "  --num-samples N         每个提示词续写几次。默认：1。" in chinese_help
-    assert chinese_help[-1] == "  例：gpt sample --prompt '今天天气' --num-samples 3"
-
-
-def test_no_example_in_chinese_has_an_english_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headings_are_chinese_and_no_example_has_an_english_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPT_LANGUAGE", "zh")
-    said = [run_command(*name.split(), "--help").out for name in ["", *TABLE]]
-    assert not [one for one in said if "The value of" in one]
-    assert sum("今天天气" in one for one in said) >= 5
-
-
-def test_lines_fit_and_break_neither_words_nor_before_marks(chinese_help: list[str]) -> None:
-    assert max(map(cell_len, chinese_help)) <= 80
-    assert not [line for line in chinese_help if line.strip()[:1] in tuple("，。：；、）")]
-    assert "9223372036854775807。" in "\n".join(chinese_help)
+    said = [run_command(*name.split(), "--help").out for name in ["", "data", *TABLE]]
+    for help_text in said:
+        assert "选项：\n" in help_text
+        for english in ("The value of", "Options", "Commands", "[required]"):
+            assert english not in help_text
+    assert sum("今天天气" in help_text for help_text in said) >= 5
 
 
 def test_help_names_no_types_of_python() -> None:
@@ -62,16 +60,6 @@ def test_each_way_to_call_and_each_example_has_a_line(monkeypatch: pytest.Monkey
         "    gpt attn-dump --prompt '今天天气' --out attention.html",
     ]
     assert run_command("--help").out.startswith("用法：gpt [选项] 命令 [参数]...\n")
-
-
-@pytest.mark.parametrize("command", [(), ("data", "stats"), ("data",), ("runs",)])
-def test_headings_are_chinese(command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPT_LANGUAGE", "zh")
-    said = run_command(*command, "--help").out
-    assert "选项：\n" in said
-    assert "Options" not in said
-    assert "Commands" not in said
-    assert "[required]" not in said
 
 
 def test_every_flag_that_takes_a_value_says_so_in_help() -> None:

@@ -141,7 +141,6 @@ def test_each_reason_is_said_in_chinese_too(run: RunCommand) -> None:
         (["--data", "empty.txt"], 3, "this source contains no text"),
         (["--set", "model.d_mode=1"], 2, "d_mode"),
         (["--processes", "2"], 2, "one process chooses the settings"),
-        (["--config", "auto", "--init-from", "runs/x"], 2, "leave --config out"),
         (["--data", "short.txt"], 3, "the text has 12 characters, but a training needs at least 200"),
         (["--config", "autoo"], 2, "did you mean auto? shipped configs: auto, "),
         (["--config", "corpus.txt"], 2, "to train on a text: gpt train --data corpus.txt"),

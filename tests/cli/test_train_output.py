@@ -38,18 +38,13 @@ def reports(*events: TrainingEvent) -> Iterator[TrainingEvent]:
     yield Finished({}, None, None)
 
 
-def test_the_time_left_follows_the_pace_of_this_part_and_has_the_closing_evaluation(
+def test_the_time_left_follows_the_pace_of_this_part_or_the_clock_and_has_the_closing_evaluation(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The first 10 of 30 steps took 100 s, on a busy machine; now a step takes 1 s."""
     start = prepared("train.max_steps=30", step=10, elapsed=100.0)
     show_progress(reports(stepped(20, 110.0)), start, Console())
     assert capsys.readouterr().err == "step 20/30: loss 1.5000, 1,000 tokens/s, 15 s left\n"
-
-
-def test_by_the_clock_the_time_left_is_what_the_clock_says_and_the_closing_evaluation(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
     show_progress(reports(stepped(3, 20.0)), prepared("train.max_time=60"), Console())
     assert capsys.readouterr().err == "step 3: loss 1.5000, 1,000 tokens/s, 45 s left\n"
 

@@ -15,6 +15,7 @@ from gpt_cli.config.request import refused
 from gpt_cli.config.strict_yaml import Document
 from gpt_cli.config.suggest import Meaning, _elsewhere
 
+GPT = build()
 # nanoGPT, litgpt, the Trainer of transformers, Lightning, axolotl, llama.cpp, mlx-lm: what is typed | what is meant
 ELSEWHERE_TYPED = r"""
 train --gradient_accumulation_steps 4 | a step has train.batch_size sequences and computes train.micro_batch_size at once: --set train.batch_size=32 --set train.micro_batch_size=8
@@ -22,7 +23,6 @@ train --logger tensorboard | --set train.log_to=tensorboard
 train --model gpt2 | gpt import gpt2
 train --model tiny | --config tiny
 train --model_name_or_path runs/smoke | --init-from runs/smoke
-sample --model gpt2 | gpt import gpt2
 sample --model smoke | --run smoke
 sample --do_sample | leave it out; gpt does that by itself
 sample --do_sample False | --greedy
@@ -33,7 +33,6 @@ train --lora | --set train.rank=8
 train --fsdp full_shard | leave it out; gpt has nothing like it
 train --lora_r 16 | --set train.rank=16
 train --bf16 True | --dtype bfloat16
-train --fp16 | --dtype bfloat16
 train --precision bf16-mixed | --dtype bfloat16
 train --train_file short.txt | --data short.txt
 train --continue | --resume
@@ -52,20 +51,16 @@ train --num_train_epochs 3 | set the length of a training with --max-steps 1000 
 train --lr_scheduler_type cosine | --set train.schedule=cosine
 train --lr_scheduler_type constant | --set train.schedule=VALUE
 train --warmup_ratio 0.1 | --set train.warmup_steps=100
-train --eval_interval 50 | --set train.eval_every=50
 train --eval.interval 50 | --set train.eval_every=50
-train --train.global_batch_size 8 | --set train.batch_size=8
 train --train.batch_size 8 | --set train.batch_size=8
 train --devices 2 | --processes 2
 train --devices auto | --processes N
 train --optim adamw_torch | --set train.optimizer=adamw
-train --ckpt_path runs/smoke | --init-from runs/smoke
 train --eval_only | gpt eval
 train --torch_compile | --compile on
 train --tokenizer o200k_base | --set tokenizer.kind=tiktoken --set tokenizer.name=o200k_base
 train --optimiser sgd | --set train.optimizer=VALUE
 heads --heds 0 | --heads 0
-train --logg tensorboard | NOTHING
 train --max_speed 3 | NOTHING
 """
 # what people type first, and what a Chinese keyboard writes
@@ -133,7 +128,7 @@ def test_what_stands_for_a_flag_of_another_program_can_be_typed(line: str) -> No
     if meant.startswith("gpt ") or re.search(r"\b(VALUE|N)\b", meant):
         return
     words = shlex.split(" ".join(re.findall(r"--[a-z-]+(?: [\w.=/-]*\w)?", meant)))
-    found = build().commands[typed.split()[0]]
+    found = GPT.commands[typed.split()[0]]
     given, rest, _ = found.make_parser(found.make_context(found.name, [], resilient_parsing=True)).parse_args(words)
     assert rest == []
     assert refused(found.callback.request, given) == []
@@ -180,12 +175,12 @@ def test_a_command_of_another_program_leads_to_ours(typed: str, meant: str | Non
 
 
 def test_the_table_names_commands_and_settings_that_exist() -> None:
-    flags = {flag for command in build().commands.values() for one in command.params for flag in one.opts}
-    fields = {one.name for command in build().commands.values() for one in command.params}
+    flags = {flag for command in GPT.commands.values() for one in command.params for flag in one.opts}
+    fields = {one.name for command in GPT.commands.values() for one in command.params}
     names, commands = _elsewhere()["names"], _elsewhere()["commands"]
     for line in commands:
         words = line.split()[1:]
-        assert words[0] in {*build().commands, "--version"}
+        assert words[0] in {*GPT.commands, "--version"}
         assert {word for word in words if word.startswith("--")} <= flags | {"--version"}
     for ours in (each for row in names for each in row.split(" | ")):
         meaning = Meaning.of(ours)

@@ -81,9 +81,6 @@ MISTAKES = {
     "d_model: 5": """
         error: c.yaml:1: there is no section "d_model"; the sections are model, data, tokenizer, train, inspect
         hint: did you mean model.d_model?""",
-    "model:\n  d_modle: 30\n  num_heads: 3": """
-        error: c.yaml:2: there is no setting "model.d_modle"
-        hint: did you mean model.d_model?""",
     "modle: {}": """
         error: c.yaml:1: there is no section "modle"; the sections are model, data, tokenizer, train, inspect
         hint: did you mean model?""",
@@ -97,8 +94,6 @@ MISTAKES = {
         error: c.yaml:2: train.max_steps: "many" is neither a whole number from 1 to 2,147,483,647 nor null""",
     "train:\n  max_steps: 1e3": """
         error: c.yaml:2: train.max_steps: 1e3 must be written as a whole number, 1000""",
-    "train:\n  max_steps: [1]": """
-        error: c.yaml:2: train.max_steps: ['1'] is neither a whole number from 1 to 2,147,483,647 nor null""",
     "train:\n  log_every:": """
         error: c.yaml:2: train.log_every: an empty value is not a whole number from 1 to 2,147,483,647""",
     "train:\n  learning_rate: .inf": """
@@ -137,13 +132,7 @@ def test_a_mistake_names_its_line_the_value_and_what_is_allowed(text: str) -> No
     assert problems(text) == textwrap.dedent(MISTAKES[text]).strip().splitlines()
 
 
-def test_all_mistakes_are_told_at_once_in_the_order_of_the_file() -> None:
-    lines = problems("train:\n  seed: x\n  lograte: 1\nmodel:\n  d_model: 0", "train.max_steps=x")
-    places = [line.split(": ")[1] for line in lines if line.startswith("error")]
-    assert places == ["c.yaml:2", "c.yaml:3", "c.yaml:5", "--set"]
-
-
-def test_mistakes_keep_the_order_of_a_file_whose_folder_has_a_colon_and_digits() -> None:
+def test_mistakes_have_the_order_of_the_file_whose_folder_may_have_a_colon_and_digits() -> None:
     document = parse("train:\n  lograte: 1\nmodel:\n  d_model: 0", "a:3b/c.yaml")
     with pytest.raises(UsageError) as raised:
         build_config(document, "a:3b/c.yaml")
@@ -417,11 +406,11 @@ def test_stdin_is_read_once() -> None:
     assert line.endswith("stdin can be read once, so it cannot be both the training text and the validation text")
 
 
-def test_of_thousands_of_wrong_keys_fifty_are_named() -> None:
+def test_of_a_thousand_wrong_keys_fifty_are_named() -> None:
     """To find what each was meant to be took minutes."""
-    found = problems("train:\n" + "".join(f"  k{i}: 1\n" for i in range(3_000)))
+    found = problems("train:\n" + "".join(f"  k{i}: 1\n" for i in range(1_000)))
     assert len([line for line in found if "there is no setting" in line]) == 50
-    assert "c.yaml: 2,950 more keys cannot be read" in found[50]
+    assert "c.yaml: 950 more keys cannot be read" in found[50]
 
 
 # --- what makes a config different from a shipped one
