@@ -75,18 +75,11 @@ def test_wrong_values_raise_errors_that_name_the_keyword() -> None:
     ("name", "given", "hint"),
     [
         ("sample", {"temp": 1}, "did you mean temperature=1?"),
-        ("sample", {"max_length": 9}, "did you mean max_new_tokens=9?"),
         ("sample", {"do_sample": False}, "did you mean greedy=True?"),
         ("sample", {"prompt": ["a", "b"]}, "call the function once for each of them"),
         ("sample", {"dtype": "float16"}, 'did you mean dtype="bfloat16"?'),
         ("train", {"batch_size": 3}, 'did you mean settings=["train.batch_size=3"]?'),
         ("train", {"lr": 3e-4}, 'did you mean settings=["train.learning_rate=0.0003"]?'),
-        (
-            "train",
-            {"epochs": 3},
-            'set the length of a training with max_steps=1000 or max_time="5m"; gpt does not count epochs',
-        ),
-        ("train", {"save_steps": 10}, 'did you mean settings=["train.save_every=10"]?'),
         ("train", {"compile": True}, 'did you mean compile="on"?'),
         ("train", {"progres": True}, "did you mean progress=True?"),
         ("info", {"run": "runs/smoke"}, 'did you mean path="runs/smoke"?'),

@@ -185,7 +185,6 @@ NO_ROOM = "this model sees 32 tokens, so there is no room for a prompt before 32
     [
         ("31", 3, "error: prompt: it has 2 tokens and 31 to generate, but this model sees 32"),
         ("32", 2, f"error: --generate: {NO_ROOM}; use at most 31"),
-        ("0", 2, 'error: --generate: "0" is not a whole number from 1 to 65,536'),
     ],
 )
 def test_what_does_not_fit_the_context_is_told(

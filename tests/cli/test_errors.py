@@ -136,10 +136,6 @@ hint: model.d_model = 128: --set model.d_model=128
 hint: model.num_heads:4: --set model.num_heads=4
 hint: model.num_blocks == 4 : --set model.num_blocks=4
 
-$ gpt config check tiny --set model.d_model = 128
-error: gpt config check: unexpected argument "= 128"
-hint: write no spaces around the equals sign: --set model.d_model=128
-
 $ gpt attn-dump --prompt x --layers 0，1
 error: --layers: "，" in "0，1" is a full-width character; type ","
 hint: --layers 0,1

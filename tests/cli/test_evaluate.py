@@ -304,7 +304,6 @@ BEST = "runs/smoke/checkpoints/best.safetensors"
     ("flags", "error"),
     [
         ("--stride 33", f"--stride: the model of {BEST} sees 32 tokens; use 1 to 32"),
-        ("--stride 0", '--stride: "0" is not a whole number of at least 1'),
         ("--without 0.2", f'--without: {BEST} has layers 0 to 1 with heads 0 to 1, so "0.2" is out of range'),
         ("--per-token --run runs/smoke --run runs/smoke", "--per-token: it shows one run, and --run names 2; name one"),
         *(

@@ -63,11 +63,9 @@ def test_the_example_and_the_studies_need_no_model(here: Path, run: RunCommand) 
     ("words", "error"),
     [
         ("--layer 2", '--layer: this model has layers 0 to 1, so "2" is out of range'),
-        ("--layer x", '--layer: "x" is not a whole number of at least 0'),
         ("--query -1", '--query: "-1" is not a position; use a number from 0 on, or all'),
         ("--example journy", '--example: "journy" is not journey'),
         ("--example journey", f"--prompt and --example {NOT_BOTH}"),
-        ("--study mask --example journey", f"--study and --example {NOT_BOTH}"),
         ("--study mask", f"--prompt and --study mask {NOT_BOTH}"),
         ("--json --format html", f"--format and --json {NOT_BOTH}"),
         ("--out a.png", "--out: only a study has a picture; use .html, .md or .json"),

@@ -184,7 +184,6 @@ AS_THEY_ARE = "--format hf writes weights as they are"
         ("file", "", 'error: --out: "{0}/file" is not a directory, but --format hf writes one'),
         ("new.safetensors", "", 'error: --out: "{0}/new.safetensors" is the name of a file, but --format hf writes'),
         ("model.pt", "--format safetensors", 'error: --out: "model.pt" does not end in .safetensors'),
-        ("new", "--format ggml", 'error: --format: "ggml" is not one of hf, gguf, html, handout, safetensors'),
         (
             "model.htm",
             "--format html",
@@ -192,11 +191,6 @@ AS_THEY_ARE = "--format hf writes weights as they are"
         ),
         ("notes", "--quantize int8", f"error: --quantize: {AS_THEY_ARE}; only gguf, html and handout"),
         ("new", "--title T", "error: --title: --format hf does not write a page; only html and handout write pages"),
-        (
-            "m.safetensors",
-            "--format safetensors --prompt T",
-            "error: --prompt: --format safetensors does not write a page",
-        ),
         ("site", "--format handout", 'error: --out: "{0}/site" has files that gpt export did not write; name a new'),
         ("new", "--quantize int4", 'error: --quantize: "int4" is not one of float16, int8, q8_0, bf16, f16'),
         ("new", "--run nothere", 'error: "nothere": there is no such run or checkpoint'),

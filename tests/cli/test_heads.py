@@ -209,7 +209,6 @@ FILM = "--over-training --out film.html"
         ("--out -", f'--out: "-" {ENDINGS}, .html', "--json has the figures"),
         ("--prompt x --query 0 --out heads.pdf", f"--query: {NO_TOKENS}", "--out heads.html"),
         ("--passages 1 --over-training --out heads.png", f"--passages: {NO_TOKENS}", "--out heads.html"),
-        ("--passages 0", '--passages: "0" is not a whole number from 1 to 100', None),
         ("--layers 2", '--layers: this model has layers 0 to 1, so "2" is out of range', None),
         ("--over-training --out heads.html", f'--out: "heads.html" {ENDINGS}', f"gpt attn-dump {FILM}"),
         (

@@ -58,16 +58,6 @@ def test_a_line_about_bytes_has_their_speed(monkeypatch: pytest.MonkeyPatch) -> 
     ]
 
 
-def test_a_bar_about_bytes_has_their_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = put_terminal(monkeypatch)
-    bar = Bar("tokenizing: ", 400_000_000, "B")
-    bar.count(120_000_000)
-    bar.beat()
-    assert "| 120M/400M [" in terminal.getvalue()
-    assert "B/s]" in terminal.getvalue()
-    bar.close()
-
-
 def test_between_counts_a_thread_moves_what_is_shown_until_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "BEAT_SECONDS", 0.001)
     beaten = threading.Event()
@@ -91,12 +81,16 @@ def test_between_counts_a_thread_moves_what_is_shown_until_it_is_closed(monkeypa
     assert not beaten.wait(0.02)
 
 
-def test_a_bar_appears_without_a_count_and_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bar_appears_without_a_count_has_the_speed_of_bytes_and_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = put_terminal(monkeypatch)
-    bar = Bar("training: ", 30, "runs")
+    bar = Bar("tokenizing: ", 400_000_000, "B")
     bar.count(0)
     bar.beat()
-    assert "training:   0%" in terminal.getvalue()
+    assert "tokenizing:   0%" in terminal.getvalue()
+    bar.count(120_000_000)
+    bar.beat()
+    assert "| 120M/400M [" in terminal.getvalue()
+    assert "B/s]" in terminal.getvalue()
     bar.close()
     assert terminal.getvalue().endswith("\r")
     assert terminal.getvalue().split("\r")[-2].strip() == ""

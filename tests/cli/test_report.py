@@ -156,9 +156,8 @@ def test_runs_of_one_name_have_each_their_own_attention(copied: Path) -> None:
     assert origins == ["runs/smoke/checkpoints/best.safetensors", "smoke/checkpoints/best.safetensors"]
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "error"),
-    [
+def test_mistakes_are_one_sentence(runs: Path, run: RunCommand) -> None:
+    for words, code, error in (
         ("nope smoke lost", 4, 'error: "lost": there is no such run'),
         ("smoke runs/smoke", 2, 'error: RUN: "runs/smoke" is named twice'),
         ("sweep runs/sweep/000-a", 2, 'error: RUN: "runs/sweep/000-a" is named twice'),
@@ -172,12 +171,10 @@ def test_runs_of_one_name_have_each_their_own_attention(copied: Path) -> None:
         ("--prompt The", 2, "hint: --out report.html"),
         ("--axis epochs", 2, 'error: --axis: "epochs" is not one of step, tokens, seconds'),
         ("smoke --out nowhere/a.svg", 5, "hint: mkdir -p nowhere"),
-    ],
-)
-def test_mistakes_are_one_sentence(runs: Path, run: RunCommand, words: str, code: int, error: str) -> None:
-    outcome = run("report", *words.split(), exits=code)
-    assert outcome.out == ""
-    assert error in outcome.err
+    ):
+        outcome = run("report", *words.split(), exits=code)
+        assert outcome.out == ""
+        assert error in outcome.err
 
 
 def test_what_cannot_be_read_is_said(runs: Path, run: RunCommand) -> None:

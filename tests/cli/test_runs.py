@@ -236,19 +236,10 @@ def test_a_run_that_is_trained_is_never_removed(runs: Path, run: RunCommand) -> 
     assert (runs / "smoke" / "config.yaml").exists()  # all are checked before the first is removed
 
 
-def test_files_of_others_stay_and_are_named(runs: Path, run: RunCommand) -> None:
-    (runs / "wild" / "notes.txt").write_text("mine")
-    (runs / "wild" / "checkpoints" / "mine.safetensors").write_text("mine")
-    (runs / "wild" / ".metrics.jsonl.7.0a1b2c3d.tmp").write_text("half")
-    outcome = run("runs", "rm", "wild", "--yes", exits=0)
-    assert outcome.err == "warning: runs/wild stays: it also contains checkpoints, notes.txt, which no run wrote\n"
-    left = sorted(str(path.relative_to(runs / "wild")) for path in (runs / "wild").rglob("*"))
-    assert left == ["checkpoints", "checkpoints/mine.safetensors", "notes.txt"]
-
-
-def test_a_picture_snapshots_and_what_loggers_keep_are_a_runs_own(runs: Path, run: RunCommand) -> None:
+def test_what_a_run_wrote_goes_with_it_and_files_of_others_stay_and_are_named(runs: Path, run: RunCommand) -> None:
     wild = runs / "wild"
     for name, content in {
+        ".metrics.jsonl.7.0a1b2c3d.tmp": "half",
         "loss.png": "",
         "attention/step-00000025.safetensors": '12345678{"__metadata__":{"gpt-cli attention snapshot 1":',
         "logs/wandb/sent.jsonl": '{"run": "a", "step": 0}',
@@ -258,13 +249,16 @@ def test_a_picture_snapshots_and_what_loggers_keep_are_a_runs_own(runs: Path, ru
         (wild / name).write_text(content)
     shutil.copytree(wild, runs / "beside")
     (runs / "beside" / "logs" / "mine").mkdir()
-    (runs / "beside" / "attention" / "mine.png").write_text("mine")
+    mine = ["attention/mine.png", "checkpoints/mine.safetensors", "notes.txt"]
+    for name in mine:
+        (runs / "beside" / name).write_text("mine")
     assert run("runs", "rm", "wild", "--yes").err == ""
     assert not wild.exists()
-    outcome = run("runs", "rm", "beside", "--yes")
-    assert outcome.err == "warning: runs/beside stays: it also contains attention, logs, which no run wrote\n"
-    left = sorted(str(path.relative_to(runs / "beside")) for path in (runs / "beside").rglob("*"))
-    assert left == ["attention", "attention/mine.png", "logs", "logs/mine"]
+    outcome = run("runs", "rm", "beside", "--yes", exits=0)
+    kept = "attention, checkpoints, logs, notes.txt"
+    assert outcome.err == f"warning: runs/beside stays: it also contains {kept}, which no run wrote\n"
+    left = {str(path.relative_to(runs / "beside")) for path in (runs / "beside").rglob("*")}
+    assert left == {"attention", "checkpoints", "logs", "logs/mine", *mine}
 
 
 def test_what_is_no_run_is_never_touched(runs: Path, here: Path, run: RunCommand) -> None:

@@ -193,13 +193,10 @@ def test_a_mistake_is_found_before_anything_is_trained(folder: Path, without_tor
     run_command("sweep", "missing.yaml", exits=2)
 
 
-def test_runs_that_would_share_stdin_are_refused(folder: Path, run: RunCommand) -> None:
+def test_runs_that_would_share_stdin_or_need_a_trained_model_are_refused(folder: Path, run: RunCommand) -> None:
     for key in ("source", "validation_source"):
         Path("s.yaml").write_text(FILE + f'settings: {{data.{key}: "-"}}\n')
         assert "error: s.yaml: data.source: many runs cannot read stdin" in run("sweep", "s.yaml", exits=2).err
-
-
-def test_runs_that_would_need_a_trained_model_are_refused(folder: Path, run: RunCommand) -> None:
     Path("s.yaml").write_text("base: smoke\ngrid: {train.rank: [4, 8]}\n")
     assert "error: s.yaml: a sweep trains new models, so train.rank" in run("sweep", "s.yaml", "--dry-run", exits=2).err
 

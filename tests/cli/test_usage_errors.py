@@ -41,7 +41,6 @@ train --out_dir out | --out out
 sample --n 3 | --num-samples 3
 sample -n 128 | --max-new-tokens 128
 sample -ngl 99 | --device cuda
-sample -ngl 0 | leave it out
 sample -c 2048 | leave it out; a model sees as many tokens as it was trained for
 train -c 512 | --set model.context_length=512
 train -c tiny | --config tiny
@@ -59,7 +58,6 @@ train --optim adamw_torch | --set train.optimizer=adamw
 train --eval_only | gpt eval
 train --torch_compile | --compile on
 train --tokenizer o200k_base | --set tokenizer.kind=tiktoken --set tokenizer.name=o200k_base
-train --optimiser sgd | --set train.optimizer=VALUE
 heads --heds 0 | --heads 0
 train --max_speed 3 | NOTHING
 """
@@ -69,7 +67,6 @@ train --config tiny --data my.txt --lr 1e-3 | --set train.learning_rate=1e-3
 train --lr | --set train.learning_rate=VALUE
 train -lr 3e-4 | --set train.learning_rate=3e-4
 train --learning-rat 1e-3 | --set train.learning_rate=1e-3
-train --batch_size=8 | --set train.batch_size=8
 train --tokenizer char | --set tokenizer.kind=char
 train --steps 300 | --max-steps 300
 bench --layers 2 | --set model.num_blocks=2
@@ -96,7 +93,6 @@ sample The value of | --prompt 'The value of'
 sample smoke "It's" | --run smoke --prompt 'It'"'"'s'
 eval short.txt | --data short.txt
 eval runs/smoke/checkpoints/best.safetensors | --run runs/smoke/checkpoints/best.safetensors
-eval --run smoke b | --run b
 eval --run=smoke b c | --run b --run c
 train --config tiny --set a.b=1 c.d=2 | --set c.d=2
 eval --stride 4 b | NOTHING
@@ -106,7 +102,6 @@ train --config＝tiny | --config=tiny
 train --max_steps：3 | --max_steps=3
 sample --tempature 1 | --temperature 1
 sample --prompt a=b c | put quotes around a text with spaces: --prompt 'a=b c'
-sample --prompt=a=b c | put quotes around a text with spaces: --prompt 'a=b c'
 train --config tiny --set model.d_model= 128 | write no spaces around the equals sign: --set model.d_model=128
 train --config tiny --set model.d_model 128 | write no spaces around the equals sign: --set model.d_model=128
 """

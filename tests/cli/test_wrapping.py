@@ -42,7 +42,6 @@ from gpt_cli.cli.console import Console, wrapped
             "so: iconv -f GB18030 -t utf-8 a.txt > 'b c'; go on",
             ["so:", "iconv -f GB18030 -t utf-8 a.txt > 'b c';", "go on"],
         ),
-        (r"out: tr -d '\r' < a.txt > b.txt", ["out:", r"tr -d '\r' < a.txt > b.txt"]),
         ("more files with ulimit -n", ["more files with", "ulimit -n"]),
         ("use python 3.12 as we do here", ["use python 3.12 as", "we do here"]),
         ("位置在第三个（从零）数起", ["位置在第三个（从零）", "数起"]),

@@ -104,8 +104,6 @@ MISTAKES = {
         error: c.yaml:2: model.dropout: 1 is not a number from 0 to 0.99""",
     "model:\n  bias: maybe": """
         error: c.yaml:2: model.bias: "maybe" is neither true nor false""",
-    "model:\n  norm: batch": """
-        error: c.yaml:2: model.norm: "batch" is neither layernorm nor rmsnorm""",
     "model:\n  d_model: 100": """
         error: c.yaml:2: model.d_model: d_model 100 is not a multiple of num_heads 8; use num_heads 5 or 10, or d_model 96 or 104""",
     "model: {d_model: 6, num_heads: 2, positions: rope}": """

@@ -32,11 +32,9 @@ def test_lines_of_keys_are_remembered() -> None:
         ),
         ("a: !x 1", 'f:1: tags such as "!x" are not allowed'),
         ("a: &x 1\nb: *x", "f:1: anchors such as &x are not allowed; write the value out"),
-        ("&k a: 1", "f:1: anchors such as &k are not allowed; write the value out"),
         ("a:\n  b: *x", "f:2: aliases such as *x are not allowed; write the value out"),
         ("<<: {a: 1}", "f:1: merge keys (<<) are not allowed; write the values out"),
         ("a: 1\nb: 2\na: 3", 'f:3: "a" is already set on line 1'),
-        ("a:\n  b: 2\n  b: 3", 'f:3: "a.b" is already set on line 2'),
         ("? [a]\n: b", "f:1: a key must be plain text"),
         ("- a", "f:1: a config consists of sections such as `model:`, with settings below them"),
         ("'null'", "f:1: a config consists of sections such as `model:`, with settings below them"),
@@ -58,9 +56,7 @@ def test_a_setting_of_a_command_line_has_no_lines() -> None:
     assert refused("value: [a", "‹settings›").lines() == [f"error: --set: {message}"]
 
 
-@pytest.mark.parametrize(
-    "text", ["data:\n  source: [" + "a, " * 210 + "a]\n", "model:\n" + "  d_model: 4\n" * 110]
-)
+@pytest.mark.parametrize("text", ["data:\n  source: [" + "a, " * 210 + "a]\n", "model:\n" + "  d_model: 4\n" * 110])
 def test_a_config_of_many_parts_is_refused_before_it_is_read(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpt_cli.config.strict_yaml.CONFIG_NODES", 200)
     assert "a config has at most 200 keys and values" in str(refused(text))
@@ -85,7 +81,6 @@ def test_a_byte_order_mark_and_windows_line_ends_are_fine(tmp_path: Path) -> Non
         ("model:\n\u3000\u3000d_model: 32\n", "f:2", "the indentation has full-width spaces; type half-width ones"),
         ("model:\n  num_heads: 4\n \u3000d_model: 32\n", "f:3", "the indentation has full-width spaces"),
         ("model:\n  d_model:32\n", "f:2", '"d_model:32" has no space after its colon; type "d_model: 32"'),
-        ("model:\n  num_heads: 4\n  d_model:32\n", "f:3", '"d_model:32" has no space'),
     ],
 )
 def test_slips_of_spaces_are_named_with_their_line(text: str, where: str, sentence: str) -> None:

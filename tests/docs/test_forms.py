@@ -42,7 +42,9 @@ def test_the_commands_print_what_the_page_shows(page: str, shell: Shell, request
                 assert counts(lines) == counts(printed), f"docs/{page}: show what `{command}` prints now, on both pages"
             continue
         if words[0] == "train":
-            command += " --max-steps 2 --set train.batch_size=2 --set data.validation_tokens=256 --set train.eval_tokens=256"
+            command += (
+                " --max-steps 2 --set train.batch_size=2 --set data.validation_tokens=256 --set train.eval_tokens=256"
+            )
         outcome = shell.run(command)
         printed = in_both_languages([line.rstrip() for line in (outcome.err + outcome.out).splitlines()])
         if same_text or words[:2] != ["explain", "--run"]:

@@ -25,9 +25,10 @@ def test_samples_are_what_the_command_prints(prompts: str, smoke_run: Path, run:
     (tmp_path / "two.txt").write_text("The value\nA\n")
     given: dict[str, Any] = {"prompt": "The value"} if prompts == "one" else {"prompt_file": tmp_path / "two.txt"}
     words = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
-    words += ["--num-samples", "2", "--seed", "1", "--max-new-tokens", "6", "--without", "0.1"]
-    found = gpt_cli.sample(**given, run=smoke_run, num_samples=2, seed=1, max_new_tokens=6, without="0.1")
+    words += ["--num-samples", "2", "--seed", "1", "--max-new-tokens", "6", "--without", "1.1,0.1", "--without", "0.0"]
+    found = gpt_cli.sample(**given, run=smoke_run, num_samples=2, seed=1, max_new_tokens=6, without=["1.1,0.1", "0.0"])
     assert found.as_text() + "\n" == run("sample", *words).out
+    assert found.as_dict()["without"] == ["0.0", "0.1", "1.1"]
     printed = run("sample", *words, "--json").out
     assert printed == "".join(found.as_json()) + "\n" == json.dumps(found.as_dict(), ensure_ascii=False) + "\n"
     other = replace(found, prompts=['"samples": []'], samples=[])
@@ -40,6 +41,7 @@ def test_a_seed_is_drawn_and_recorded(smoke_run: Path) -> None:
     first, other = (gpt_cli.sample("The value", max_new_tokens=8) for _ in range(2))
     assert first.seed != other.seed
     assert gpt_cli.sample("The value", max_new_tokens=8, seed=first.seed) == first
+    assert "without" not in first.as_dict()
     assert gpt_cli.sample("The value", max_new_tokens=8, greedy=True).seed is None
 
 
