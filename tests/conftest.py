@@ -54,11 +54,12 @@ _LONGEST = (
     "tools/exchange/test_families.py",
     "cli/test_sweep.py",
 )
-# files whose fixtures take seconds to make: a browser, transformers, a process that forks. One process runs all of a
-# group, so that each of these is made once
+# files whose fixtures take seconds to make: a browser, transformers, a process that forks, the parsed source. One
+# process runs all of a group, so that each of these is made once
 _GROUPS = {
     "tools/pages": ("tools/pages/",),
     "tools/exchange": ("tools/exchange/",),
+    "source": ("test_layers.py", "common/language/test_every_message.py"),
     "servers": (
         *("reliability/test_kills.py", "reliability/test_power_cut.py", "reliability/test_refusals.py"),
         *("reliability/test_company.py", "reliability/test_signals.py", "reliability/test_stops.py"),

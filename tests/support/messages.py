@@ -22,7 +22,7 @@ from gpt_cli.common.language import Catalogue, chinese, say
 from gpt_cli.common.spelling import as_flags
 from gpt_cli.config.settings_reference import allowed_values, is_none_of, setting_schemas
 from gpt_cli.errors import GptError
-from support.package import trees
+from support.package import nodes, trees
 
 # which arguments of a call the user reads: places and keywords
 READ: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
@@ -115,7 +115,7 @@ def messages() -> list[Message]:
     found: list[Message] = []
     for path, tree in trees().items():
         constants = _assigned(tree)
-        for scope in ast.walk(tree):
+        for scope in nodes()[path]:
             if not isinstance(scope, ast.FunctionDef | ast.Module):
                 continue
             known = constants | _assigned(scope)
@@ -136,8 +136,8 @@ def _in_flags(text: str) -> str:
 @cache
 def calls() -> list[tuple[str, list[ast.expr]]]:
     """Every call of the package with arguments in places: the name of the function, and these."""
-    nodes = chain.from_iterable(map(ast.walk, trees().values()))
-    return [(getattr(node.func, "id", ""), node.args) for node in nodes if isinstance(node, ast.Call) and node.args]
+    found = (node for node in chain.from_iterable(nodes().values()) if isinstance(node, ast.Call) and node.args)
+    return [(getattr(node.func, "id", ""), node.args) for node in found]
 
 
 def places() -> Iterator[str]:
