@@ -131,21 +131,17 @@ def test_less_than_a_run_has_trained_is_refused(mine: Path, asked: str, error: s
 
 
 def test_what_a_run_was_short_of_is_done(mine: Path, run: RunCommand) -> None:
-    """A kill before the closing evaluation, an evaluation on other tokens, and more steps."""
+    """A kill before the closing evaluation or at the picture, an evaluation on other tokens, and more steps."""
     (mine / "outcome.json").rename("kept.json")
-    outcome = run(*RESUME)
+    (mine / ".loss.png.11286.0d29567e.tmp").touch()
+    outcome = run(*RESUME, exits=0)
     assert "already" not in outcome.err
+    assert not list(mine.glob(".*"))
     once, again = (json.loads(path.read_text()) for path in (Path("kept.json"), mine / "outcome.json"))
     assert once == again
     fewer = json.loads(run(*RESUME, "--set", "data.validation_tokens=64", "--json").out)
     assert fewer["validation_tokens"] <= 64 < once["validation_tokens"]
     assert json.loads(run(*RESUME, "--max-steps", "22", "--json").out)["steps"] == 22
-
-
-def test_a_run_that_was_killed_at_its_picture_ends_again_and_leaves_nothing(mine: Path, run: RunCommand) -> None:
-    (mine / ".loss.png.11286.0d29567e.tmp").touch()
-    run(*RESUME, exits=0)
-    assert not list(mine.glob(".*"))
 
 
 def test_runs_that_ended_by_the_clock_or_for_lack_of_patience_say_what_goes_on(here: Path, run: RunCommand) -> None:

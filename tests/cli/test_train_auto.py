@@ -34,7 +34,7 @@ def refused(*_: Any) -> Any:
     pytest.fail("the machine was measured")
 
 
-def test_a_run_without_a_config_has_an_ordinary_one_and_continues_with_it(
+def test_a_run_without_a_config_has_an_ordinary_one_is_refused_a_second_time_and_continues_with_it(
     here: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcome = run("train", "--data", "corpus.txt", *TINY, exits=0)
@@ -51,6 +51,7 @@ def test_a_run_without_a_config_has_an_ordinary_one_and_continues_with_it(
     assert 1000 * float(thousands[0]) == pytest.approx(int(tokens[0].replace(",", "")), rel=0.05)
     assert float(times[1]) == pytest.approx(float(epochs[1]), rel=0.05)
     monkeypatch.setattr(choosing, "choose_config", refused)
+    assert "there is a run already" in run("train", "--data", "corpus.txt", exits=2).err
     run("train", "--config", "auto", "--resume", "--max-steps", "5", exits=0)
     assert read_config("runs/auto/config.yaml").train.max_steps == 5
 
@@ -207,14 +208,6 @@ def test_the_context_of_questions_and_answers_holds_them(run: RunCommand) -> Non
     assert float(tokens[1]) == pytest.approx(0.9 * 200 * 0.62, rel=0.15)
     Path("few.jsonl").write_text('{"prompt": "a", "response": "b"}\n' * 3)
     run("train", "--data", "few.jsonl", "--max-steps", "2", "--dry-run", exits=0)
-
-
-def test_a_run_that_is_there_is_refused_before_anything_is_measured(
-    run: RunCommand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run("train", "--data", "corpus.txt", *TINY, "--quiet", exits=0)
-    monkeypatch.setattr(choosing, "choose_config", refused)
-    assert "there is a run already" in run("train", "--data", "corpus.txt", exits=2).err
 
 
 def test_stdin_and_several_texts_are_read_once_and_trained_on(here: Path, run: RunCommand) -> None:
