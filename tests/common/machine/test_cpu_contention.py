@@ -152,7 +152,8 @@ def test_short_commands_do_not_say_that_the_machine_is_busy(
 def test_training_beside_other_programs_gives_the_same_weights(
     here: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = ["train", "--config", "smoke", "--set", "tokenizer.kind=byte", "--set", "train.sample_every=null", "--max-steps", "6"]
+    settings = ("--set", "tokenizer.kind=byte", "--set", "train.sample_every=null", "--max-steps", "6")
+    small = ("train", "--config", "smoke", *settings)
     run(*small, "--out", "runs/alone", exits=0)
     busy_from_the_start(monkeypatch)
     outcome = run(*small, exits=0)
