@@ -96,7 +96,8 @@ def two_threads() -> Iterator[None]:
 def _own_surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tests depend neither on the caches of the user who runs them nor on what else the machine does.
 
-    The processes that run tests share the compiled C code alone, which takes seconds to make. Trainings in this process draw no picture of their losses, which takes longer than they do; see `drawing`.
+    The processes that run tests share the compiled C code alone, which takes seconds to make. Trainings in this process
+    draw no picture of their losses, which takes longer than they do; see `drawing`.
     """
     cache, own = tmp_path_factory.mktemp("cache"), tmp_path_factory.getbasetemp()
     compiled = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "compiled"
