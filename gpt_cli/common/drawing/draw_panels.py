@@ -28,6 +28,7 @@ from gpt_cli.common.drawing.panels import Curves, HeatMap, Panel, PlotLine
 from gpt_cli.common.drawing.token_labels import COLOURS, Origin, label_of, width_of
 from gpt_cli.common.host import Notify, ignored
 from gpt_cli.common.language import language, say
+from gpt_cli.common.tables import cut, without_middle
 
 BARS, BANDS, CELLS = "bars: ± one standard error", "bands: ± one standard error", "±: one standard error"
 GREY = "#b8b8b8"
@@ -119,13 +120,9 @@ def write_origin(figure: Figure, origin: Origin, fonts: list[str], missing: set[
     width, height = figure.get_size_inches()
     num_letters = int((width - 0.2) / _FOOTER_LETTER)
     step = f", step {origin.step:,}"
-    path = label_of(origin.checkpoint, None)
-    # the end of a path is the more informative part
-    path = path if len(path) <= num_letters - len(step) else "…" + path[len(path) - num_letters + len(step) + 1 :]
-    prompt = label_of(origin.prompt, None)
-    while width_of(prompt) > num_letters - 2:
-        prompt = prompt[: -max(2, (width_of(prompt) - num_letters) // 2)] + "…"
-    text = f"{say(path + step, spoken)}\n“{prompt}”"
+    room = num_letters - len(step)
+    path = without_middle(label_of(origin.checkpoint, None), room, room - 1)  # its end is the more informative part
+    text = f"{say(path + step, spoken)}\n“{cut(label_of(origin.prompt, None), num_letters - 2)}”"
     properties = font_manager.FontProperties(family=fonts, size=6)
     style: dict[str, Any] = {"va": "bottom", "color": "#555555", "fontproperties": properties, "parse_math": False}
     figure.text(0.1 / width, 0.06 / height, drawable(text, missing), **style)

@@ -276,9 +276,9 @@ class ReadingRequest(PromptRequest):
     @property
     def film(self) -> str:
         """The shell command that writes a film (a page of attention by step) for the same run and prompt."""
-        values = {"--run": self.run, "--prompt": self.prompt, "--prompt-file": self.prompt_file}
-        flags = "".join(f" {flag} {shlex.quote(visible(value))}" for flag, value in values.items() if value is not None)
-        return f"gpt attn-dump{flags} --over-training --out film.html"
+        texts = {"--run": self.run, "--prompt": self.prompt, "--prompt-file": self.prompt_file}
+        flags = [f" {flag} {shlex.quote(visible(text, 10**6))}" for flag, text in texts.items() if text is not None]
+        return f"gpt attn-dump{''.join(flags)} --over-training --out film.html"
 
     def require_prompt(self, flag: str, host: Host) -> None:
         """Raise UsageError, with a prompt as its hint, if the request has no prompt, which `flag` needs."""

@@ -61,7 +61,7 @@ def report_page(
         "environment": _rows_content(rows([record.environment for record in records])),
         "corpus": _rows_content(rows([_corpus(record) for record in records])),
         "attention": list(_attention_content(records, dumps or {})),
-        "attentionCommand": f"gpt report {quote(visible(records[0].path))} --prompt TEXT --out report.html",
+        "attentionCommand": f"gpt report {quote(visible(records[0].path, 4096))} --prompt TEXT --out report.html",
         "colours": STEPS,
     }
     return build_page(REPORT, content)
@@ -148,7 +148,7 @@ def _attention_content(records: Sequence[RunRecord], dumps: Mapping[str, Attenti
     most_bytes = _MOST_ATTENTION // len(records)
     for index, record in enumerate(records):
         run, weights, problem = RunFiles(record.path), None, ""
-        command = f"gpt attn-dump --run {quote(visible(record.path))} --over-training --out film.html"
+        command = f"gpt attn-dump --run {quote(visible(record.path, 4096))} --over-training --out film.html"
         if (dump := dumps.get(str(record.path))) is not None:
             command = ""
             if dump.weights.size <= 2 * most_bytes:

@@ -168,7 +168,7 @@ def _attention(records: Sequence[RunRecord], prompt: str, host: Host) -> dict[st
     Raises DataError for a prompt that a model cannot read, CheckpointError if no run has a checkpoint.
     """
     with host.importing():
-        from gpt_cli.attention_maps.patterns import dump_attention
+        from gpt_cli.attention_maps.patterns import dump_attention, require_room_for_dump
         from gpt_cli.checkpoints.load import load
     dumps: dict[str, AttentionDump] = {}
     missing: list[CheckpointError] = []
@@ -186,6 +186,7 @@ def _attention(records: Sequence[RunRecord], prompt: str, host: Host) -> dict[st
                 raise DataError("‹prompt›", sentence)
             origin = Origin(str(loaded.path), loaded.step, prompt)
             all_heads: dict[str, Any] = {"layers": range(sizes.num_blocks), "heads": range(sizes.num_heads)}
+            require_room_for_dump("report", loaded.model, len(ids), **all_heads, ending=None, out=None)
             dumps[str(record.path)] = dump_attention(loaded.model, loaded.tokenizer, ids, **all_heads, origin=origin)
     if missing and not dumps:
         raise missing[0]

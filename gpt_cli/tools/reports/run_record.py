@@ -138,7 +138,7 @@ class RunRecord(Figures):
 
 def _number(*candidates: Any) -> float | int | None:
     """Return the first of the candidates that is a finite number; None if there is none."""
-    return next((one for one in candidates if isinstance(one, int | float) and math.isfinite(one)), None)
+    return next((one for one in candidates if type(one) in (int, float) and math.isfinite(one)), None)
 
 
 def read_record(path: Path) -> RunRecord:

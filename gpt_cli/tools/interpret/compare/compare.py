@@ -35,7 +35,7 @@ from gpt_cli.evaluation.nll import (
 from gpt_cli.evaluation.texts import BYTES_PER_TOKEN, beginning
 from gpt_cli.model import GPT
 from gpt_cli.text.corpus import Corpus
-from gpt_cli.text.encode import encode
+from gpt_cli.text.encode import TOKENIZING, encode
 from gpt_cli.tools.interpret.compare.request import CompareRequest, ToCompare
 from gpt_cli.tools.interpret.compare.view import CompareFinding, comparison_figures
 from gpt_cli.tools.interpret.finding import Finding
@@ -254,8 +254,11 @@ def _on_stretches(both: Both, corpus: Corpus, request: CompareRequest, host: Hos
     size = BYTES_PER_TOKEN * max(loaded.config.model.evaluation_window for loaded in both)
     paired, scores = list[Stretches](), list[Row]()
     for path, loaded in zip(request.runs, both, strict=True):
-        with blaming(visible(path), instead_of="text"):  # names the model that lacks a character
-            ids = encode(corpus, loaded.tokenizer)
+        with (
+            blaming(visible(path), instead_of="text"),  # names the model that lacks a character
+            host.counting(TOKENIZING, corpus.num_bytes, "B") as count,
+        ):
+            ids = encode(corpus, loaded.tokenizer, count, host.notice)
         if len(ids) < 2:
             raise DataError("text", "the text is one token long, so there is nothing to predict")
         lengths = byte_lengths_on(corpus, ids, loaded.tokenizer)
