@@ -87,13 +87,6 @@ class DivergedError(GptError):
     exit_code = 6
 
 
-def advised(errors: Sequence[GptError], hint: str) -> GptError:
-    """Give all errors the same hint; return the first, with the rest as its `others`, so that all are printed."""
-    for error in errors:
-        error.hint = hint
-    return together(errors)
-
-
 def together(errors: Sequence[GptError]) -> GptError:
     """Return the first of several errors, with the rest as its `others`, so that all are printed."""
     first, *others = errors

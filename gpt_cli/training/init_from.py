@@ -16,7 +16,7 @@ from gpt_cli.common.host import Host, Notify
 from gpt_cli.config import Config
 from gpt_cli.config.load import config_differences
 from gpt_cli.config.strict_yaml import Document
-from gpt_cli.errors import CheckpointError, advised, shown
+from gpt_cli.errors import CheckpointError, shown, together
 
 if TYPE_CHECKING:
     import numpy as np
@@ -124,7 +124,7 @@ def require_fit(initial: Initial, requested: Config, settings: Sequence[str] = (
         kind = f"tokenizer.kind={requested.tokenizer.kind}"
         of_tokens = "tokenizer.kind" in from_file and all(key.startswith("tokenizer.") for key, _ in misfits)
         hint = f"{of_file}; or ‹{kind}› for new embeddings" if of_tokens else of_file
-    raise advised([CheckpointError(FLAG, sentence) for _, sentence in misfits], hint)
+    raise together([CheckpointError(FLAG, sentence, hint=hint) for _, sentence in misfits])
 
 
 def _misfits(initial: Initial, requested: Config) -> Iterator[tuple[str, str]]:

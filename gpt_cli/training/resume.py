@@ -21,7 +21,7 @@ from gpt_cli.config import Config
 from gpt_cli.config.field_types import FREE
 from gpt_cli.config.load import config_differences
 from gpt_cli.config.schema import keys_with
-from gpt_cli.errors import CheckpointError, DataError, GptError, UsageError, advised, shown, visible
+from gpt_cli.errors import CheckpointError, DataError, GptError, UsageError, shown, together, visible
 from gpt_cli.text.sources import NAME_A_SOURCE, reads_stdin, source_names
 from gpt_cli.training.events import Finished
 from gpt_cli.training.intervals import is_finished, limit_reached, model_ends
@@ -80,7 +80,7 @@ def config_to_resume(stored: Config, requested: Config, run_config: Config | Non
         if not any(key.startswith(("model.", "tokenizer.")) for key, _, _ in changes):
             other = f"begin a new run with these weights: {_begin_anew(files, run_config or stored)} ..."
         hint = f"leave out what changes these settings (‹config›, ‹settings›, ‹seed›, ...), or {other}"
-        raise advised([CheckpointError("‹resume›", sentence) for sentence in sentences], hint)
+        raise together([CheckpointError("‹resume›", sentence, hint=hint) for sentence in sentences])
     return requested
 
 

@@ -22,7 +22,7 @@ from gpt_cli.config import Config
 from gpt_cli.config.field_types import Few, Switch, as_yaml
 from gpt_cli.config.request import NONE, Digits, Flag, MaybePath, PathText, Request
 from gpt_cli.distributed.environment import rank_environment
-from gpt_cli.errors import CheckpointError, UsageError, advised, shown, visible
+from gpt_cli.errors import CheckpointError, UsageError, shown, together, visible
 from gpt_cli.text.sources import reads_stdin
 from gpt_cli.tools.sweeps.sweep_file import Sweep, dotted_keys, read_sweep
 
@@ -102,13 +102,13 @@ def require_same(directory: Path, plan: Sweep) -> None:
         before = json.loads(read_bytes(record, CheckpointError, most=_MOST))
     if not isinstance(before, dict):
         raise CheckpointError(shown(record), "this is not the record of a sweep", hint="name another ‹out›")
-    changed = list[UsageError]()
+    changed, hint = list[UsageError](), f"undo the change, or begin another sweep: ‹out={directory}-2›"
     for key in dict.fromkeys([*before, *plan.record]):
         if (was := before.get(key)) != (now := plan.record.get(key)):
             sentence = f"{key} was {_or_nothing(was)} in this sweep and is {_or_nothing(now)} now"
-            changed.append(UsageError(shown(plan.path), sentence))
+            changed.append(UsageError(shown(plan.path), sentence, hint=hint))
     if changed:
-        raise advised(changed, f"undo the change, or begin another sweep: ‹out={directory}-2›")
+        raise together(changed)
 
 
 def _or_nothing(value: Any) -> str:

@@ -31,7 +31,7 @@ from gpt_cli.config.request import (
     WhichCheckpoint,
     WhichRun,
 )
-from gpt_cli.errors import DataError, GptError, UsageError, advised, collecting, shown, visible
+from gpt_cli.errors import DataError, GptError, UsageError, collecting, shown, together, visible
 from gpt_cli.tools.interpret.request import Heads, Layers, chosen_heads, require_report
 
 Part = Literal["residual", "attention", "feed_forward", "head"]
@@ -208,7 +208,9 @@ def _read_pairs(path: Path) -> list[Pair]:
         with collecting(wrong):
             pairs += [_read_pair(line, f"{visible(path)}:{number}")] if line.strip() else []
     if wrong:
-        raise advised(wrong[:_MAX_WRONG], _PAIR)
+        for error in wrong:
+            error.hint = _PAIR
+        raise together(wrong[:_MAX_WRONG])
     if not pairs:
         raise DataError(shown(path), "the file contains no pair; write one per line", hint=_PAIR)
     first = pairs[0]
