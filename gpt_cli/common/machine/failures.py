@@ -33,12 +33,12 @@ _REASONS = {
 
 
 def is_lack_of_memory(error: BaseException) -> bool:
-    """Return whether an error means that main memory or GPU memory ran out."""
-    if isinstance(error, MemoryError) or is_lack_of_device_memory(error):
-        return True
+    """Return whether an error means that main memory ran out."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
-    return isinstance(error, RuntimeError | ImportError) and any(words in str(error) for words in _LACKING)
+    if isinstance(error, RuntimeError | ImportError):
+        return any(words in str(error) for words in _LACKING)
+    return isinstance(error, MemoryError)
 
 
 def is_lack_of_device_memory(error: BaseException) -> bool:
