@@ -34,11 +34,10 @@ def write_durably(path: Path, chunks: Iterable[Buffer]) -> None:
     require_regular_target(path)
     temporary = _temporary(path)
     try:
-        _create(temporary, chunks)
-        os.replace(temporary, path)
-        _sync(path.parent)
-    except OSError as error:
-        raise write_failure(path, error) from error
+        with writing(path):
+            _create(temporary, chunks)
+            os.replace(temporary, path)
+            _sync(path.parent)
     finally:
         # after the rename, there is no temporary file; if removing one fails too, a later write removes it
         with contextlib.suppress(OSError):
@@ -47,7 +46,7 @@ def write_durably(path: Path, chunks: Iterable[Buffer]) -> None:
 
 def require_regular_target(path: Path) -> None:
     """Raise EnvironmentFailure if `path` cannot be looked at, or if it exists and is not a regular file."""
-    with _writing(path), contextlib.suppress(FileNotFoundError):  # also without its directory: the writer reports it
+    with writing(path), contextlib.suppress(FileNotFoundError):  # also without its directory: the writer reports it
         os.lstat(path)
     if os.path.exists(path) and not os.path.isfile(path):
         raise EnvironmentFailure(shown(path), "this is not a regular file; name a new or a regular file")
@@ -72,16 +71,15 @@ def write_directory(directory: Path, files: Mapping[str, Iterable[Buffer]]) -> N
     make_directory(directory.parent)
     new, old = (_temporary(directory, part) for part in (".new", ".old"))
     try:
-        os.mkdir(new)
-        for name, chunks in files.items():
-            _create(new / name, chunks)
-        _sync(new)
-        if directory.exists():
-            os.replace(directory, old)
-        os.replace(new, directory)
-        _sync(directory.parent)
-    except OSError as error:
-        raise write_failure(directory, error, directory.parent) from error
+        with writing(directory, directory.parent):
+            os.mkdir(new)
+            for name, chunks in files.items():
+                _create(new / name, chunks)
+            _sync(new)
+            if directory.exists():
+                os.replace(directory, old)
+            os.replace(new, directory)
+            _sync(directory.parent)
     finally:
         with contextlib.suppress(OSError):
             if old.exists() and not directory.exists():
@@ -92,14 +90,14 @@ def write_directory(directory: Path, files: Mapping[str, Iterable[Buffer]]) -> N
 
 def append(path: Path, text: str) -> None:
     """Append text to a file, or raise EnvironmentFailure; the text survives a power cut only after `make_durable`."""
-    with _writing(path), _opened(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC) as descriptor:
+    with writing(path), _opened(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC) as descriptor:
         _write_all(descriptor, text.encode())
 
 
 def make_durable(*paths: Path) -> None:
     """Fsync files and directories, so that new text and new names survive a power cut. Raises EnvironmentFailure."""
     for path in paths:
-        with _writing(path):
+        with writing(path):
             _sync(path)
 
 
@@ -115,7 +113,7 @@ def remove(path: Path) -> None:
 
 def move(path: Path, target: Path) -> None:
     """Rename a file within its directory, so that a power cut cannot undo it; raise EnvironmentFailure on failure."""
-    with _writing(target):
+    with writing(target):
         os.replace(path, target)
         _sync(target.parent)
 
@@ -190,12 +188,12 @@ def make_directory(directory: Path) -> list[Path]:
 
 
 @contextlib.contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Turn an OSError in the context into the `write_failure` of `path`."""
+def writing(path: Path, folder: Path | None = None) -> Iterator[None]:
+    """Turn an OSError in the context into the `write_failure` of `path`; `folder` is as there."""
     try:
         yield
     except OSError as error:
-        raise write_failure(path, error) from error
+        raise write_failure(path, error, folder) from error
 
 
 def write_failure(path: Path, error: OSError, folder: Path | None = None) -> EnvironmentFailure:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpt_cli.common.files import NO_LOCKS, make_directory, remove, write_durably, write_failure
+from gpt_cli.common.files import NO_LOCKS, make_directory, remove, write_durably, write_failure, writing
 from gpt_cli.common.host import NOBODY, Host, Notify, ignored
 from gpt_cli.common.machine.cpu_contention import cores
 from gpt_cli.config import Config
@@ -173,11 +173,9 @@ def sole_writer(directory: Path, notice: Notify) -> Iterator[None]:
     """
     make_directory(directory)
     path = directory / _LOCK
-    try:
+    with writing(directory):
         # the file stays: after a removal, waiting and new processes would lock different files
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-    except OSError as error:
-        raise write_failure(directory, error) from error
     with open(descriptor, "rb"):  # which closes it, and so frees the lock
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
