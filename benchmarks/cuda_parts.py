@@ -215,9 +215,7 @@ def decoding(scale: Scale) -> Iterator[Figure]:
 
 def _draw_anew(decoder: Decoder, num_tokens: int, num_samples: int) -> list[list[int]]:
     """Sample as `sample_once`, without a graph; return the ids of each step."""
-    draws = CpuDraws(
-        decoder, [PROMPT] * num_samples, SamplingParameters(), Uniforms(0, num_samples, 1), "bench", num_tokens
-    )
+    draws = CpuDraws(decoder, [PROMPT] * num_samples, SamplingParameters(), Uniforms(0, num_samples, 1), num_tokens)
     return [[draw.token for draw in draws.next()] for _ in range(num_tokens)]
 
 

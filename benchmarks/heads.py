@@ -55,8 +55,8 @@ def main() -> None:
 
     def circuits() -> object:
         layers, heads = range(sizes.num_blocks), range(sizes.num_heads)
-        composed = composition(model, layers, heads, lambda _: None, "checkpoint")
-        return [*composed, *(part for n in layers for part in directions(model, n, heads, "checkpoint"))]
+        composed = composition(model, layers, heads, lambda _: None)
+        return [*composed, *(part for n in layers for part in directions(model, n, heads))]
 
     def ablation(how: str, dtype: str) -> Callable[[], object]:
         layers, heads = range(sizes.num_blocks), range(sizes.num_heads)

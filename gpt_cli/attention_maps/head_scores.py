@@ -62,15 +62,14 @@ def take_snapshot(
     step: int,
     loss: float,
     repeats: int | None = None,
-    where: str = "checkpoint",
 ) -> Snapshot:
     """Compute the attention weights of a model on the `ids` of `prompt`, and the scores of all heads, without dropout.
 
-    `repeats` is as in `induction_scores`. Raises CheckpointError, naming `where`, for weights that are not finite.
+    `repeats` is as in `induction_scores`. Raises CheckpointError for weights that are not finite.
     """
     batch = torch.tensor([list(ids)], device=model.token_embedding.weight.device)
     weights = model.attention_weights(batch)  # [L, 1, H, T, T]
-    require_finite(weights, "attention weights", where)
+    require_finite(weights, "attention weights", model.where)
     sums, counts = zip(*(pattern_sums(of_layer, batch) for of_layer in weights), strict=True)
     induction = induction_scores(model, end_of_text=tokenizer.end_of_text, repeats=repeats)
     scores = as_scores(torch.stack(sums), counts[0], induction)

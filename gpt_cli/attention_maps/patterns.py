@@ -18,7 +18,7 @@ from gpt_cli.common.drawing.token_labels import Origin
 from gpt_cli.common.machine.devices import float64_device
 from gpt_cli.common.machine.memory import available_memory, require_available
 from gpt_cli.config import ModelConfig
-from gpt_cli.errors import UsageError, counted, shown
+from gpt_cli.errors import UsageError, counted
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.tokenizers import Tokenizer
@@ -75,15 +75,15 @@ def dump_attention(
     """Run a model on ids [T], and return the tensors `stages` (such as weights) of `heads` in each of `layers`.
 
     `file_dtype` is the type of the arrays, float32 or float16. The model generated the last `num_generated` ids; the
-    result has the probability and rank of each. `origin` becomes part of the result and names the checkpoint in errors.
-    Raises CheckpointError for NaN or infinity, UsageError for a value that is too large for float16.
+    result has the probability and rank of each. `origin` becomes part of the result. Raises CheckpointError for NaN or
+    infinity, UsageError for a value that is too large for float16.
     """
     batch = torch.tensor([list(ids)], device=model.token_embedding.weight.device)
     arrays: dict[str, np.ndarray] = {}
     for row, (layer, of_layer) in enumerate(zip(layers, model.attention_stages(batch, layers, heads), strict=True)):
         for stage in stages:
             tensor = getattr(of_layer, stage)[0]
-            require_finite(tensor, f"{stage} in layer {layer}", shown(origin.checkpoint))
+            require_finite(tensor, f"{stage} in layer {layer}", model.where)
             array = tensor.cpu().numpy()
             if file_dtype == "float16" and np.abs(array).max() > np.finfo(np.float16).max:
                 wrong = f"float16 cannot hold {stage} of {np.abs(array).max():g}"

@@ -66,6 +66,7 @@ class Checkpoint:
             raise misfit
         # norms and biases are small
         weights = {name: one if one.dim() > 1 else one.float() for name, one in self.weights.items()}
+        model.where = self.where
         return model.take_weights(weights).eval()
 
 

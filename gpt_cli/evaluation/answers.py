@@ -14,7 +14,7 @@ from gpt_cli.checkpoints.load import Loaded
 from gpt_cli.common.host import Host
 from gpt_cli.common.machine.devices import autocast, to_device
 from gpt_cli.common.units import with_error
-from gpt_cli.errors import DataError, counted, shown, visible
+from gpt_cli.errors import DataError, counted, visible
 from gpt_cli.evaluation.nll import Observations, byte_lengths, in_batches, logits_in_slices, nll_of, score_of
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
@@ -27,12 +27,12 @@ _AT_ONCE = 2**12  # tokens
 
 
 def answer_costs(
-    model: GPT, examples: Examples, *, dtype: str, where: str, count: Callable[[int], object] = lambda _: None
+    model: GPT, examples: Examples, *, dtype: str, count: Callable[[int], object] = lambda _: None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the nats of the answers of E examples, float64 [E], and whether greedy decoding generates each, bool [E].
 
     The model reads each example without the others. `count` receives the number of tokens read since its last call.
-    Raises CheckpointError, naming `where`, if logits are not finite.
+    Raises CheckpointError if logits are not finite.
     """
     lengths, device = examples.lengths, model.token_embedding.weight.device
     sums, exact = np.zeros(len(lengths)), np.zeros(len(lengths), bool)
@@ -46,7 +46,7 @@ def answer_costs(
             x, targets = model.last_residual(on_device[:, :-1])[chosen], on_device[:, 1:][chosen]
             nats, likeliest = [np.empty(0)], [np.empty(0, bool)]
             for logits, wanted in logits_in_slices(model, x[None], targets[None]):
-                require_finite(logits, "logits", where)
+                require_finite(logits, "logits", model.where)
                 nats.append(nll_of(logits, wanted)[0].cpu().double().numpy())
                 likeliest.append((logits.argmax(dim=-1) == wanted)[0].cpu().numpy())
         rows = np.nonzero(learned)[0]
@@ -73,7 +73,7 @@ def measure_answers(
     if not examples.lengths.size:
         raise DataError("‹data›", f"this model sees {length} tokens, and no example fits")
     with host.counting("evaluating", int(examples.lengths.sum()), "tokens") as count:
-        nats, exact = answer_costs(model, examples, dtype=dtype, count=count, where=shown(loaded.path))
+        nats, exact = answer_costs(model, examples, dtype=dtype, count=count)
     of_tokens = byte_lengths(tokenizer)
     of_tokens[template.end_id(tokenizer)] = 0  # the token that ends an answer has no bytes of text
     num_bytes = np.add.reduceat(of_tokens[examples.ids] * examples.learned, examples.bounds[:-1])
@@ -100,7 +100,7 @@ def _chosen(loaded: Loaded, conversations: Sequence[Conversation], template: Tem
             candidates = [one._replace(turns=(*one.turns[:-1], Turn("assistant", choice))) for choice in one.choices]
             examples = gather(candidates, loaded.tokenizer, template, loaded.config.model.context_length)
             if not examples.num_left_out:
-                nats, _ = answer_costs(loaded.model, examples, dtype=dtype, where=shown(loaded.path))
+                nats, _ = answer_costs(loaded.model, examples, dtype=dtype)
                 is_right.append(one.choices[int(nats.argmin())] == one.turns[-1].content)
     return np.array(is_right, bool)
 

@@ -18,7 +18,7 @@ from gpt_cli.common.machine.memory import available_memory, require_available
 from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.common.tables import Rows, table
 from gpt_cli.common.units import with_error
-from gpt_cli.errors import DataError, UsageError, blaming, counted, shown, visible
+from gpt_cli.errors import DataError, UsageError, blaming, counted, visible
 from gpt_cli.evaluation.answers import about_answers, measure_answers
 from gpt_cli.evaluation.memorization import copied_share, longest_shared_run
 from gpt_cli.evaluation.nll import (
@@ -158,7 +158,7 @@ class _Measure:
                 paired = Stretches(BYTES_PER_TOKEN * target.longest_window, ids, lengths)
             nats = in_stretches(nats, ids, (windows, paired))
             nats = [*nats] if request.per_token else nats
-            figures = asdict(score(nats, ids, lengths, shown(loaded.path))) | {"loss_error": windows.standard_error()}
+            figures = asdict(score(nats, ids, lengths, model.where)) | {"loss_error": windows.standard_error()}
         each = Surprisals(tokenizer, ids[:].tolist(), np.concatenate([*nats]).tolist()) if request.per_token else None
         return _Measured(figures, paired, each)
 
@@ -274,7 +274,6 @@ def _memorised(loaded: Loaded, training: Corpus, request: EvaluateRequest) -> di
         max_new_tokens=request.max_new_tokens,
         num_samples=request.num_samples,
         end_of_text=tokenizer.end_of_text,
-        where=shown(loaded.path),
     )
     text = ("\n" * (block.starts and number > 0) + block.text for number, block in enumerate(training.blocks()))
     longest = longest_shared_run([tokenizer.decode(sample) for sample in samples], text)

@@ -85,13 +85,13 @@ def nll_of(logits: Tensor, targets: Tensor) -> Tensor:
     return -logits.log_softmax(dim=-1).gather(-1, targets[..., None])[..., 0]
 
 
-def log_probabilities(model: GPT, x: Tensor, where: str) -> Tensor:
+def log_probabilities(model: GPT, x: Tensor) -> Tensor:
     """Compute log-probabilities of the next token from residual streams, [..., D] -> [..., V].
 
-    Raises CheckpointError, naming `where`, for logits that are not finite.
+    Raises CheckpointError for logits that are not finite.
     """
     logits = model.logits(x)
-    require_finite(logits, "logits", where)
+    require_finite(logits, "logits", model.where)
     return logits.log_softmax(dim=-1)
 
 

@@ -27,6 +27,8 @@ class GPT(nn.Module):
     By default, layers are in GPT-2's order (Radford et al. 2019). `generator` (None: torch's) draws initial weights.
     """
 
+    where = "checkpoint"  # the file of the weights, as errors name it
+
     def __init__(self, config: ModelConfig, vocab_size: int, generator: torch.Generator | None = None):
         super().__init__()
         self.config = config

@@ -56,7 +56,7 @@ class Decoder:
         num_rows: int = 1,
         compiled: bool = False,
     ):
-        self.config = model.config
+        self.config, self.where = model.config, model.where
         self.compiled = compiled and num_rows == 1 and can_compile(model)
         self._products = Products(dtype, int8=int8, num_rows=num_rows, compiled=self.compiled)
         self.dtype = self._products.dtype

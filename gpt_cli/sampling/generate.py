@@ -22,7 +22,6 @@ def generate(
     seed: int = 0,
     end_of_text: int | None = None,
     done: Callable[[int], bool] = lambda row: False,
-    where: str = "checkpoint",
     warn: Notify = ignored,
 ) -> Iterator[list[Draw | None]]:
     """Continue prompts of 1 to context_length ids: each step yields a Draw for each row, None for rows that have ended.
@@ -30,12 +29,12 @@ def generate(
     The rows are the samples of the first prompt, then of the second, and so on. A row ends at end_of_text, which is not
     yielded, or before a step for which `done(row index)` is true. Sample i of a prompt draws from random stream i of
     the seed, whatever else is in the batch. From the fifth step on, a GPU may replay a CUDA graph of a step; `warn`
-    receives the reason if a trial of it fails. Raises CheckpointError, naming `where`, if logits are not finite.
+    receives the reason if a trial of it fails. Raises CheckpointError if logits are not finite.
     """
     rows = [prompt for prompt in prompts for _ in range(num_samples)]
     ended = [False] * len(rows)
     uniforms = Uniforms(seed, num_samples, len(prompts))
-    cpu_draws = CpuDraws(decoder, rows, parameters, uniforms, where, max_new_tokens)
+    cpu_draws = CpuDraws(decoder, rows, parameters, uniforms, max_new_tokens)
     draws: Iterator[list[Draw]] = iter(cpu_draws.next, None)
     trial = 2  # the step from which a graph is tried
     for step in range(max_new_tokens):

@@ -116,10 +116,9 @@ class CpuDraws:
         rows: Sequence[Sequence[int]],
         parameters: SamplingParameters,
         uniforms: Uniforms,
-        where: str,
         num_new_tokens: int,
     ):
-        self.decoder, self.parameters, self.uniforms, self.where = decoder, parameters, uniforms, where
+        self.decoder, self.parameters, self.uniforms = decoder, parameters, uniforms
         self.step, self.tokens = 0, list[int]()
         self._logits = decoder.prefill(rows, num_new_tokens)
         self.seen = torch.zeros(self._logits.shape, dtype=torch.bool)
@@ -127,7 +126,7 @@ class CpuDraws:
             self.seen[number, list(prompt)] = True
 
     def next(self) -> list[Draw]:
-        """Draw the next token of each row; raise CheckpointError, naming `self.where`, if logits are not finite."""
+        """Draw the next token of each row; raise CheckpointError if logits are not finite."""
         return self.draw(self.logits())
 
     def logits(self) -> Tensor:
@@ -143,7 +142,7 @@ class CpuDraws:
 
     def draw(self, logits: Tensor) -> list[Draw]:
         """Draw a token of each row from `logits` [B, V]; raise CheckpointError if they are not finite."""
-        drawn = to_draws(self.draw_results(logits, self.seen), self.where)
+        drawn = to_draws(self.draw_results(logits, self.seen), self.decoder.where)
         self.step, self.tokens = self.step + 1, [draw.token for draw in drawn]
         return drawn
 

@@ -72,7 +72,7 @@ class RecordedDraws:
     @torch.inference_mode()
     def __init__(self, cpu_draws: CpuDraws, num_tokens: int):
         self._decoder = decoder = cpu_draws.decoder
-        self._parameters, self._where, self._device = cpu_draws.parameters, cpu_draws.where, decoder.device
+        self._parameters, self._device = cpu_draws.parameters, decoder.device
         self._first_slot, self._bases = decoder.end, dict[int, int]()  # by reach, as last sent to the device
         # what changes from token to token, apart from the caches
         num_rows, num_recent = decoder.recent_ids(1).shape
@@ -163,7 +163,7 @@ class RecordedDraws:
 
     def _read(self, drawn: Tensor, arrival: torch.Event) -> list[Draw]:
         arrival.synchronize()
-        return to_draws(drawn, self._where)
+        return to_draws(drawn, self._decoder.where)
 
     def _recompute(self, tokens: Sequence[int]) -> None:
         """Run the step after `tokens` without the graph, because the decoder must recompute windows of full rows."""
@@ -267,7 +267,7 @@ def recorded_draws(cpu_draws: CpuDraws, num_tokens: int, warn: Notify) -> Iterat
             reason = recording_failure(error)
         started = time.perf_counter()
         logits = cpu_draws.logits()
-        require_finite(cpu_draws.draw_results(logits, cpu_draws.seen.clone())[2:], "logits", cpu_draws.where)
+        require_finite(cpu_draws.draw_results(logits, cpu_draws.seen.clone())[2:], "logits", cpu_draws.decoder.where)
         seconds = time.perf_counter() - started
         agrees = trial is not None and trial.agrees(cpu_draws, logits)
         if not agrees:

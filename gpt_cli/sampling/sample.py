@@ -18,7 +18,7 @@ from gpt_cli.common.limits import SAMPLING_BYTES
 from gpt_cli.common.machine.devices import choose_device, choose_dtype, product_dtype, restored_threads, use_threads
 from gpt_cli.common.machine.memory import available_memory, require_available
 from gpt_cli.common.results import WIDTH, Result
-from gpt_cli.errors import DataError, UsageError, blaming, counted, inert_json, shown
+from gpt_cli.errors import DataError, UsageError, blaming, counted, inert_json
 from gpt_cli.model import GPT
 from gpt_cli.sampling.decoder import Decoder, cache_bytes, row_bytes
 from gpt_cli.sampling.generate import generate
@@ -237,7 +237,6 @@ class Sampler:
             seed=seed or 0,
             end_of_text=tokenizer.end_of_text if prompts[0].end is None else prompts[0].end,
             done=lambda number: rows[number].stream.stopped or rows[number].tokens[-1] == tokenizer.end_of_text,
-            where=shown(self.loaded.path),
             warn=self._host.warn,
         )
         for draws in steps:

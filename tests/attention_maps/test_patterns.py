@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from gpt_cli.attention_maps import patterns
 from gpt_cli.attention_maps.file_formats import STAGES
-from gpt_cli.attention_maps.patterns import Origin, count_numbers
+from gpt_cli.attention_maps.patterns import count_numbers
 from gpt_cli.config import ModelConfig
 from gpt_cli.errors import CheckpointError
 from gpt_cli.model import GPT, MultiHeadAttention
@@ -96,7 +96,7 @@ def test_a_model_that_computes_no_finite_attention_is_refused() -> None:
         # each is finite, their products are not
         model.state_dict()["blocks.1.attention.heads.2.Wq.weight"].fill_(1e38)
     wrong = r'^"runs/a/best.safetensors": its weights give \w+ in layer 1 that are not finite, so it cannot be used$'
-    origin = Origin("runs/a/best.safetensors", 5, "今ab")
+    model.where = '"runs/a/best.safetensors"'
     with pytest.raises(CheckpointError, match=wrong):
-        dump_attention(model, ByteTokenizer(), IDS, layers=(0, 1), heads=(1, 2), origin=origin)
+        dump_attention(model, ByteTokenizer(), IDS, layers=(0, 1), heads=(1, 2))
     dump_attention(model, ByteTokenizer(), IDS, layers=(0,), heads=(0,))

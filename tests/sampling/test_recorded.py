@@ -301,7 +301,7 @@ def test_no_trial_follows_where_all_rows_have_ended(graphs: list[SimulatedGraph]
 def test_logits_that_are_not_finite_are_noticed_as_on_the_host() -> None:
     model = model_of(positions="rope").to("sim")
     decoder = Decoder(model)
-    steps = generate(decoder, [[1, 2]], PENALISING, max_new_tokens=30, where="runs/broken", warn=pytest.fail)
+    steps = generate(decoder, [[1, 2]], PENALISING, max_new_tokens=30, warn=pytest.fail)
     for _ in range(6):
         next(steps)
     with torch.no_grad():

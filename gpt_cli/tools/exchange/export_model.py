@@ -20,7 +20,7 @@ from gpt_cli.common.host import Host
 from gpt_cli.common.machine.memory import reuse_memory
 from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.common.units import size
-from gpt_cli.errors import visible
+from gpt_cli.errors import shown, visible
 from gpt_cli.sampling.prompts import encode_prompt
 from gpt_cli.tools.exchange.export_hf import shareable, write_export, write_for_transformers
 from gpt_cli.tools.exchange.gguf.export_gguf import write_gguf
@@ -105,8 +105,9 @@ def export(request: ExportRequest, checkpoint: tuple[Header, str | None], host: 
 
 
 def _attention(stored: Checkpoint, prompt: str, out: Path, name: str, host: Host) -> AttentionDump:
-    """Compute the attention of all heads on `prompt`, cut to the context length; pages call the model `name`."""
+    """Compute the attention of all heads on `prompt`, cut to the context length; pages and errors name it `name`."""
     model, tokenizer, sizes = stored.build_model(), stored.tokenizer, stored.config.model
+    model.where = shown(name)
     ids = encode_prompt(tokenizer, prompt, sizes.context_length, source="‹prompt›", truncate=True)
     layers, heads = range(sizes.num_blocks), range(sizes.num_heads)
     require_room_for_dump("export", model, len(ids), layers=layers, heads=heads, ending=".html", out=out)

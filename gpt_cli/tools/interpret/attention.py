@@ -26,7 +26,7 @@ from gpt_cli.common.language import say
 from gpt_cli.common.machine.devices import choose_device
 from gpt_cli.common.results import WIDTH, Result, Screen
 from gpt_cli.common.tables import table
-from gpt_cli.errors import counted, shown, visible
+from gpt_cli.errors import counted, visible
 from gpt_cli.evaluation.nll import surprisals
 from gpt_cli.model import GPT
 from gpt_cli.sampling.decoder import Decoder
@@ -193,7 +193,6 @@ def _dumped(request: AttentionRequest, target: ToInspect, loaded: Loaded, host: 
                 max_new_tokens=num_generated,
                 seed=request.seed or 0,
                 end_of_text=tokenizer.end_of_text,
-                where=shown(loaded.path),
             )
     with host.working("computing attention"):
         origin = Origin(str(loaded.path), loaded.step, prompt)
@@ -221,8 +220,7 @@ def with_heads(
     chosen: dict[str, Any] = {"layers": dump.layers, "heads": dump.heads}
     ids, end_of_text = np.array(dump.token_ids), tokenizer.end_of_text
     scores = score_heads(model, ids, [(0, len(ids))], end_of_text=end_of_text, count=count, **chosen)
-    lens = lens_of_ids(model, tokenizer, dump.token_ids, dump.layers, shown(dump.origin.checkpoint))
-    dump = replace(dump, scores=scores, lens=lens)
+    dump = replace(dump, scores=scores, lens=lens_of_ids(model, tokenizer, dump.token_ids, dump.layers))
     top = num_written(len(dump.layers) * len(dump.heads), len(dump.tokens))
     if top == 0:
         notice("the page does not show what heads write, which is too much here; fewer ‹layers› or ‹heads› make room")
@@ -255,13 +253,11 @@ def computed_steps(target: ToInspect, device: torch.device, host: Host) -> Steps
 
 def _snapshot(loaded: Loaded, target: ToInspect) -> Snapshot:
     """Run one checkpoint on the prompt; return attention weights, loss, head scores and predictions of all layers."""
-    model, sizes, where = loaded.model, loaded.config.model, shown(loaded.path)
+    model, sizes = loaded.model, loaded.config.model
     text = encode_prompt_of(target, loaded, truncate=None, least=2)
     ids, layers, heads = text.ids[:].tolist(), range(sizes.num_blocks), range(sizes.num_heads)
     require_room_for_dump("‹over_training›", model, len(ids), layers=layers, heads=heads, ending=None, out=None)
     assert target.prompt is not None
     loss = float(np.concatenate([*surprisals(model, text.ids, stride=sizes.evaluation_window)]).mean())
-    snapshot = take_snapshot(
-        model, loaded.tokenizer, ids, prompt=target.prompt, step=loaded.step, loss=loss, where=where
-    )
-    return replace(snapshot, lens=lens_of_ids(model, loaded.tokenizer, ids, layers, where))
+    snapshot = take_snapshot(model, loaded.tokenizer, ids, prompt=target.prompt, step=loaded.step, loss=loss)
+    return replace(snapshot, lens=lens_of_ids(model, loaded.tokenizer, ids, layers))

@@ -42,7 +42,7 @@ def test_the_loss_on_answers_is_that_of_masked_labels(transformers: Any, tmp_pat
     write_for_transformers(tmp_path / "hf", stored)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "hf").eval()
     theirs.loss_type = "ForCausalLM"  # which it takes from the name of a class, but not from GPT2LMHeadModel
-    costs, _ = answer_costs(stored.build_model().eval(), examples, dtype="float32", where="checkpoint")
+    costs, _ = answer_costs(stored.build_model().eval(), examples, dtype="float32")
     for number, nats in enumerate(costs):
         start, end = examples.bounds[number : number + 2]
         ids = torch.from_numpy(examples.ids[start:end].astype(int))[None]

@@ -19,7 +19,7 @@ from gpt_cli.common.host import Host
 from gpt_cli.common.limits import HEADS_TOKENS
 from gpt_cli.common.machine.devices import choose_device, float64_device
 from gpt_cli.common.machine.memory import available_memory, require_available
-from gpt_cli.errors import DataError, blaming, counted, shown, visible
+from gpt_cli.errors import DataError, blaming, counted, visible
 from gpt_cli.evaluation.nll import (
     LOGITS_AT_ONCE,
     Score,
@@ -100,13 +100,13 @@ def _on_tokens(both: Both, corpus: Corpus, request: CompareRequest, host: Host) 
     num_bytes = BYTES_PER_WEIGHT * num_heads * longest**2 + logits
     about = f"{counted(num_heads, 'head')} on {counted(longest, 'token')}"
     require_available("compare", about, num_bytes, available_memory(), hint="use fewer ‹max_tokens›")
-    models, wheres = [loaded.model for loaded in both], [shown(loaded.path) for loaded in both]
+    models = [loaded.model for loaded in both]
     device, num_tokens = models[0].output_weight.device, sum(end - start for start, end in windows)
     texts = [np.asarray(ids[start : end + 1]).astype(np.int64) for start, end in windows]
     seen = list[Window]()
     with host.counting("comparing", num_tokens, "tokens") as count:
         for window in texts:
-            seen.append(compare_window(models, torch.from_numpy(window).to(device), wheres))
+            seen.append(compare_window(models, torch.from_numpy(window).to(device)))
             count(len(window) - 1)
     sizes = np.array([len(each.divergence) for each in seen], dtype=float)
     sums = np.array([each.nats.sum(axis=1) for each in seen])  # [windows, 2]
@@ -164,8 +164,8 @@ class Window:
 
 
 @torch.no_grad()
-def compare_window(models: Sequence[GPT], window: Tensor, wheres: Sequence[str]) -> Window:
-    """Compare how two models, named `wheres` in errors, predict ids 1 to N of `window`; CheckpointError for NaN."""
+def compare_window(models: Sequence[GPT], window: Tensor) -> Window:
+    """Compare how two models predict ids 1 to N of `window`; raise CheckpointError for NaN."""
     first, second = models
     ids, following = window[:-1], window[1:]
     heads = have_same_heads(first, second)
@@ -184,8 +184,7 @@ def compare_window(models: Sequence[GPT], window: Tensor, wheres: Sequence[str])
     at_once, parts = max(1, LOGITS_AT_ONCE // first.vocab_size), list[tuple[Tensor, Tensor]]()
     for start in range(0, len(ids), at_once):
         rows = slice(start, start + at_once)
-        of_models = zip(models, streams, wheres, strict=True)
-        log_probs = [log_probabilities(model, stream[0, rows], where) for model, stream, where in of_models]
+        log_probs = [log_probabilities(model, stream[0, rows]) for model, stream in zip(models, streams, strict=True)]
         nats = torch.stack([-each.gather(-1, following[rows, None])[:, 0] for each in log_probs])
         parts.append((nats, divergence(log_probs[1], log_probs[0]).clamp(min=0)))
     return Window(
@@ -266,7 +265,7 @@ def _on_stretches(both: Both, corpus: Corpus, request: CompareRequest, host: Hos
         windows = Stretches(length := loaded.config.model.evaluation_window, ids)
         with host.counting("comparing", len(ids) - 1, "tokens") as count:
             parts = surprisals(loaded.model, ids, stride=length, count=count)
-            mean = score(in_stretches(parts, ids, (windows, paired[-1])), ids, lengths, shown(loaded.path))
+            mean = score(in_stretches(parts, ids, (windows, paired[-1])), ids, lengths, loaded.model.where)
         scores.append(_figures(mean, windows.standard_error()))
     error = paired[1].error_of_difference(paired[0])
     value = scores[1]["bits_per_byte"] - scores[0]["bits_per_byte"]

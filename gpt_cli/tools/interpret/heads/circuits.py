@@ -89,13 +89,13 @@ def baseline(d_model: int) -> float:
 
 @torch.no_grad()
 def composition(
-    model: GPT, layers: Sequence[int], heads: Sequence[int], count: Callable[[int], object], where: str
+    model: GPT, layers: Sequence[int], heads: Sequence[int], count: Callable[[int], object]
 ) -> Iterator[tuple[int, int, Tensor]]:
     """Yield (lower layer, layer, scores [3, heads, heads of the lower layer]) for each pair of `layers`.
 
     A score is ||M OV|| / (||M|| ||OV||) in Frobenius norms, from 0 to 1, and 0 where a matrix is zero. OV is that of
     the lower head; M is a matrix of the higher head: QK transposed (index 0, Q composition), QK (1, K) or OV (2, V).
-    `count` receives the number of layer pairs since its last call. NaN or inf raises CheckpointError, naming `where`.
+    `count` receives the number of layer pairs since its last call. NaN or inf raises CheckpointError.
     """
     writers = list[Tensor]()  # of the layers below: [heads, D, K], which equal OV up to a rotation from the right
     for number, layer in enumerate(layers):
@@ -108,29 +108,27 @@ def composition(
                 readers = [_through_block(model.blocks[below], part) for part in readers]
             if below in layers:
                 scores = torch.stack([_scores(part, writers[layers.index(below)]) for part in readers])
-                require_finite(scores, "composition scores", where)
+                require_finite(scores, "composition scores", model.where)
                 yield below, layer, scores.cpu()
         writers.append(o @ _root(v).mT)
         count(number)
 
 
 @torch.no_grad()
-def directions(
-    model: GPT, layer: int, heads: Sequence[int], where: str
-) -> Iterator[tuple[list[Direction], list[Direction]]]:
+def directions(model: GPT, layer: int, heads: Sequence[int]) -> Iterator[tuple[list[Direction], list[Direction]]]:
     """Yield two lists for each head: strongest directions (singular vectors) of its OV and of its QK, largest first.
 
     A direction that OV reads, or QK compares, scores each token by the dot product with the token's embedding; one that
     OV writes scores each token by its logit minus the mean logit. Other blocks matter only by their post-norms. NaN or
-    inf raises CheckpointError, naming `where`.
+    inf raises CheckpointError.
     """
     below = [block for block in model.blocks[:layer] if not block.pre_norm][::-1]
     factors = factors_of(model.blocks[layer], heads)
     for block in below:
         factors = factors.reading(lambda part, block=block: _through_block(block, part))
     for q, k, v, o in zip(factors.queries, factors.keys, factors.values, factors.outputs, strict=True):
-        writes, moved, read = _singular(o, v.mT, where)
-        seeking, matched, sought = _singular(q.mT * factors.scale, k.mT, where)
+        writes, moved, read = _singular(o, v.mT, model.where)
+        seeking, matched, sought = _singular(q.mT * factors.scale, k.mT, model.where)
         read, seeking, sought = (_of_tokens(model.token_embedding.weight, part) for part in (read, seeking, sought))
         ov = zip(moved, read, _logits(model, layer, writes), strict=True)
         qk = zip(matched, seeking, sought, strict=True)

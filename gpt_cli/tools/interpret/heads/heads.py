@@ -22,7 +22,7 @@ from gpt_cli.checkpoints.load import Loaded, load, load_for
 from gpt_cli.common.host import Host
 from gpt_cli.common.machine.devices import choose_device, choose_dtype
 from gpt_cli.common.machine.memory import available_memory, require_available, reuse_memory
-from gpt_cli.errors import UsageError, counted, shown
+from gpt_cli.errors import UsageError, counted
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.tokenizers import Tokenizer
 from gpt_cli.tools.interpret.figure import Figure
@@ -68,13 +68,13 @@ def heads(request: HeadsRequest, target: ToInspect, host: Host) -> Finding:
     chosen: dict[str, Any] = {"layers": target.layers, "heads": target.heads}
     passages = None
     if request.passages:
-        passages = Passages(loaded.model, target.layers, target.heads, request.passages, shown(loaded.path))
+        passages = Passages(loaded.model, target.layers, target.heads, request.passages)
     watch = passages.add if passages else (lambda *_: None)
     with host.counting("scoring heads", text.num_tokens + num_repeats(loaded.model) * repeated, "tokens") as count:
         end = tokenizer.end_of_text
         scores = score_heads(loaded.model, text.ids, text.windows, end_of_text=end, watch=watch, count=count, **chosen)
     if longest > 1:  # otherwise a query has only one key
-        require_finite(torch.from_numpy(scores["entropy"]), "attention weights", shown(loaded.path))
+        require_finite(torch.from_numpy(scores["entropy"]), "attention weights", loaded.model.where)
     about = {"checkpoint": str(loaded.path), "step": loaded.step, "text": text.about, "tokens": text.num_tokens}
     about |= {} if text.training_share is None else {"training_share": text.training_share}
     figures, texts, lists = head_figures(scores, **chosen), labels_of(scores, text.num_tokens), dict[str, Any]()
@@ -120,7 +120,7 @@ def passage_history(request: HeadsRequest, target: ToInspect, host: Host) -> Fin
         # the last checkpoint first, because the others are measured at its peaks
         for at in each_checkpoint((paths[-1], *paths[:-1]), loaded, device, host):
             model = at.model
-            passages = Passages(model, layers, heads, request.passages, shown(at.path), last)
+            passages = Passages(model, layers, heads, request.passages, last)
             for starts, _, batch in window_batches(model, text.ids, text.windows):
                 for row, stages in enumerate(model.attention_stages(batch, layers, heads)):
                     passages.add(row, stages, starts)
@@ -178,17 +178,16 @@ def _circuits(
 ) -> tuple[dict[str, Any], list[Row]]:
     """Return composition scores of pairs of heads, and a row per head: tokens of its strongest OV and QK directions."""
     model, tokenizer, pairs = loaded.model, loaded.tokenizer, list[Row]()
-    where = shown(loaded.path)
     expected, num_pairs = baseline(model.config.d_model), len(layers) * (len(layers) - 1) // 2
     with host.counting("composing heads", num_pairs, "pairs of layers") as count:
-        for below, layer, scores in composition(model, layers, heads, count, where):
+        for below, layer, scores in composition(model, layers, heads, count):
             for (kind, reader, writer), score in np.ndenumerate(scores.numpy()):
                 ends = {"from_layer": below, "from_head": heads[writer], "to_layer": layer, "to_head": heads[reader]}
                 pairs.append({"kind": KINDS[kind], **ends, "score": float(score), "excess": float(score) - expected})
     rows = list[Row]()
     with host.counting("reading directions", len(layers) * len(heads), "attention heads") as count:
         for layer in layers:
-            for ov, qk in directions(model, layer, heads, where):
+            for ov, qk in directions(model, layer, heads):
                 of_ov = [_named(each, "reads", "writes", tokenizer) for each in ov]
                 of_qk = [_named(each, "queries", "keys", tokenizer) for each in qk]
                 rows.append({"ov": of_ov, "qk": of_qk})

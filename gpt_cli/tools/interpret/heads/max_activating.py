@@ -45,19 +45,13 @@ class Passages:
 
     `add` searches windows for passages; `top` [layers][heads] has lists of the best so far. A window's first token,
     which attends to itself alone, is never a peak. `values` [layers][heads][passages] are this model's output norms at
-    the peaks of `others`, passages of another checkpoint. NaN or inf raises CheckpointError, naming `where`.
+    the peaks of `others`, passages of another checkpoint. NaN or inf raises CheckpointError.
     """
 
     def __init__(
-        self,
-        model: GPT,
-        layers: Sequence[int],
-        heads: Sequence[int],
-        most: int,
-        where: str = "checkpoint",
-        others: Passages | None = None,
+        self, model: GPT, layers: Sequence[int], heads: Sequence[int], most: int, others: Passages | None = None
     ):
-        self.most, self._where, self._places = most, where, {"layer": layers, "head": heads}
+        self.most, self._where, self._places = most, model.where, {"layer": layers, "head": heads}
         self.top: list[list[list[Passage]]] = [[[] for _ in heads] for _ in layers]
         self._others = others.top if others else [[[] for _ in heads] for _ in layers]
         self.values = [[[0.0] * len(of_head) for of_head in of_layer] for of_layer in self._others]

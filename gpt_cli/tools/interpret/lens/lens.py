@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from gpt_cli.attention_maps.head_metrics import Row
-from gpt_cli.checkpoints.load import Loaded, load_for
+from gpt_cli.checkpoints.load import load_for
 from gpt_cli.common.host import Host
 from gpt_cli.common.machine.devices import choose_device
-from gpt_cli.errors import shown
 from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, log_probabilities, standard_error
 from gpt_cli.model import GPT
 from gpt_cli.text.sources import source_names
@@ -68,13 +67,13 @@ def lens(request: LensRequest, target: ToInspect, host: Host) -> Finding:
         paths, steps = step_files(target.header.run), list[Finding]()
         with host.counting("reading checkpoints", len(paths) * text.num_tokens, "tokens") as count:
             for each in each_checkpoint(paths, loaded, device, host):  # one is in memory at a time
-                seen = read_layers(each, text, target.layers, count)
+                seen = read_layers(each.model, text, target.layers, count)
                 steps.append(LensFinding({"step": each.step}, lens_figures(target.layers, seen, of_prompt=of_prompt)))
         finding = stack(steps, {"run": str(target.header.run.path), **about})
         return finding.saved(host, request.out, (len(steps), "checkpoint"), (len(target.layers), "layer"))
     lenses = [None, tuned.maps] if tuned else [None]
     with host.counting("reading layers", text.num_tokens * len(lenses), "tokens") as count:
-        seen, *mapped = (read_layers(loaded, text, target.layers, count, maps) for maps in lenses)
+        seen, *mapped = (read_layers(loaded.model, text, target.layers, count, maps) for maps in lenses)
     about = {"checkpoint": str(loaded.path), "step": loaded.step, **about}
     about |= {} if text.training_share is None else {"training_share": text.training_share}
     about |= {"tuned": {"text": tuned.text, "steps": tuned.steps, "kept": tuned.path}} if tuned else {}
@@ -86,31 +85,29 @@ def lens(request: LensRequest, target: ToInspect, host: Host) -> Finding:
 
 
 def read_layers(
-    loaded: Loaded, text: Text, layers: Sequence[int], count: Callable[[int], object], maps: Maps | None = None
+    model: GPT, text: Text, layers: Sequence[int], count: Callable[[int], object], maps: Maps | None = None
 ) -> list[Seen]:
     """Return predictions of `layers` on each window of a text, by the logit lens or, with `maps`, by a tuned lens.
 
     After each window, `count` receives the window's number of tokens.
     """
-    seen, device = [], loaded.model.output_weight.device
+    seen, device = [], model.output_weight.device
     for start, end in text.windows:
         ids = torch.from_numpy(np.asarray(text.ids[start : end + 1]).astype(np.int64)).to(
             device
         )  # with the id after the window
-        seen.append(look(loaded.model, ids[: end - start], ids[1:], layers, shown(loaded.path), maps))
+        seen.append(look(model, ids[: end - start], ids[1:], layers, maps))
         count(end - start)
     return seen
 
 
 @torch.no_grad()
-def look(
-    model: GPT, ids: Tensor, following: Tensor, layers: Sequence[int], where: str, maps: Maps | None = None
-) -> Seen:
+def look(model: GPT, ids: Tensor, following: Tensor, layers: Sequence[int], maps: Maps | None = None) -> Seen:
     """Return the predictions of layers after each of the ids [T]; `following` [N] are the true ids after the first N.
 
     The model's output layer reads the residual stream (logit lens, nostalgebraist 2020) or, with `maps`, the mapped
     stream (tuned lens). The divergence of a layer is KL(p || q) in nats, where the last layer predicts p and this
-    layer predicts q. Raises CheckpointError, which names `where`, for logits that are not finite.
+    layer predicts q. Raises CheckpointError for logits that are not finite.
     """
     streams = [stream[0] for stream in model.residual_streams(ids[None])]
     T, N, at_once = len(ids), len(following), max(1, LOGITS_AT_ONCE // model.vocab_size)
@@ -118,11 +115,11 @@ def look(
     for start in range(0, T, at_once):
         chunk, num_known = slice(start, start + at_once), max(0, min(at_once, N - start))
         targets = following[start : start + num_known, None]
-        last = log_probabilities(model, streams[-1][chunk], where)
+        last = log_probabilities(model, streams[-1][chunk])
         rows = []
         for layer in layers:
             stream = streams[layer][chunk] if maps is None else maps(layer, streams[layer][chunk])
-            log_probs = last if layer == len(streams) - 1 else log_probabilities(model, stream, where)
+            log_probs = last if layer == len(streams) - 1 else log_probabilities(model, stream)
             best, token = log_probs.max(dim=-1)
             apart = divergence(log_probs, last).clamp(min=0)
             target_log_probs = log_probs[:num_known].gather(-1, targets)
@@ -196,7 +193,7 @@ def by_position(
     return rows
 
 
-def lens_of_ids(model: GPT, tokenizer: Tokenizer, ids: Sequence[int], layers: Sequence[int], where: str) -> list[Row]:
+def lens_of_ids(model: GPT, tokenizer: Tokenizer, ids: Sequence[int], layers: Sequence[int]) -> list[Row]:
     """Return a row of layer predictions for each id, as in `gpt lens --json`; raises CheckpointError for NaN or inf."""
     token_ids = torch.tensor([*ids], device=model.token_embedding.weight.device)
-    return by_position(tokenizer, ids, layers, look(model, token_ids, token_ids[1:], layers, where))
+    return by_position(tokenizer, ids, layers, look(model, token_ids, token_ids[1:], layers))

@@ -31,7 +31,7 @@ from gpt_cli.common.machine.memory import available_memory, require_available
 from gpt_cli.common.rng import permutation, random_words, stream_key
 from gpt_cli.common.safetensors_header import MALFORMED
 from gpt_cli.common.units import size
-from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, GptError, counted, shown, visible
+from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, GptError, counted, visible
 from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, log_probabilities
 from gpt_cli.evaluation.texts import read_named_text, read_run_text
 from gpt_cli.model import GPT
@@ -109,8 +109,8 @@ def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host:
     text = visible(", ".join(source_names(about)))
     host.notice(f"training the maps of {counted(len(loaded.model.blocks) - 1, 'layer')} on {text}")
     with host.counting("training maps", steps, "steps") as count:
-        seed, where = loaded.config.train.seed, shown(loaded.path)
-        maps = train_maps(loaded.model, ids[:end] if of_data else ids, seed, where, count, steps=steps)
+        seed = loaded.config.train.seed
+        maps = train_maps(loaded.model, ids[:end] if of_data else ids, seed, count, steps=steps)
     tuned = Tuned(maps, about, of_data, steps)
     if run is None:
         host.notice("the maps are not kept, because these weights are in no checkpoint of a run")
@@ -143,19 +143,19 @@ def num_steps(model: GPT) -> int:
     return min(MOST_STEPS, max(FEWEST_STEPS, int(OPERATIONS // operations)))
 
 
-def train_maps(model: GPT, ids: Ids, seed: int, where: str, count: Callable[[int], object], *, steps: int) -> Maps:
+def train_maps(model: GPT, ids: Ids, seed: int, count: Callable[[int], object], *, steps: int) -> Maps:
     """Train a tuned lens: a map for each layer but the last, at first the identity, on random windows of ids (`seed`).
 
     The loss of a map is the KL divergence from the model's prediction p to the map's prediction q, sum p log (p / q),
     averaged over positions drawn from the windows. `count` receives 1 after each of `steps` steps. Only one batch of
-    residual streams is in memory. Raises CheckpointError, which names `where`, for logits that are not finite.
+    residual streams is in memory. Raises CheckpointError for logits that are not finite.
     """
     maps = Maps.identity(model)
     averages, squares = ([torch.zeros_like(part) for part in (maps.weights, maps.biases)] for _ in range(2))
     done = [torch.zeros((), device=maps.weights.device) for _ in range(2)]
     for step in range(steps):
         streams = _streams(model, ids, stream_key(seed, "tuned lens", step))
-        gradients = _gradients(model, maps, streams, where)
+        gradients = _gradients(model, maps, streams)
         rate = LEARNING_RATE / model.config.d_model * (1 - step / steps)
         how = {"amsgrad": False, "maximize": False, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.0, "eps": 1e-8}
         adam([maps.weights, maps.biases], gradients, averages, squares, [], done, lr=rate, **how)
@@ -182,10 +182,10 @@ def divergence(log_q: Tensor, log_p: Tensor) -> Tensor:
     return F.kl_div(log_q, log_p, reduction="none", log_target=True).sum(dim=-1)
 
 
-def _gradients(model: GPT, maps: Maps, streams: list[Tensor], where: str) -> list[Tensor]:
+def _gradients(model: GPT, maps: Maps, streams: list[Tensor]) -> list[Tensor]:
     """Return gradients of W [L - 1, D, D] and b [L - 1, D]; a map's loss is its mean KL divergence from the model."""
     with torch.no_grad():
-        log_p = log_probabilities(model, streams[-1], where)
+        log_p = log_probabilities(model, streams[-1])
     parts = []
     for layer, stream in enumerate(streams[:-1]):
         parameters = [part[layer].detach().requires_grad_() for part in (maps.weights, maps.biases)]

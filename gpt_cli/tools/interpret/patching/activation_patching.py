@@ -16,7 +16,6 @@ from torch import Tensor
 from gpt_cli.attention_maps.activations import Activations, head_columns, walk
 from gpt_cli.checkpoints.load import Loaded
 from gpt_cli.common.machine.devices import float64_device, tokens_at_once
-from gpt_cli.errors import shown
 from gpt_cli.evaluation.nll import LOGITS_AT_ONCE
 from gpt_cli.model import GPT, Block
 from gpt_cli.model.gpt import require_finite
@@ -85,7 +84,7 @@ def measure_patches(
     arrays = [np.array(each) if each else None for each in (changes, estimates)]
     for numbers in (sides, *arrays):
         if numbers is not None:
-            require_finite(torch.from_numpy(numbers), "logits", shown(loaded.path))
+            require_finite(torch.from_numpy(numbers), "logits", model.where)
     return PatchMeasurement(sides[0], sides[1], arrays[0], arrays[1])
 
 

@@ -128,7 +128,7 @@ def _likeliest(loaded: Loaded, both: Tensor, pair: Pair) -> tuple[int, int]:
     """Return the likeliest tokens after the clean and after the corrupt prompt; raises DataError if they are equal."""
     with torch.no_grad():
         logits = loaded.model.next_logits(both)
-    require_finite(logits, "logits", shown(loaded.path))
+    require_finite(logits, "logits", loaded.model.where)
     answer, against = logits.argmax(dim=-1).tolist()
     if answer == against:
         said = shown(loaded.tokenizer.token_text(answer))

@@ -36,7 +36,7 @@ def two_models(settings: list[str]) -> tuple[GPT, GPT]:
 def test_a_window_has_what_torch_finds(settings: list[str], at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpt_cli.tools.interpret.compare.compare.LOGITS_AT_ONCE", at_once)
     models = two_models(settings)
-    found = compare_window(models, IDS, ["a", "b"])
+    found = compare_window(models, IDS)
     assert found.attention is not None
     assert found.write_squares is not None
     with torch.no_grad():
@@ -58,7 +58,7 @@ def test_a_window_has_what_torch_finds(settings: list[str], at_once: int, monkey
 
 def test_equal_models_differ_by_exactly_nothing() -> None:
     model = sharp_model(V)
-    found = compare_window([model, model], IDS, ["a", "b"])
+    found = compare_window([model, model], IDS)
     assert not found.divergence.any()
     assert np.array_equal(*found.nats)
     for row in head_changes([found, found]):

@@ -62,10 +62,7 @@ def path(model: GPT, below: int, layer: int) -> Tensor:
 def test_scores_are_those_of_products_of_whole_matrices(settings: str) -> None:
     model = sharp_model(V, *settings.split(), THREE)
     heads = range(model.config.num_heads)
-    found = {
-        (below, layer): scores
-        for below, layer, scores in composition(model, range(3), heads, lambda _: None, "checkpoint")
-    }
+    found = {(below, layer): scores for below, layer, scores in composition(model, range(3), heads, lambda _: None)}
     assert [*found] == [(0, 1), (1, 2), (0, 2)]
     for layer in (1, 2):
         for head in heads:
@@ -88,7 +85,7 @@ def test_directions_are_those_of_the_svd_of_whole_matrices(settings: str) -> Non
     for layer in (0, 2):
         before = path(model, 0, layer)
         after = linear_part(model.final_norm) @ path(model, layer, 3)
-        for head, (ov, qk) in enumerate(directions(model, layer, range(model.config.num_heads), "checkpoint")):
+        for head, (ov, qk) in enumerate(directions(model, layer, range(model.config.num_heads))):
             QK, OV = plain(model, layer, head)
             QK, OV = before.T @ QK @ before, OV @ before
             for found, matrix, first, second in (
@@ -119,12 +116,9 @@ def test_the_baseline_is_the_root_of_the_mean_square_over_random_rotations() -> 
 
 def test_only_the_chosen_layers_and_heads_are_paired() -> None:
     model = sharp_model(V, THREE)
-    every = {
-        (below, layer): scores
-        for below, layer, scores in composition(model, range(3), range(2), lambda _: None, "checkpoint")
-    }
+    every = {(below, layer): scores for below, layer, scores in composition(model, range(3), range(2), lambda _: None)}
     done = list[int]()
-    ((below, layer, scores),) = composition(model, [0, 2], [1], done.append, "checkpoint")
+    ((below, layer, scores),) = composition(model, [0, 2], [1], done.append)
     assert (below, layer) == (0, 2)
     torch.testing.assert_close(scores, every[0, 2][:, 1:, 1:], **CLOSE)
     assert sum(done) == 1
@@ -133,11 +127,11 @@ def test_only_the_chosen_layers_and_heads_are_paired() -> None:
 def test_a_previous_token_head_and_an_induction_head_compose_by_keys() -> None:
     """By as much as eight equal directions can, 1 / sqrt(8); heads of other parts of the stream do not."""
     model = two_head_circuit()
-    ((_, _, scores),) = composition(model, [0, 1], [0, 1], lambda _: None, "checkpoint")
+    ((_, _, scores),) = composition(model, [0, 1], [0, 1], lambda _: None)
     assert KINDS[1] == "K"
     assert scores[1, INDUCTION[1], PREVIOUS[1]].item() == pytest.approx(VOCAB_SIZE**-0.5)
     assert scores.count_nonzero() == 1
-    (ov, qk), _ = directions(model, 1, [0, 1], "checkpoint")
+    (ov, qk), _ = directions(model, 1, [0, 1])
     copied = ov[0]
     assert copied.first.argmax() == copied.second.argmax(), "it writes the token that it reads"
     assert [each.singular_value for each in qk] == pytest.approx([400 / LENGTH**0.5] * 3), "divided by the root of K"
@@ -147,7 +141,7 @@ def test_a_head_that_writes_nothing_composes_with_none() -> None:
     model = sharp_model(V)
     with torch.no_grad():
         model.blocks[0].attention.projection_layer.weight[:, :8] = 0
-    ((_, _, scores),) = composition(model, [0, 1], [0, 1], lambda _: None, "checkpoint")
+    ((_, _, scores),) = composition(model, [0, 1], [0, 1], lambda _: None)
     assert (scores[:, :, 0] == 0).all()
     assert (scores[:, :, 1] > 0).all()
 
@@ -157,13 +151,13 @@ def test_weights_that_are_not_finite_are_refused() -> None:
     with torch.no_grad():
         model.blocks[0].attention.projection_layer.weight[0, 0] = torch.nan
     with pytest.raises(CheckpointError, match="composition scores"):
-        list(composition(model, [0, 1], [0, 1], lambda _: None, "checkpoint"))
+        list(composition(model, [0, 1], [0, 1], lambda _: None))
     with pytest.raises(CheckpointError, match="matrices of heads"):
-        list(directions(model, 0, [0], "checkpoint"))
+        list(directions(model, 0, [0]))
 
 
 def test_a_form_that_nobody_wrote_this_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     register(monkeypatch)
     model = GPT(small_config().model.changed(attention=UNHEARD_OF), V)
     with pytest.raises(UsageError, match="gpt heads --circuits does not support the form UnheardOf"):
-        list(composition(model, [0, 1], [0], lambda _: None, "checkpoint"))
+        list(composition(model, [0, 1], [0], lambda _: None))

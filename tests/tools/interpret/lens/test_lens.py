@@ -35,7 +35,7 @@ def test_layers_predict_what_hooks_find(settings: list[str], at_once: int, monke
     logits = model(IDS[None])[0]
     for hook in hooks:
         hook.remove()
-    found = look(model, IDS, IDS[1:], range(len(streams)), "checkpoint")
+    found = look(model, IDS, IDS[1:], range(len(streams)))
     for layer, stream in enumerate(streams):
         chances = (model.final_norm(stream) @ model.output_weight.T).softmax(dim=-1).detach()
         last = logits.softmax(dim=-1).detach()
@@ -51,7 +51,7 @@ def test_layers_predict_what_hooks_find(settings: list[str], at_once: int, monke
             np.testing.assert_allclose(numbers[layer], expected.numpy(), rtol=1e-10, atol=1e-10)
         ranks = [int((chances[place] > true[place]).sum()) + 1 for place in range(7)]
         assert found.rank[layer].tolist() == ranks
-        alone = look(model, IDS, IDS[1:], [layer], "checkpoint")
+        alone = look(model, IDS, IDS[1:], [layer])
         assert np.array_equal(alone.loss, found.loss[[layer]])
     assert found.divergence[-1].tolist() == [0.0] * 8
     assert (found.divergence[0] > 0.01).all()

@@ -39,7 +39,7 @@ def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_maps_that_change_nothing_are_the_logit_lens() -> None:
     model = sharp_model(V)
-    plain, behind = (look(model, IDS, IDS[1:], [0, 1], "checkpoint", maps) for maps in (None, Maps.identity(model)))
+    plain, behind = (look(model, IDS, IDS[1:], [0, 1], maps) for maps in (None, Maps.identity(model)))
     for name in vars(plain):
         assert np.array_equal(getattr(plain, name), getattr(behind, name)), name
 
@@ -47,7 +47,7 @@ def test_maps_that_change_nothing_are_the_logit_lens() -> None:
 @pytest.mark.parametrize("settings", [[], ["model.norm_position=post"], ["model.norm=rmsnorm", "model.bias=false"]])
 def test_training_is_that_of_autograd_and_adam_on_the_whole_loss(settings: list[str]) -> None:
     model = sharp_model(V, *settings).double()
-    found = train_maps(model, TEXT, 7, "checkpoint", lambda _: None, steps=3)
+    found = train_maps(model, TEXT, 7, lambda _: None, steps=3)
     assert found.weights.shape == (1, model.config.d_model, model.config.d_model)
     W, b = torch.nn.Parameter(found.weights[0] * 0), torch.nn.Parameter(found.biases[0] * 0)
     optimizer = torch.optim.Adam([W, b], betas=(0.9, 0.99))
@@ -68,9 +68,9 @@ def test_training_is_that_of_autograd_and_adam_on_the_whole_loss(settings: list[
 
 def test_maps_come_closer_to_the_last_layer_and_repeat() -> None:
     model = sharp_model(V)
-    maps, again = (train_maps(model, TEXT, 0, "checkpoint", lambda _: None, steps=30) for _ in range(2))
+    maps, again = (train_maps(model, TEXT, 0, lambda _: None, steps=30) for _ in range(2))
     assert torch.equal(maps.weights, again.weights)
-    plain, behind = (look(model, IDS, IDS[1:], [0, 1], "checkpoint", lens) for lens in (None, maps))
+    plain, behind = (look(model, IDS, IDS[1:], [0, 1], lens) for lens in (None, maps))
     assert behind.divergence[0].mean() < plain.divergence[0].mean()
     assert (behind.divergence[1] == 0).all()
     assert not model.output_weight.grad

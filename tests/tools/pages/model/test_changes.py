@@ -94,7 +94,7 @@ def test_the_lens_is_that_of_the_command(run_script: RunScript) -> None:
     model, ids = rounded(checkpoint, "float16"), torch.tensor(IDS)
     calls = [("lens", {"ids": IDS, "first": first, "count": 3}) for first in range(12)]
     found = [rows[0] for rows in answers(run_script, checkpoint, *calls)]
-    seen = look(model, ids, ids[1:], range(3), "checkpoint")
+    seen = look(model, ids, ids[1:], range(3))
     for layer in range(3):
         rows = [row[layer] for row in found]
         for name in ("loss", "rank", "probability"):

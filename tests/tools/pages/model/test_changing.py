@@ -128,7 +128,7 @@ def test_the_lens_follows_the_text(page: Page) -> None:
                 break
             page.wait_for_timeout(20)
         page.keyboard.press("ArrowLeft")
-        seen = look(model, ids, ids[1:], range(3), "checkpoint")
+        seen = look(model, ids, ids[1:], range(3))
         told = page.locator("#lens .grid-told p").all_inner_texts()
         place = len(ids) - 2
         assert f"(token {place})" in told[0]
