@@ -14,7 +14,7 @@ from typing import NamedTuple
 from gpt_cli.common.limits import LOG_BYTES, METRICS_LINE
 from gpt_cli.common.strict_json import figure, step_number, strict_json
 from gpt_cli.common.untrusted_files import open_regular, read_bytes, require_size
-from gpt_cli.errors import GptError, shown
+from gpt_cli.errors import CheckpointError, GptError, shown
 
 _HEADING = re.compile(r"^=== step ([1-9][0-9]{0,17}) ===$", re.MULTILINE)
 # match at the beginning of a line that looks like a heading, perhaps after backslashes
@@ -32,12 +32,12 @@ class LoggedSample(NamedTuple):
     text: str
 
 
-def read_log(path: Path, kind: type[GptError], *, hint: str | None = None) -> str:
+def read_log(path: Path, kind: type[GptError]) -> str:
     """Return the text of a log, with U+FFFD for bad UTF-8.
 
-    Raises `kind`, with `hint`, if the file is missing or larger than LOG_BYTES; EnvironmentFailure without permission.
+    Raises `kind` if the file is missing or larger than LOG_BYTES; EnvironmentFailure without permission.
     """
-    return read_bytes(path, kind, most=_MOST, hint=hint).decode("utf-8", "replace")
+    return read_bytes(path, kind, most=_MOST).decode("utf-8", "replace")
 
 
 def metrics_of(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | float]]:
@@ -55,11 +55,11 @@ def metrics_of(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | flo
         raise kind(shown(path), f"a line of metrics has fewer than {METRICS_LINE:,} bytes")
 
 
-def last_metrics(path: Path, kind: type[GptError]) -> Iterator[dict[str, int | float]]:
-    """Yield {name: number} of each intact line at the end of metrics, newest first; raise `kind` on failure."""
+def last_metrics(path: Path) -> Iterator[dict[str, int | float]]:
+    """Yield {name: number} of each intact line at the end of metrics, newest first. May raise CheckpointError."""
     if not path.exists():
         return
-    with open_regular(path, kind) as file:
+    with open_regular(path, CheckpointError) as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
         lines = file.read(_TAIL).split(b"\n")
     yield from filter(None, (numbers_of_line(line.decode("utf-8", "replace")) for line in reversed(lines[:-1])))

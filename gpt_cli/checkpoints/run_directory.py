@@ -156,6 +156,8 @@ class RunDirectory(RunFiles):
 
 def _log(path: Path) -> str:
     """Return the text of metrics.jsonl or samples.txt; an empty text if the file is missing."""
-    if not path.exists():
-        return ""
-    return read_log(path, DataError, hint="move it elsewhere; gpt train continues without it")
+    try:
+        return read_log(path, DataError) if path.exists() else ""
+    except DataError as error:
+        error.hint = error.hint or "move it elsewhere; gpt train continues without it"
+        raise

@@ -160,7 +160,7 @@ def _overview(run: RunFiles) -> Overview:
     bits = _bits_of(run, best_loss) if closing is None else figure(outcome.get("bits_per_byte"))
     done = step_number(outcome.get("step"))
     if done is None:
-        last = next(last_metrics(run.metrics, CheckpointError), {"step": 0})
+        last = next(last_metrics(run.metrics), {"step": 0})
         done = max(int(last["step"]), 0 if header is None else header.step)
     tokenizer = "" if header is None else header.metadata["tokenizer"]
     return Overview(
@@ -207,7 +207,7 @@ def _bits_of(run: RunFiles, best_loss: float | None) -> float | None:
     """Convert `best_loss` (nats per token) to bits per byte by the ratio of both in the last evaluation, or None."""
     if best_loss is None:
         return None
-    for line in last_metrics(run.metrics, CheckpointError):
+    for line in last_metrics(run.metrics):
         with suppress(KeyError, ZeroDivisionError):
             return figure(best_loss * (line["bits_per_byte"] / line["validation_loss"]))
     return None

@@ -21,18 +21,18 @@ _NO_TEXT = bytes({*range(1, 32)} - {*b"\b\t\n\r\f\x1b"})
 
 
 @contextlib.contextmanager
-def reading(path: Path, kind: type[GptError], *, hint: str | None = None) -> Iterator[BufferedReader]:
+def reading(path: Path, kind: type[GptError]) -> Iterator[BufferedReader]:
     """Open a regular file for reading in the context, and never wait for a pipe or a device.
 
-    Raises an error of class `kind`, with `hint`, if the file is missing or not regular, if the disk fails, or if the
-    file changes while it is open; raises EnvironmentFailure if permission is missing.
+    Raises an error of class `kind` if the file is missing or not regular, if the disk fails, or if the file changes
+    while it is open; raises EnvironmentFailure if permission is missing.
     """
-    with open_regular(path, kind, hint=hint) as file:
+    with open_regular(path, kind) as file:
         before = os.fstat(file.fileno())
         try:
             yield file
         except OSError as error:  # a broken disk
-            raise kind(shown(path), reason(error), hint=hint) from error
+            raise kind(shown(path), reason(error)) from error
         require_unchanged(path, file, before, kind)
 
 
@@ -52,14 +52,11 @@ def open_regular(path: Path, kind: type[GptError], *, hint: str | None = None) -
     return open(descriptor, "rb")
 
 
-def require_size(
-    path: Path, file: BinaryIO, kind: type[GptError], *, most: tuple[str, int] | None, hint: str | None = None
-) -> os.stat_result:
+def require_size(path: Path, file: BinaryIO, kind: type[GptError], *, most: tuple[str, int] | None) -> os.stat_result:
     """Return the stat of an open file; raise `kind` if it is larger than `most`, such as ("a config", 1_000_000)."""
     status = os.fstat(file.fileno())
     if most and status.st_size > most[1]:
-        sentence = f"{most[0]} has at most {most[1]:,} bytes, but this file has {status.st_size:,}"
-        raise kind(shown(path), sentence, hint=hint)
+        raise kind(shown(path), f"{most[0]} has at most {most[1]:,} bytes, but this file has {status.st_size:,}")
     return status
 
 
@@ -73,15 +70,13 @@ def require_unchanged(
         raise kind(shown(path), "this file changed while gpt read it", hint=hint)
 
 
-def read_bytes(
-    path: Path, kind: type[GptError], *, hint: str | None = None, most: tuple[str, int] | None = None
-) -> bytes:
+def read_bytes(path: Path, kind: type[GptError], *, most: tuple[str, int] | None = None) -> bytes:
     """Return the content of a regular file; raise EnvironmentFailure if permission is missing.
 
     Raises `kind` for other failures, and, before reading, for more bytes than `most`, such as ("a config", 1_000_000).
     """
-    with reading(path, kind, hint=hint) as file:
-        before = require_size(path, file, kind, most=most, hint=hint)
+    with reading(path, kind) as file:
+        before = require_size(path, file, kind, most=most)
         # bounded, as the file may grow without end; read returns None if it would block, as for /proc/kmsg
         content = file.read(before.st_size + 1) or b""
         require_unchanged(path, file, before, kind, complete=len(content) == before.st_size)
