@@ -12,7 +12,7 @@ from typing import TypeVar
 from gpt_cli.checkpoints.header import Header, read_header
 from gpt_cli.checkpoints.run_list import find_runs
 from gpt_cli.checkpoints.run_paths import RUNS, RunFiles, named_run
-from gpt_cli.common.host import Host, ignored
+from gpt_cli.common.host import NOBODY, Host
 from gpt_cli.common.mistyped import nearest
 from gpt_cli.common.untrusted_files import require_reachable
 from gpt_cli.errors import CheckpointError, UsageError, counted, shown, visible
@@ -24,14 +24,14 @@ _MOST_LISTED = 10
 Read = TypeVar("Read")
 
 
-def find_header(path: str | Path | None, checkpoint: str | None = None, host: Host | None = None) -> Header:
+def find_header(path: str | Path | None, checkpoint: str | None = None, host: Host = NOBODY) -> Header:
     """Return the header of the first file of `find_checkpoints(path, checkpoint)` whose header is undamaged.
 
     If `host` has already loaded a model, return the header of that model instead. Raises CheckpointError.
     """
-    if host is not None and host.loaded is not None:
+    if host.loaded is not None:
         return host.loaded.header
-    return first_usable(path, checkpoint, read_header, host.warn if host else ignored)
+    return first_usable(path, checkpoint, read_header, host.warn)
 
 
 def model_began(run: RunFiles, step: int) -> int:

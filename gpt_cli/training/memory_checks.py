@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from gpt_cli.common.machine.failures import is_lack_of_device_memory
 from gpt_cli.config import Config
-from gpt_cli.distributed.collectives import ALONE, Ranks
+from gpt_cli.distributed.collectives import Ranks
 from gpt_cli.errors import EnvironmentFailure, counted
 from gpt_cli.training.advice.sizes import narrower
 from gpt_cli.training.prompts import watched_ids
@@ -17,7 +17,7 @@ from gpt_cli.training.state import training_costs
 _BESIDE_WEIGHTS = 4000  # bytes of a small snapshot's scores, prompt and header, generously
 
 
-def require_memory(config: Config, free: int | None, ranks: Ranks = ALONE, *, may_change: bool = True) -> None:
+def require_memory(config: Config, free: int | None, ranks: Ranks, *, may_change: bool) -> None:
     """Raise EnvironmentFailure if main memory cannot hold a training, even with the smallest possible vocabulary.
 
     `free` is the free memory in bytes, for all ranks of this machine together. Checks nothing if `free` is None or
