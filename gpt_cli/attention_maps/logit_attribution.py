@@ -113,7 +113,7 @@ def _outputs_and_scales(model: GPT, ids: Sequence[int], queries: Sequence[int]) 
             own_scales.append(scale(block.norm_1, summed) * scale(block.norm_2, middle + block.feed_forward(middle)))
     # cumulative products of the scales, from the output layer down
     _, *scales = accumulate([scale(model.final_norm, x[0, chosen]), *reversed(own_scales)], torch.mul)
-    require_finite(scales[-1], "norms")
+    require_finite(scales[-1], "norms", model.where)
     return outputs, scales[::-1]
 
 

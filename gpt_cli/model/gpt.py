@@ -247,7 +247,7 @@ def _embedding(num_rows: int, d_model: int) -> nn.Embedding:
     return nn.Embedding.from_pretrained(torch.empty(num_rows, d_model), freeze=False)
 
 
-def require_finite(numbers: Tensor, what: str, where: str = "checkpoint") -> None:
+def require_finite(numbers: Tensor, what: str, where: str) -> None:
     """Raise CheckpointError if any of `numbers` is NaN or infinite, which means that weights are damaged or too large.
 
     The message calls the numbers `what`, and the checkpoint `where`.

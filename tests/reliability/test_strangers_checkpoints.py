@@ -71,7 +71,7 @@ def test_any_change_ends_with_a_model_or_a_sentence(content: bytes, tmp_path_fac
         checkpoint = read_checkpoint(path, everything=True)
         with torch.no_grad():
             logits = checkpoint.build_model()(torch.zeros(1, 2, dtype=torch.long))
-        require_finite(logits, "logits")
+        require_finite(logits, "logits", "checkpoint")
         said = ""
     except CheckpointError as error:
         said = "".join(error.lines())

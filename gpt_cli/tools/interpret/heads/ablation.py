@@ -55,7 +55,7 @@ def ablate(
                 parts.append(part.cpu().numpy())
                 count(len(part) * int(lengths[numbers].sum()))
             nats[:, numbers] = np.concatenate(parts)
-    require_finite(torch.from_numpy(nats), "losses")
+    require_finite(torch.from_numpy(nats), "losses", model.where)
     rises, num_tokens = nats[:-1] - nats[-1], lengths.sum()
     errors = np.array([standard_error(rise, lengths) for rise in rises], float)  # None is NaN
     places = {"layer": layers} if how == "layer" else {"layer": layers, "head": heads}
