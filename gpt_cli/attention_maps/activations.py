@@ -21,9 +21,9 @@ from gpt_cli.model.attention import SelfAttention, causal_mask, join_heads
 class Activations:
     """Activations of a block on n sequences of T tokens, without dropout; each is computed when it is first read.
 
-    A caller may replace an activation, as in `activations.heads = x`; what is first read afterwards depends on x. The
-    argument `rotation` is from `model.embed`, and `chosen` lists the heads to compute (None: all). To compute the last
-    t positions alone, first assign `queries[:, :, -t:]` to queries, then `resid_pre[:, -t:]` to resid_pre.
+    A caller may replace an activation, as in `made.heads = x`; what is first read afterwards depends on x. `rotation`
+    is from `model.embed`. `chosen`: the heads to compute, up to `heads` (None: all; attn_out needs all). For the last t
+    positions alone, first set `made.queries = made.queries[:, :, -t:]`, then `made.resid_pre = made.resid_pre[:, -t:]`.
     """
 
     def __init__(self, block: Block, resid_pre: Tensor, rotation: Tensor | None, chosen: Sequence[int] | None = None):

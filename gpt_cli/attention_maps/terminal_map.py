@@ -32,10 +32,10 @@ def maps_to_draw(dump: AttentionDump) -> dict[str, np.ndarray]:
 
 
 def draw_text_map(tokens: tuple[str, ...], weights: np.ndarray, width: int, *, colour: bool) -> tuple[Text, int]:
-    """Draw weights [T, T] as text, at most `width` cells wide; return the text, and the number of last tokens shown.
+    """Draw weights [T, T] as text, at most `width` cells wide; return it, and how many tokens (the last ones) it shows.
 
-    Rows are queries, columns keys; the shade follows the square root of the weight. If each column can be two cells
-    wide, columns have labels too; else columns are one cell wide and, in colour, rows are half a cell high.
+    Rows are queries, with labels; columns are keys. The shade follows the square root of the weight. Columns are two
+    cells wide, with labels, if all fit; else one cell wide and, in colour, rows are half a cell high.
     """
     labels = [label_of(token) for token in tokens]
     label_width = min(_MAX_LABEL, max(map(cell_len, labels)))

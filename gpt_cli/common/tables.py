@@ -57,7 +57,7 @@ def _html(rows: Rows) -> str:
 
 
 def cut(line: str, width: int) -> str:
-    """Cut a line to `width` columns, with an ellipsis at the end."""
+    """Return `line` if it fits in `width` columns; else its beginning and an ellipsis, in at most `width` columns."""
     return line if cell_len(line) <= width else set_cell_size(line, max(0, width - 1)).rstrip() + "…"
 
 

@@ -157,7 +157,7 @@ class ModelConfig(Section):
 
     @property
     def key_value_heads(self) -> int:
-        """Number of key-value heads; the default of grouped_query is num_heads' largest divisor up to num_heads / 4."""
+        """Key-value heads: num_heads; in grouped_query by default its largest divisor <= num_heads / 4, or 1."""
         if self.attention != "grouped_query":
             return self.num_heads
         quarter = max(1, self.num_heads // 4)

@@ -86,7 +86,7 @@ def nll_of(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def log_probabilities(model: GPT, x: Tensor) -> Tensor:
-    """Compute log-probabilities of the next token from residual streams, [..., D] -> [..., V].
+    """Apply final norm, output layer and log-softmax to residual streams: [..., D] -> log-probabilities [..., V].
 
     Raises CheckpointError for logits that are not finite.
     """
@@ -135,7 +135,7 @@ def in_batches(lengths: np.ndarray, batch_size: int) -> list[np.ndarray]:
 
 
 def byte_lengths(tokenizer: Tokenizer) -> np.ndarray:
-    """Return the number of bytes of each token's text: int64 [V]; 0 for end-of-text."""
+    """Return the number of bytes of each token's text: int64 [V]; 0 for end-of-text and other special ones."""
     lengths = [len(token) for token in tokenizer.token_bytes]
     return np.array(lengths + [0] * (tokenizer.vocab_size - len(lengths)))
 

@@ -71,7 +71,7 @@ class RotaryPositions(nn.Module):
         return torch.cat([tables, tables], dim=-1)
 
     def frequencies(self, device: torch.device | None = None) -> Tensor:
-        """Return the angle, in radians, by which RoPE rotates each pair of numbers per token: float64 [size / 2]."""
+        """Return RoPE's frequencies after `scaling`: radians per token for each pair of numbers, float64 [size / 2]."""
         frequencies = _frequencies(self.size, self.base, device)
         return frequencies if self.scaling is None else self.scaling.slowed(frequencies)
 

@@ -35,6 +35,6 @@ PATTERNS = (*BY_NAME.values(), R50K_PATTERN, CL100K_PATTERN, O200K_PATTERN, OLD_
 
 
 def as_oniguruma(pattern: str) -> str:
-    """Return `pattern` with x{1,3} for x{1,3}+, since the library `tokenizers` would read the latter as (x{1,3})+."""
+    """Return `pattern` with each possessive {1,3}+ as {1,3}, since `tokenizers` would read x{1,3}+ as (x{1,3})+."""
     # nothing follows the digits in the patterns of this module, so {1,3} and the possessive {1,3}+ match the same
     return pattern.replace("{1,3}+", "{1,3}")

@@ -28,8 +28,8 @@ class StepActions:
 def step_actions(progress: Progress, config: Config) -> StepActions:
     """Return the actions that are due after step `progress.step`; none are due at step 0.
 
-    Call this function again after the evaluation of a step, which may exhaust the patience. With max_time, only an
-    evaluated step can be the last: if time runs out after a step without evaluation, one more step follows.
+    Call it again after an evaluation, which may exhaust the patience. With max_time, `last` waits for that second call:
+    when a limit is reached, `evaluate` is due. If time runs out later, after a step without one, one more step follows.
     """
     settings, step, watches = config.train, progress.step, config.inspect.prompt is not None
     over = limit_reached(progress, settings) is not None

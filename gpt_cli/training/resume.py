@@ -109,7 +109,7 @@ def _begin_anew(files: RunFiles, config: Config) -> str:
 def is_best_of_run(best: Checkpoint, config: Config, progress: Progress) -> bool:
     """Return whether the checkpoint `best` belongs to the run that `config` and `progress` describe.
 
-    Text and fixed settings must be equal, and `best` must have the run's best loss or a later step.
+    Text and settings (all but FREE_KEYS) must be equal; `best` must have the best loss or a step after `observed_step`.
     """
     return (
         not _fixed_changes(best.config, config)

@@ -29,7 +29,7 @@ _USER_TO_STEAL = (0, 1, 2, 5, 6, 7)  # the columns of /proc/stat in which a core
 
 @dataclass(frozen=True)
 class Usage:
-    """Processor seconds used until `at`: by all programs on the cores of this process, and by this process alone."""
+    """A reading at time `at` of CPU seconds: of all programs on this process's cores, and of this process alone."""
 
     at: float  # seconds
     everyone: float  # core seconds

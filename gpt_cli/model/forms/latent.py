@@ -65,7 +65,7 @@ class LatentAttention(SelfAttention):
         self.scale = score_scale(K + R, scaled)
 
     def project_head(self, head: int, x: Tensor, rotation: Tensor | None) -> Projections:
-        """Return a head's queries and keys [B, T, K + R], and values [B, T, K]; `rotation`: [2, T, R = rotary_size]."""
+        """Return a head's queries, keys [B, T, K + R], values [B, T, K]; `rotation` [2, T, R]: RoPE; None if R = 0."""
         weights = self.heads[head]
         latent, source = self.W_DKV(x), self.query_source(x)
         queries, keys = weights.W_UQ(source), weights.W_UK(latent)

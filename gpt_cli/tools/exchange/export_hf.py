@@ -112,7 +112,7 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str = "The
 
 
 def write_export(out: Path, files: Mapping[str, Iterable[Buffer]], export_names: Collection[str]) -> None:
-    """Write `files` (name -> chunks of bytes) into `out`; delete other files there if `export_names` lists them."""
+    """Write `files` (name -> chunks), all named in `export_names`, into `out`; delete the others of `export_names`."""
     if not out.is_dir() or set(os.listdir(out)) <= set(export_names):
         write_directory(out, files)
     else:
@@ -163,7 +163,7 @@ def model_card(name: str, config: Config, fit: Fit, progress: Progress, *, promp
 
 
 def licences(config: Config) -> str:
-    """Return the licences of the training texts that the dataset catalogue lists; an empty string if it lists none."""
+    """Return "`name`: licence; ..." of the training texts that the dataset catalogue lists; "" if it lists none."""
     return "; ".join(f"`{entry.name}`: {entry.licence}" for entry in _catalogued(config))
 
 

@@ -41,17 +41,17 @@ _COLUMNS: dict[str, Callable[[Overview], Any]] = {
 
 @dataclass(frozen=True)
 class ListedRun(Figures):
-    """A run as a row of `gpt runs`; `alike` is the shipped config that is most like its config, or None."""
+    """A run as a row of `gpt runs`; `alike` is the shipped config of its name, or the one most like its config."""
 
     overview: Overview
     name: str  # as every command accepts it
-    alike: Likeness | None  # the most similar shipped config; None if the config of the run is unknown
+    alike: Likeness | None  # None if the config of the run is unknown
     listed_at: float  # seconds since 1970
 
     _repr_keys = ("name", "state", "steps", "validation_loss")
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all values of the run, and every setting that differs from the nearest shipped config."""
+        """Return the run as `gpt runs --json` prints it; `differs` has the settings of `alike`, {} without one."""
         run = self.overview
         train = None if run.config is None or run.state == "imported" else run.config.train
         changed = None if run.changed_at is None else datetime.fromtimestamp(run.changed_at).astimezone()
@@ -93,7 +93,7 @@ class ListedRun(Figures):
         )
 
     def differs(self) -> str:
-        """Return as text the settings that differ from the nearest shipped config, or how the run is damaged."""
+        """Return as text the settings that differ from the shipped config `alike`, or how the run is damaged."""
         if self.overview.problem is not None:
             return visible(self.overview.problem)
         if self.alike is None:
@@ -106,7 +106,7 @@ class ListedRun(Figures):
 
 
 def listed(runs: Sequence[Overview]) -> tuple[ListedRun, ...]:
-    """Return each run as a `ListedRun`, with its short name and the shipped config that is most like its config."""
+    """Return each run as a `ListedRun`, with its short name and the shipped config to compare with its config."""
     now = time.time()
     return tuple(ListedRun(run, short_run_name(run.path), likeness_of(run), now) for run in runs)
 
@@ -185,7 +185,7 @@ class Runs(TableOfRuns):
     remarks: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the object that `gpt runs --json` prints."""
+        """Return the object that `gpt runs --json` prints: under "runs", a list of each run's `as_dict()`."""
         return {"runs": [run.as_dict() for run in self.runs]}
 
     def last_cells(self) -> Sequence[str]:

@@ -36,7 +36,7 @@ _IRRELEVANT = ("vocab_size", "tensor_data_layout")  # keys of an architecture on
 
 @dataclass(frozen=True)
 class GGUF(Directory):
-    """A GGUF file with metadata `keys` as a `Directory`: tensors have transformers' names, shapes and row order."""
+    """A GGUF file as a `Directory`, with transformers' tensor names, shapes and row order; `keys`: the metadata."""
 
     keys: Mapping[str, Any]
     there: Mapping[str, tuple[HFTensor, str]]  # the position and the row order of each

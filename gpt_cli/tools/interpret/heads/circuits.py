@@ -116,11 +116,11 @@ def composition(
 
 @torch.no_grad()
 def directions(model: GPT, layer: int, heads: Sequence[int]) -> Iterator[tuple[list[Direction], list[Direction]]]:
-    """Yield two lists for each head: strongest directions (singular vectors) of its OV and of its QK, largest first.
+    """Yield (of OV, of QK) for each head: its strongest pairs of singular vectors, DIRECTIONS at most, strongest first.
 
-    A direction that OV reads, or QK compares, scores each token by the dot product with the token's embedding; one that
-    OV writes scores each token by its logit minus the mean logit. Other blocks matter only by their post-norms. NaN or
-    inf raises CheckpointError.
+    A vector that OV reads, or QK compares, scores each token by the dot product with the token's embedding; one that OV
+    writes scores each token by its logit minus the mean logit. Post-norms on the way, of any block, are folded in; all
+    else in other blocks is ignored. NaN or inf raises CheckpointError.
     """
     below = [block for block in model.blocks[:layer] if not block.pre_norm][::-1]
     factors = factors_of(model.blocks[layer], heads)

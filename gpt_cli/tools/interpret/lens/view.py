@@ -133,8 +133,8 @@ class LensFinding(Finding):
 def lens_content(frames: Sequence[Sequence[Row]], lens: str = "") -> dict[str, object]:
     """Return data for an HTML page; `frames`, one per training step, are lists like `positions` of `gpt lens --json`.
 
-    `lens` is the prefix of the keys to read: tuned_ or "". `tokens` [frames, L, T] are indices of `texts`; `numbers`
-    [frames, 5, L, T] are the predicted token's probability, divergence, and the true token's loss, rank, probability.
+    `lens` is the prefix of the keys to read: tuned_ or "". In the dict, `tokens` [frames, L, T] are the predicted ones,
+    as indices of `texts`; `numbers` [frames, 5, L, T] are in the order of `_OF_PAGE`. Both are base64 text (`packed`).
     """
     cells = [[row for each in positions for row in each["layers"]] for positions in frames]
     shape = len(frames), len(frames[0]), len(frames[0][0]["layers"])  # [frames, T, L]
