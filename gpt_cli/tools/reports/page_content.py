@@ -13,6 +13,7 @@ from gpt_cli.attention_maps.snapshots import kept_steps
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.common.drawing.token_labels import STEPS
 from gpt_cli.common.language import chinese
+from gpt_cli.config.field_types import as_yaml
 from gpt_cli.errors import GptError, visible
 from gpt_cli.tools.interpret.attention_files import dump_content
 from gpt_cli.tools.interpret.over_training import read_frames
@@ -55,7 +56,7 @@ def report_page(
         "axis": axis,
         "byToken": by_token(records),
         "evaluatedTokens": evaluated_tokens(records),
-        "means": [mean._asdict() for mean in means] if repeated(means) else [],
+        "means": [mean._asdict() | {"settings": _as_text(mean.settings)} for mean in means] if repeated(means) else [],
         "settings": _rows_content(rows([record.config for record in records])),
         "models": _rows_content(models_in_turn(records)),
         "environment": _rows_content(rows([record.environment for record in records])),
@@ -65,6 +66,10 @@ def report_page(
         "colours": STEPS,
     }
     return build_page(REPORT, content)
+
+
+def _as_text(settings: Mapping[str, Any]) -> dict[str, str]:
+    return {name: visible(as_yaml(value)) for name, value in settings.items()}
 
 
 def _marks(groups: Sequence[RunGroup]) -> dict[int, dict[str, Any]]:

@@ -123,6 +123,15 @@ def test_runs_that_differ_in_their_seed_alone_share_a_colour(smoke_run: Path) ->
     assert marks == [(0, "a1"), (0, "a2"), (1, "b"), (2, "c")]
 
 
+def test_means_name_settings_as_a_config_does(smoke_run: Path) -> None:
+    settings = [{"seed": seed, "patience": patience} for patience in (None, 3) for seed in (1, 2)]
+    records = [changed(read_record(smoke_run), train=each) for each in settings]
+    assert [mean["settings"] for mean in content(*records)["means"]] == [
+        {"train.patience": "null"},
+        {"train.patience": "3"},
+    ]
+
+
 def test_names_show_their_control_characters(smoke_run: Path) -> None:
     (run,) = content(replace(read_record(smoke_run), name="a\x1b[31m\u202eb"))["runs"]
     assert run["name"] == "a\\x1b[31m\\u202eb"

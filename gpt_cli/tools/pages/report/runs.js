@@ -120,7 +120,7 @@ class Runs {
     const head = element("tr", "", ...settings, headOf(words.numRuns), headOf(words.mean(content.byToken)));
     byId("means").replaceChildren(head, ...means.map(({ settings, num_runs, mean, error }) => {
       const loss = mean === null ? "" : FORMATS.loss(mean) + (error === null ? "" : ` ± ${FORMATS.loss(error)}`);
-      const cells = [...names.map((name) => settings[name] ?? ""), whole.format(num_runs), loss];
+      const cells = [...names.map((name) => settings[name]), whole.format(num_runs), loss];
       return element("tr", "", ...cells.map((text) => element("td", "value", text)));
     }));
   }
