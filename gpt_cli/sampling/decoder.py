@@ -17,6 +17,8 @@ from gpt_cli.sampling.fast.c_decoder import CompiledToken, DecodeBlock, can_comp
 from gpt_cli.sampling.fast.matmul import Products, copied
 from gpt_cli.sampling.kv_cache import QUERIES_AT_ONCE, SCORES_AT_ONCE, Cache, DecodeStep, make_cache
 
+DRAW_BYTES = 72  # of memory for each logit: a draw takes several float64 [V]
+
 
 def row_bytes(config: ModelConfig, vocab_size: int, num_prompt_tokens: int, num_tokens: int) -> int:
     """Estimate the peak bytes that decoding takes for one sequence of `num_tokens` tokens, prompt included."""
@@ -24,7 +26,7 @@ def row_bytes(config: ModelConfig, vocab_size: int, num_prompt_tokens: int, num_
     scores = min(config.num_heads * T * min(T, QUERIES_AT_ONCE), max(SCORES_AT_ONCE, config.num_heads * T))
     heads, hidden = config.num_heads * config.query_size, (4 if config.gated else 2) * config.hidden_size
     of_prompt = 4 * (T * (2 * config.d_model + 6 * max(config.d_model, heads) + hidden) + 2 * scores)
-    return cache_bytes(config, num_tokens, 4) + of_prompt + 72 * vocab_size  # sampling takes several float64 [V]
+    return cache_bytes(config, num_tokens, 4) + of_prompt + DRAW_BYTES * vocab_size
 
 
 def cache_bytes(config: ModelConfig, num_tokens: int, size: int) -> int:

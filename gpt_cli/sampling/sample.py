@@ -20,7 +20,7 @@ from gpt_cli.common.machine.memory import available_memory, require_available
 from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.errors import DataError, UsageError, blaming, counted, inert_json
 from gpt_cli.model import GPT
-from gpt_cli.sampling.decoder import Decoder, cache_bytes, row_bytes
+from gpt_cli.sampling.decoder import DRAW_BYTES, Decoder, cache_bytes, row_bytes
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.head_ablation import head_names, remove_heads
 from gpt_cli.sampling.next_token import SamplingParameters
@@ -221,6 +221,7 @@ class Sampler:
         if self._decoder.device.type == "cpu":
             about = f"{counted(len(prompts) * several, 'sequence')} of {counted(num_tokens, 'token')}"
             of_row = cache_bytes(self._decoder.config, num_tokens, self._decoder.plain_dtype.itemsize)
+            of_row += DRAW_BYTES * tokenizer.vocab_size
             _require_memory("num_samples", several, of_row * len(prompts), about, self._decoder.cached_bytes())
         rows = [
             _Row(prompt.text, TextStream(tokenizer, request.stop, begins=not prompt.text or prompt.end is not None))

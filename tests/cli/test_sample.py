@@ -190,9 +190,9 @@ def test_streams_that_are_closed_from_the_start_are_no_error() -> None:
 def test_a_batch_too_large_for_memory_is_refused_with_one_that_fits(
     smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sizes = gpt_cli.load(smoke_run).config.model
-    # keys and values in float32 of 5 tokens: one is the prompt
-    of_row = 2 * sizes.num_blocks * sizes.d_model * 4 * 5
+    sizes, vocab_size = gpt_cli.load(smoke_run).config.model, gpt_cli.load(smoke_run).tokenizer.vocab_size
+    # keys and values in float32 of 5 tokens (one is the prompt), and 72 bytes for each logit of a draw
+    of_row = 2 * sizes.num_blocks * sizes.d_model * 4 * 5 + 72 * vocab_size
     monkeypatch.setattr("gpt_cli.sampling.sample.available_memory", lambda: 7 * of_row)
     options = ["sample", "--prompt", "T", "--max-new-tokens", "4", "--seed", "1"]
     refused = run(*options, "--num-samples", "8", exits=5)
