@@ -22,7 +22,7 @@ class Activations:
     """Activations of a block on n sequences of T tokens, without dropout; each is computed when it is first read.
 
     A caller may replace an activation, as in `made.heads = x`; what is first read afterwards depends on x. `rotation`
-    is from `model.embed`. `chosen`: the heads to compute, up to `heads` (None: all; attn_out needs all). For the last t
+    is from `model.embed`. `chosen`: the heads to compute (None: all, which attn_out needs). For the last t
     positions alone, first set `made.queries = made.queries[:, :, -t:]`, then `made.resid_pre = made.resid_pre[:, -t:]`.
     """
 

@@ -13,11 +13,10 @@ COLUMNS: tuple[str, ...] = get_args(Column)
 PATTERNS = COLUMNS[:-1]
 LOSS_CHANGE = "loss_change"
 Row = dict[str, Any]  # the scores of a head, with its layer and number
-HeadScores = Mapping[
-    str, "np.ndarray"
-]  # name of a score, such as "induction" -> array [layers, heads]; NaN means no data
+# name of a score, such as "induction" -> array [layers, heads]; NaN means no data
+HeadScores = Mapping[str, "np.ndarray"]
 LEAST_TOKENS = 8  # in a shorter text, heads have no role: nearly all attend to the first or the last token
-# shares of attention, and the least one for a role; a head has the first role that applies: an induction head often
+# role -> the least share of attention for it; a head has the first role that applies, as an induction head often
 # attends to the first token if nothing repeats
 ROLES = {"induction": 0.4, "previous_token": 0.5, "duplicate_token": 0.5, "first_token": 0.5, "self": 0.5}
 SHARES = (*ROLES,)

@@ -118,7 +118,7 @@ def runs_below(directory: Path) -> list[Path]:
 
 
 def require_nothing_lost(run: RunFiles) -> None:
-    """Raise UsageError if a new run would replace a file that gpt did not write, or hide runs in its directory."""
+    """Raise UsageError if a new run would replace a file that gpt did not write, or hide runs directly below it."""
     if foreign := run.foreign():
         raise foreign_file(run.path, foreign[0].relative_to(run.path))
     below = runs_below(run.path) if run.path.is_dir() and not run.exists() else []

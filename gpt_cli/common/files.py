@@ -189,7 +189,7 @@ def make_directory(directory: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def writing(path: Path, folder: Path | None = None) -> Iterator[None]:
-    """Turn an OSError in the context into the `write_failure` of `path`; `folder` is as there."""
+    """Turn an OSError in the context into the `write_failure` of `path` and `folder`."""
     try:
         yield
     except OSError as error:

@@ -135,7 +135,7 @@ def in_batches(lengths: np.ndarray, batch_size: int) -> list[np.ndarray]:
 
 
 def byte_lengths(tokenizer: Tokenizer) -> np.ndarray:
-    """Return the number of bytes of each token's text: int64 [V]; 0 for end-of-text and other special ones."""
+    """Return the number of bytes of each token's text: int64 [V]; 0 for end-of-text, `starts_with` and unused ids."""
     lengths = [len(token) for token in tokenizer.token_bytes]
     return np.array(lengths + [0] * (tokenizer.vocab_size - len(lengths)))
 

@@ -201,9 +201,8 @@ class Decoder:
     def _layer(self, block: Block) -> DecodeBlock:
         feed_forward = block.feed_forward
         gate, expand = feed_forward.gate, feed_forward.expand
-        copies = {
-            id(part): None for part in (block.attention, feed_forward)
-        }  # left out: the products hold their weights
+        # not copied: the products hold their weights
+        copies = {id(part): None for part in (block.attention, feed_forward)}
         return DecodeBlock(
             copy.deepcopy(block, copies).requires_grad_(False).eval(),
             make_cache(block.attention, self._products, self.config.context_length),

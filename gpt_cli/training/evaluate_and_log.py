@@ -98,7 +98,7 @@ def _stepped(run: Run, logged: bool) -> Stepped:
     if run.state.unread:
         return Stepped(progress.step, None, None, None, None, logged, progress.elapsed, model=model)
     steps, seconds = progress.step - run.logged.step, progress.seconds - run.logged.seconds
-    # a run that continues at a step whose evaluation was cut short has trained nothing yet: then over the whole run
+    # a run that continues at a step whose evaluation was cut short: no step since then, so the mean of the whole run
     if not steps:
         steps, seconds = progress.step, progress.seconds
     rate = steps * run.config.tokens_per_step / seconds

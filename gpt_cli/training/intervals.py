@@ -29,7 +29,7 @@ def step_actions(progress: Progress, config: Config) -> StepActions:
     """Return the actions that are due after step `progress.step`; none are due at step 0.
 
     Call it again after an evaluation, which may exhaust the patience. With max_time, `last` waits for that second call:
-    when a limit is reached, `evaluate` is due. If time runs out later, after a step without one, one more step follows.
+    when a limit is reached, `evaluate` is due. If time runs out after a step that was not evaluated, one more follows.
     """
     settings, step, watches = config.train, progress.step, config.inspect.prompt is not None
     over = limit_reached(progress, settings) is not None

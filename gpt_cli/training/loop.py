@@ -114,8 +114,7 @@ def train(run: Run, host: Host = NOBODY) -> Generator[TrainingEvent, None, None]
                 signal = stopped.signal
         run.finish_writing()
         yield from run.new_events()
-        finished = _finished(run, closing_evaluation, signal)
-        yield finished  # before the loggers end, which may take half a minute
+        yield _finished(run, closing_evaluation, signal)  # before the loggers end, which may take half a minute
 
 
 def _begin_next_model(run: Run, watch: Watch, host: Host) -> None:

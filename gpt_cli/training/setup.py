@@ -57,7 +57,7 @@ def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] 
     if isinstance(start, Finished):
         return start
     is_new = start.checkpoint is None
-    # the configs it was made from; for a run that begins again, the first start reported the unused settings
+    # the configs that it was made from; for a run that begins again, the first start reported the unused settings
     sources = (plan.initial and plan.initial.config, plan.shipped, start.run_config if plan.by_run_config else None)
     config = resolve(start.config, host.notice if is_new else ignored, *sources)
     use_threads(config.train.threads)

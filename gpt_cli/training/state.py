@@ -134,7 +134,7 @@ class TrainingState:
         return training_costs(self.config, self.model.vocab_size, self.ranks.size)
 
     def begin_next_model(self) -> None:
-        """Give the model new random weights and a new optimizer; add the step of the old, saved one to the teachers."""
+        """Give the model new random weights and a new optimizer; record the old one's step as a teacher's."""
         teachers = (*self.progress.teachers, self.progress.step)
         new = _new_model(self.config, self.model.vocab_size, len(teachers))
         with torch.no_grad():

@@ -121,7 +121,7 @@ def _require_equal_weights(state: TrainingState) -> None:
 
 
 def clipped_gradient(state: TrainingState, sent: StepInputs, watch: Callable[[], object] = lambda: None) -> Tensor:
-    """Set .grad of owned parameters to the clipped gradient; return [loss, norm before]; `watch` as in `take_step`."""
+    """Set .grad of owned parameters, clipped; return [loss, norm before clipping]; `watch`: see `take_step`."""
     losses = compute_gradient(state, sent, watch)
     # the same on all ranks
     merged = state.ranks.all_reduce_exact(torch.cat((losses, state.layout.gradient_norms())))

@@ -91,7 +91,7 @@ def test_a_drawing_names_its_model_beside_stdout_and_a_file_or_json_is_alone(
     assert run(*command, "--run", lone).err.startswith(f"{lone}, step 20: ")
 
 
-def test_without_a_file_it_draws_in_plain_shades_or_in_colours_of_which_a_line_says_which_is_much(
+def test_without_a_file_it_draws_shades_or_colours_with_a_legend(
     smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = ["attn-dump", "--prompt", "The value of", "--layers", "1", "--heads", "0,1"]

@@ -11,7 +11,7 @@ from gpt_cli.cli.app import build
 from gpt_cli.cli.command_table import TABLE
 
 
-def test_help_is_chinese_with_flags_and_values_as_they_are_in_lines_that_break_neither_words_nor_before_marks(
+def test_chinese_help_keeps_flags_and_values_and_breaks_lines_well(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("GPT_LANGUAGE", "zh")

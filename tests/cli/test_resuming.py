@@ -284,7 +284,7 @@ def test_the_best_of_another_run_is_never_used(flags: str, mine: Path, run: RunC
 @pytest.mark.parametrize(
     ("how", "steps"), [("kept", [20]), ("damaged", [21]), ("gone", [21]), ("later", range(11, 22))]
 )
-def test_the_own_best_is_kept_and_where_it_is_lost_the_next_evaluation_is_the_best(
+def test_a_run_keeps_its_best_checkpoint_and_the_next_evaluation_replaces_a_lost_one(
     how: str, steps: Sequence[int], mine: Path, run: RunCommand
 ) -> None:
     best = mine / "checkpoints" / "best.safetensors"

@@ -87,6 +87,7 @@ def test_a_sweep_trains_each_point_and_sorts_them(
     monkeypatch.setattr(Launcher, "watch", lambda _: None)
     said = run("sweep", "s.yaml").err
     assert "device      cpu" in said
+    assert "002-learning_rate-100: diverged" in said
     assert "counts as one document" in outcome.err
     assert "counts as one document" not in said, "the first run has said it"
 

@@ -34,7 +34,7 @@ def refused(*_: Any) -> Any:
     pytest.fail("the machine was measured")
 
 
-def test_a_run_without_a_config_has_an_ordinary_one_is_refused_a_second_time_and_continues_with_it(
+def test_a_run_without_a_config_gets_one_which_a_second_start_refuses_and_a_resume_uses(
     here: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcome = run("train", "--data", "corpus.txt", *TINY, exits=0)

@@ -49,7 +49,10 @@ def measured(logits: Tensor, answer: int, against: int | None) -> Tensor:
 
 @torch.no_grad()
 def patched(model: GPT, task: Any, own: Tensor, part: str, layer: int, head: int | None, place: int | None) -> float:
-    """The metric of the corrupt prompt with one activation of a part, whose `own` are all of the clean one."""
+    """The metric of the corrupt prompt with one activation of a part replaced by that of the clean prompt.
+
+    `own` has all clean activations of the part.
+    """
 
     def change(made: Tensor) -> Tensor:
         made = made.clone()

@@ -86,7 +86,7 @@ def test_a_continued_run_may_watch_another_text_or_none(tmp_path: Path) -> None:
     assert list(none.directory.snapshots()) == [1, 3, 6]
 
 
-def test_other_forms_of_attention_are_watched_in_files_of_about_the_size_that_is_estimated(tmp_path: Path) -> None:
+def test_latent_attention_is_watched_in_files_of_about_the_estimated_size(tmp_path: Path) -> None:
     run = start(tmp_path, small_config(*WATCHED, "inspect.prompt=4 squared is 16", "model.attention=latent"))
     list(train(run))
     assert [snapshot.weights.shape for snapshot in kept_steps(run.directory).read(1)] == [(2, 2, 15, 15)] * 4

@@ -394,7 +394,7 @@ def noting(amounts: dict[str, list[int]]) -> Counting:
     return counting
 
 
-def test_what_lasts_is_counted_and_the_closing_evaluation_depends_on_no_batch_size_and_may_be_bounded(
+def test_long_work_is_counted_and_the_closing_evaluation_needs_no_batch_size(
     tmp_path: Path,
 ) -> None:
     run = start(tmp_path, small_config("train.batch_size=1", "train.max_steps=1", "data.validation_tokens=64"))

@@ -268,7 +268,7 @@ def autocast(device: torch.device, dtype: str, *, enabled: bool = True) -> conte
 
 @contextlib.contextmanager
 def restored_threads(number: int | None = None) -> Iterator[None]:
-    """Let torch compute with `number` CPU threads in the context (None: as many as before); then restore the number."""
+    """Let torch compute with `number` CPU threads in the context (None: no change); then restore the earlier number."""
     before = torch.get_num_threads()
     use_threads(number)
     try:

@@ -33,7 +33,7 @@ _REASONS = {
 
 
 def is_lack_of_memory(error: BaseException) -> bool:
-    """Return whether an error means that main memory ran out."""
+    """Return whether an error means that memory ran out; ask `is_lack_of_device_memory` first."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     if isinstance(error, RuntimeError | ImportError):

@@ -35,7 +35,7 @@ def can_compile(model: GPT) -> bool:
 class DecodeBlock:
     """A block's norms, key-value cache and products for decoding; each Product is a function [N, in] -> [N, out]."""
 
-    block: Block  # its norms and residual sums; attention and feed-forward are None
+    block: Block  # its norms and residual sums alone; attention and feed-forward are None
     cache: Cache
     expand: Product  # preceded by the gate, if there is one
     activation: Callable[[Tensor], Tensor]

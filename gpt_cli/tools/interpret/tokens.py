@@ -56,7 +56,7 @@ class Tokens(Result):
         return [self.summary, [("id", "token"), *rows]]
 
     def as_text(self, width: int = WIDTH, *, coloured: bool = False) -> str:
-        """Return rows of the tokens' texts, on two colours if `coloured`, wrapped at `width` columns, ids below."""
+        """Return rows of tokens' texts, wrapped at `width` columns, with ids below; if `coloured`, on two colours."""
         rows, upper, lower, length = list[str](), "", "", 0
         for number, token in enumerate(self.tokens):
             # a space, which is part of a token, would be invisible

@@ -77,7 +77,7 @@ class RunReport(Result):
     def as_text(self, width: int = WIDTH, encoding: str = "utf-8", *, coloured: bool = False) -> str:
         """Return a drawing of the best MOST_DRAWN curves, and a table of differing settings or means over seeds.
 
-        The curves are in colours if `coloured` and the terminal has 256.
+        The curves are in colours if `coloured` and the terminal has at least 256 colours.
         """
         # writes into memory, with the colours of the terminal that TERM names
         terminal = Console(file=io.StringIO(), width=width, force_terminal=True, force_jupyter=False, highlight=False)
@@ -138,7 +138,7 @@ def report(request: ReportRequest, paths: Sequence[Path], host: Host) -> RunRepo
     """Return a report on the runs at `paths`, and write it to `request.out`, if set.
 
     Raises CheckpointError for a run that cannot be read, UsageError for a picture without curves, DataError for a
-    prompt that a model cannot read, EnvironmentFailure if the file cannot be written.
+    prompt that a model cannot read, EnvironmentFailure if memory is short or the file cannot be written.
     """
     with host.working("reading runs"):
         records = tuple(map(read_record, paths))
@@ -165,7 +165,8 @@ def report(request: ReportRequest, paths: Sequence[Path], host: Host) -> RunRepo
 def _attention(records: Sequence[RunRecord], prompt: str, host: Host) -> dict[str, AttentionDump]:
     """Map the path of each run with a checkpoint to its attention on `prompt`; warn of runs without a checkpoint.
 
-    Raises DataError for a prompt that a model cannot read, CheckpointError if no run has a checkpoint.
+    Raises DataError for a prompt that a model cannot read, CheckpointError if no run has a checkpoint, and
+    EnvironmentFailure if memory is short.
     """
     with host.importing():
         from gpt_cli.attention_maps.patterns import dump_attention, require_room_for_dump

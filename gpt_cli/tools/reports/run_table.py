@@ -51,7 +51,7 @@ class ListedRun(Figures):
     _repr_keys = ("name", "state", "steps", "validation_loss")
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the run as `gpt runs --json` prints it; `differs` has the settings of `alike`, {} without one."""
+        """Return the run as `gpt runs --json` prints it; `differs`: settings that `alike` has otherwise, or {}."""
         run = self.overview
         train = None if run.config is None or run.state == "imported" else run.config.train
         changed = None if run.changed_at is None else datetime.fromtimestamp(run.changed_at).astimezone()

@@ -65,6 +65,7 @@ def test_texts_have_our_ids_and_what_is_saved_again_or_was_written_earlier_is_ou
     _, tokenizer = _loaded(transformers, tmp_path / "hf")
     text = "ab 12" if kind == "char" else "L'Haÿ, ÿ"
     assert tokenizer(text)["input_ids"] == ours.encode(text)
+    assert len(tokenizer) == ours.vocab_size
     tokenizer.save_pretrained(tmp_path / "again")
     own = {"kind": ours.kind, **({"pattern": ours.pattern} if kind == "bpe" else {})}  # type: ignore[attr-defined]
     (tmp_path / "earlier").mkdir()

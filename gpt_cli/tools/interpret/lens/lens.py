@@ -93,9 +93,8 @@ def read_layers(
     """
     seen, device = [], model.output_weight.device
     for start, end in text.windows:
-        ids = torch.from_numpy(np.asarray(text.ids[start : end + 1]).astype(np.int64)).to(
-            device
-        )  # with the id after the window
+        window = np.asarray(text.ids[start : end + 1]).astype(np.int64)  # with the id after it
+        ids = torch.from_numpy(window).to(device)
         seen.append(look(model, ids[: end - start], ids[1:], layers, maps))
         count(end - start)
     return seen

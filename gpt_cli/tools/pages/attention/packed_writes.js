@@ -2,7 +2,7 @@
 
 class PackedWrites {
   constructor(content, tokens, logits, numTokens) {
-    Object.assign(this, content, { tokens, logits, numTokens }); // both [2, heads, T, top]: raised, then lowered
+    Object.assign(this, content, { tokens, logits, numTokens }); // tokens and logits are [2, heads, T, top]: raised, then lowered
   }
 
   static async read(content, numTokens) {

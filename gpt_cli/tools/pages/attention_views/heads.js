@@ -88,7 +88,7 @@ class Heads {
 
   // --- which heads, in which order
 
-  // What the reader has chosen: null is the order by layer and head, "" any label, "none" no label.
+  // What the reader has chosen. Column: null is the order by layer and head; role: "" is any label, "none" no label.
   get column() { return byId("order").value || null; }
   get role() { return byId("role").value; }
   get least() { return this.column === null || byId("least").value === "" ? null : Number(byId("least").value); }

@@ -130,6 +130,7 @@ def test_a_picture_has_its_layers_downwards_and_a_text_its_errors(smoke_run: Pat
     assert isinstance(panel, HeatMap)
     assert panel.texts is not None
     assert (panel.rows, panel.columns, panel.axis_labels) == (["L0", "L1"], ["The", " value"], ("layer", ""))
+    assert gpt_cli.load(smoke_run).lens("The value").as_dict() == found.as_dict()
     assert panel.numbers[1, 0] == found.positions[0]["layers"][1]["token_probability"]
     assert panel.texts[1, 0] == label_of(found.positions[0]["layers"][1]["token"], 7)
     of_text = gpt_cli.lens(run=smoke_run, max_tokens=400)
