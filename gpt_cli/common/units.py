@@ -46,5 +46,5 @@ def age(seconds: float) -> str:
 
 def with_error(number: float, error: float | None, *, signed: bool = False) -> str:
     """Format a loss, with its standard error if there is one: 3.3530 ± 0.0690; `signed` always shows the sign."""
-    text = f"{number:+.4f}" if signed else f"{number:.4f}"
+    text = f"{number:+z.4f}" if signed else f"{number:.4f}"
     return text if error is None else f"{text} ± {error:.4f}"

@@ -1,6 +1,6 @@
 import pytest
 
-from gpt_cli.common.units import duration, size
+from gpt_cli.common.units import duration, size, with_error
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,8 @@ def test_a_duration_that_rounds_up_to_the_next_unit_has_that_unit(seconds: float
 )
 def test_a_size_that_rounds_up_to_the_next_unit_has_that_unit(num_bytes: int, text: str) -> None:
     assert size(num_bytes) == text
+
+
+def test_a_change_that_rounds_to_zero_is_not_negative() -> None:
+    assert with_error(-0.00001, 0.00002, signed=True) == "+0.0000 ± 0.0000"
+    assert with_error(-0.0001, None, signed=True) == "-0.0001"

@@ -99,7 +99,7 @@ function isolated(text) { return `\u2068${text}\u2069`; }
 
 function quoted(label) { return `“${isolated(marked(label))}”`; }
 
-function signed(number, decimals) { return `${number < 0 ? "−" : "+"}${Math.abs(number).toFixed(decimals)}`; }
+function signed(number, decimals) { return `${Number(number.toFixed(decimals)) < 0 ? "−" : "+"}${Math.abs(number).toFixed(decimals)}`; }
 
 // Makes the page of its content; from then on the document has `data-ready`, with the milliseconds that it took.
 async function start(make) {
