@@ -198,7 +198,7 @@ def _about_evaluation(event: Evaluated, progress: _TrainingPosition) -> str:
         step, best, model = progress.best
         at = f"step {step:,}" if model == event.model else f"step {step:,} of model {model}"
         change = f"better by {best - loss:.4f}" if loss < best else f"worse by {loss - best:.4f} than at {at}"
-        if f"{best:.4f}" == f"{loss:.4f}":
+        if f"{abs(best - loss):.4f}" == "0.0000":
             change = f"the same as at {at}"
     progress.remember(event.step, loss, event.model)
     return f"{event}, {change}"

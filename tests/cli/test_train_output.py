@@ -150,13 +150,13 @@ def shown(
 
 
 def test_an_evaluation_says_whether_it_is_better_or_worse_and_by_how_much(capsys: pytest.CaptureFixture[str]) -> None:
-    losses = [(4, 2.533), (8, 2.413), (12, 2.5), (16, 2.4), (1020, 2.40004)]
+    losses = [(4, 2.533), (8, 2.413), (12, 2.5), (16, 2.40004), (1020, 2.40006)]
     assert shown([evaluated(step, loss) for step, loss in losses], prepared(), capsys) == [
         "step 4: validation loss 2.5330 nats/token, 0.9000 bits/byte, the first",
         "step 8: validation loss 2.4130 nats/token, 0.9000 bits/byte, better by 0.1200",
         "step 12: validation loss 2.5000 nats/token, 0.9000 bits/byte, worse by 0.0870 than at step 8",
         "step 16: validation loss 2.4000 nats/token, 0.9000 bits/byte, better by 0.0130",
-        "step 1,020: validation loss 2.4000 nats/token, 0.9000 bits/byte, the same as at step 16",
+        "step 1,020: validation loss 2.4001 nats/token, 0.9000 bits/byte, the same as at step 16",
     ]
 
 
