@@ -36,7 +36,7 @@ _STILL = 0.01  # share of a loss; a smaller change counts as none
 _LEVEL = 0.005  # share of a loss; over half of a run, a smaller change counts as none; `tiny` always gains 0.02 or more
 _TURNED = 0.02  # share of the best validation loss, of 1 nat at least; evaluations that fluctuate differ by 0.01
 _MUCH_MORE = 4.0  # times the degree of the last advice
-_FALLING = 0.04  # share of the validation loss in the last quarter; as the rate falls to zero, 0.03 come by themselves
+_FALLING = 0.04  # share of the loss, of 1 nat at least, in the last quarter; a rate that falls to zero gives 0.03
 # kind of advice -> kinds of which it is a consequence, and after which gpt does not report it
 _FOLLOWS = {
     "clipped": {"turned", "exploded", "stuck"},
@@ -220,7 +220,7 @@ class Curve:
                 f"the model is worse than guessing: its loss is {closing_loss:.4g}, while guessing gives {guessing:.2f}"
             )
             yield Advice("worse", sentence, self._rate.lower)
-        if self._is_long(last.step) and now > _STUCK * guessing and self._falling() <= _FALLING:
+        if self._is_long(last.step) and now > _STUCK * guessing and not self._falling():
             sentence = f"the loss ended at {now:.2f}, while guessing gives {guessing:.2f}: the model has learned little"
             yield Advice("stuck", sentence, self._rate.other)
         if self._has_turned() and stopped_by != "patience":
@@ -231,7 +231,7 @@ class Curve:
             fewer = [f"‹max_steps={best.step}›", *self._against_memory()]
             is_early = best.step - self._model_step < _LONG
             yield Advice("overfitted", sentence, MORE_TEXT if is_early else " or ".join(fewer))
-        if last is best and not self._start.ends_early and (share := self._falling()) > _FALLING:
+        if last is best and not self._start.ends_early and (share := self._falling()):
             sentence = f"the validation loss still fell by {share:.0%} in the last quarter, so it may fall further"
             longer = f"‹max_steps={2 * last.step}›"
             if settings.max_time is not None and stopped_by != "steps":
@@ -251,14 +251,15 @@ class Curve:
         return late and rises and last.training_loss < best.training_loss
 
     def _falling(self) -> float:
-        """Return the share by which validation loss fell in the last quarter of the steps (0.1: 10 %); 0 if unknown."""
+        """Return the share by which validation loss fell in the last quarter (0.1: 10 %); 0 if unknown or slight."""
         last = self._evaluations[-1]
         start = self._model_step + 0.75 * (last.step - self._model_step)
         if self._evaluations[0].step > start:
             return 0.0
         steps, losses = zip(*((point.step, point.validation_loss) for point in self._evaluations), strict=True)
         then = float(np.interp(start, steps, losses))
-        return (then - last.validation_loss) / max(1.0, then)
+        fall = then - last.validation_loss
+        return fall / then if fall > _FALLING * max(1.0, then) else 0.0
 
     def _best(self) -> CurvePoint:
         return min(self._evaluations, key=lambda point: point.validation_loss)

@@ -329,6 +329,8 @@ def test_at_the_end_of_a_loss_that_still_falls_more_is_suggested(
         f"try gpt train --out run --resume {flag}"
     ]
     assert told_at_the_end(table, *settings, ends_early=True) == []  # gpt has said that more would be too many
+    (below_one_nat,) = told_at_the_end(rows("100 0.4 0.5, 200 0.3 0.4, 300 0.15 0.2, 400 0.1 0.13"))
+    assert below_one_nat.startswith("the validation loss still fell by 35% in the last quarter")
 
 
 def test_the_next_model_is_not_compared_with_its_teacher() -> None:
