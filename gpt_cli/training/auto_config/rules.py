@@ -181,7 +181,7 @@ def choose_settings(
     elif useful < 0.9 * possible and not taught:
         train.setdefault("patience", PATIENCE)
     memorised = not large and epochs > 1.5 * (times if taught else 1) * most_epochs
-    times_read = f"{epochs:,.0f}" if epochs >= 100 else f"{epochs:.2g}"
+    times_read = f"{epochs:,.0f}" if epochs >= 99.5 else f"{epochs:.2g}"
     why_fewer = f" instead of about {possible:,}, which would probably memorise the text" if ends_early else ""
     if ends_early and memorised:
         why_fewer = ", which memorise so short a text; more text makes a better model"

@@ -353,6 +353,8 @@ def test_reasons_name_the_figures_of_the_config() -> None:
     assert "training  muon, 2,048 tokens a step; the text is read about 4.8 times, with dropout 0.7" in own.reasons[3]
     once = chosen(english(1_115_394), 11.0, model={"d_model": 128, "num_blocks": 4})
     assert "the text is read about 1 time, hence" in once.reasons[3]
+    often = choose_settings(english(1_115_394), Budget(steps=18_100), {"train": {"teacher_share": None}})  # 99.6 times
+    assert "the text is read about 100 times, hence" in often.reasons[3]
 
 
 def test_less_memory_gives_a_smaller_model() -> None:
