@@ -36,6 +36,11 @@ def quantity(number: int) -> str:
     return str(number)
 
 
+def percentage(share: float) -> str:
+    """Format a share of 0 to 1 with two significant digits: 56%, 3.4%, 0.012%."""
+    return f"{share:.0%}" if share >= 0.0995 else f"{100 * share:.2g}%"
+
+
 def age(seconds: float) -> str:
     """Format an age in its largest unit: 42 s, 3 min, 5 h, 12 d."""
     for unit, factor in (("d", 86_400), ("h", 3600), ("min", 60)):

@@ -1,6 +1,6 @@
 import pytest
 
-from gpt_cli.common.units import duration, size, with_error
+from gpt_cli.common.units import duration, percentage, size, with_error
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,8 @@ def test_a_size_that_rounds_up_to_the_next_unit_has_that_unit(num_bytes: int, te
 def test_a_change_that_rounds_to_zero_is_not_negative() -> None:
     assert with_error(-0.00001, 0.00002, signed=True) == "+0.0000 ± 0.0000"
     assert with_error(-0.0001, None, signed=True) == "-0.0001"
+
+
+def test_a_small_share_is_not_rounded_to_zero() -> None:
+    shares = (1.0, 0.456, 0.0994, 0.0996, 0.034, 0.00012, 0.0)
+    assert [*map(percentage, shares)] == ["100%", "46%", "9.9%", "10%", "3.4%", "0.012%", "0%"]

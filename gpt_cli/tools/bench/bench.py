@@ -28,6 +28,7 @@ from gpt_cli.common.machine.devices import (
 from gpt_cli.common.machine.memory import reuse_memory
 from gpt_cli.common.results import Result
 from gpt_cli.common.tables import Rows
+from gpt_cli.common.units import percentage
 from gpt_cli.config import Config
 from gpt_cli.errors import counted
 from gpt_cli.sampling.fast.c_library import Weight, library
@@ -105,7 +106,7 @@ def _timings(timings: Sequence[Timing]) -> Rows:
     rows = [("implementation", "dtype", "seconds", "tokens/s", "ratio", "of roof")]
     for timing in timings:
         figures = f"{timing.seconds:.3f}", f"{timing.tokens_per_second:,.1f}", f"{timing.ratio:.2f}"
-        rows.append((timing.form, timing.dtype, *figures, f"{timing.share_of_roof:.0%}"))
+        rows.append((timing.form, timing.dtype, *figures, percentage(timing.share_of_roof)))
     return rows
 
 
