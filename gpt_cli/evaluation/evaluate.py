@@ -17,7 +17,7 @@ from gpt_cli.common.machine.devices import choose_device, choose_dtype
 from gpt_cli.common.machine.memory import available_memory, require_available
 from gpt_cli.common.results import WIDTH, Result
 from gpt_cli.common.tables import Rows, table
-from gpt_cli.common.units import with_error
+from gpt_cli.common.units import percentage, with_error
 from gpt_cli.errors import DataError, UsageError, blaming, counted, visible
 from gpt_cli.evaluation.answers import about_answers, measure_answers
 from gpt_cli.evaluation.memorization import copied_share, longest_shared_run
@@ -292,7 +292,7 @@ def _about_difference(name: str, difference: dict[str, Any]) -> str:
 
 
 def _about_copies(name: str, memorised: dict[str, Any]) -> str:
-    share = "no sample is that long" if memorised["copied_share"] is None else f"{memorised['copied_share']:.1%}"
+    share = "no sample is that long" if memorised["copied_share"] is None else percentage(memorised["copied_share"])
     return (
         f"{visible(name)}: longest run of characters shared with the training text {memorised['longest_length']}: "
         f"{memorised['longest']!r}; {NGRAM}-grams of tokens copied from it: {share}"
