@@ -87,9 +87,10 @@ def _vocabulary(start: Prepared) -> Iterator[Advice]:
     most = (start.costs.parameters - of_tokens) * _ENOUGH_OF_MODEL / (1 - _ENOUGH_OF_MODEL)
     fitting = int(most / (of_tokens / start.vocab_size))
     fitting = 1 << max(_SMALLEST_VOCABULARY, fitting).bit_length() - 1  # a power of two
-    often = f"{counted(round(start.num_training_tokens / start.vocab_size), 'time')} in the text on average"
-    takes = f"the vocabulary of {start.vocab_size:,} tokens takes {share:.0%} of the parameters"
-    sentence = f"{takes}, and an entry occurs {often}"
+    times = start.num_training_tokens / start.vocab_size
+    often = counted(round(times), "time") if times >= 0.95 else f"{times:.2g} times"
+    takes = f"the vocabulary of {start.vocab_size:,} tokens takes {min(share, 0.99):.0%} of the parameters"
+    sentence = f"{takes}, and an entry occurs {often} in the text on average"
     if tokenizer.kind in ("bpe", "tiktoken") and fitting < start.vocab_size:
         kind = "" if tokenizer.kind == "bpe" else "‹tokenizer.kind=bpe› "
         yield Advice("vocabulary", sentence, f"{kind}‹tokenizer.vocab_size={fitting}›")

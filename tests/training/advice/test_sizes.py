@@ -93,6 +93,11 @@ def test_a_vocabulary_that_dwarfs_the_model_is_named_alone(
     ]
 
 
+def test_a_vocabulary_larger_than_the_text_has_entries_that_occur_less_than_once() -> None:
+    (line,) = advice("tiny", "tokenizer.kind=tiktoken", "model.d_model=8", vocab_size=199_999, tokens=12_000)
+    assert "takes 99% of the parameters, and an entry occurs 0.06 times in the text" in line
+
+
 def test_the_vocabulary_that_is_suggested_is_half_of_the_model() -> None:
     parts = prepared("tiny", vocab_size=2048, tokens=120_000, documents=79).costs.parameters_by_part
     of_tokens = parts["token embedding"] + parts["output layer"]
