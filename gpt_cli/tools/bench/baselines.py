@@ -16,7 +16,6 @@ from gpt_cli.common.host import ignored
 from gpt_cli.common.machine.devices import choose_dtype, supports, synchronize
 from gpt_cli.common.machine.memory import available_memory, require_available
 from gpt_cli.config import Config
-from gpt_cli.config.schema import PUBLISHED
 from gpt_cli.distributed.collectives import ALONE, Ranks
 from gpt_cli.errors import counted
 from gpt_cli.model import GPT
@@ -24,6 +23,7 @@ from gpt_cli.model.costs import estimate
 from gpt_cli.sampling.decoder import Decoder, cache_bytes
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import SamplingParameters, draw_token, probabilities
+from gpt_cli.training.auto_config.tokenizer_choice import num_tokens
 from gpt_cli.training.cuda_graphs import record_step
 from gpt_cli.training.data_parallel import Replicated
 from gpt_cli.training.kernel_trials import choose_kernels
@@ -54,8 +54,7 @@ class Variant:
 
 def vocab_size_of(config: Config) -> int:
     """Return the vocabulary size of a config, or a typical one if the size depends on the text."""
-    published = PUBLISHED.get(config.tokenizer.name, PUBLISHED["gpt2"])
-    return {"bpe": config.tokenizer.vocab_size, "byte": 257, "char": 66}.get(config.tokenizer.kind, published)
+    return num_tokens(config.tokenizer.model_dump())
 
 
 def require_batch(config: Config, num_tokens: int) -> None:

@@ -101,7 +101,7 @@ def choose_settings(
     of_model, of_tokenizer, of_train = (dict(fixed.get(section, {})) for section in ("model", "tokenizer", "train"))
     steps = budget.reference_steps
     tokenizer, why_tokenizer, bytes_per_token = choose_tokenizer(text, steps, of_tokenizer)
-    vocabulary = num_tokens(text, tokenizer)
+    vocabulary = num_tokens(tokenizer, text.num_distinct)
     data, fraction = fixed.get("data", {}), DataConfig.model_fields["validation_fraction"].default
     share = 1.0 if data.get("validation_source") else 1 - data.get("validation_fraction", fraction)  # to train on
     tokens = max(1.0, share * (text.num_bytes / bytes_per_token + text.num_documents - 1))  # with end-of-text between

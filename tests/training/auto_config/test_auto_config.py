@@ -53,3 +53,11 @@ def test_without_a_limit_of_steps_the_machine_is_timed(here: Path, monkeypatch: 
     config = Config().changed(data={"source": "a.txt"}, train={"max_steps": None, "max_time": None})
     choice, _ = auto_config.choose_config(config, NOBODY)
     assert "enough for about 6,000 steps of the config tiny" in choice.reasons[1]  # five minutes
+
+
+def test_the_time_of_a_run_is_estimated_with_the_vocabulary_of_its_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto_config, "reference_seconds", lambda _: 0.05)
+    tokenizers = ({"kind": "byte"}, {"vocab_size": 257}, {"kind": "tiktoken"}, {"vocab_size": 50_257})
+    config = Config().changed(train={"max_steps": 100})
+    byte, few, tiktoken, many = auto_config.seconds_of([config.changed(tokenizer=each) for each in tokenizers])
+    assert byte == few < tiktoken == many
