@@ -53,9 +53,11 @@ class Prepared:
     @property
     def disk_bytes(self) -> int:
         """The estimated bytes of the run directory at the end: checkpoints with optimizer state, and best weights."""
-        to_continue = self.costs.parameters + self.config.train.stored_per_weight * self.costs.num_trained
-        num_checkpoints = self.config.train.keep_checkpoints + self.config.train.num_teachers
-        return 4 * (to_continue * num_checkpoints + self.costs.parameters)
+        settings, costs = self.config.train, self.costs
+        num_saved = -(-(self.step + self.steps_left) // settings.save_every) + (self.began_from is not None)
+        num_checkpoints = min(num_saved, settings.keep_checkpoints) + settings.num_teachers
+        to_continue = costs.parameters + settings.stored_per_weight * costs.num_trained
+        return 4 * (to_continue * num_checkpoints + costs.parameters)
 
     def __str__(self) -> str:
         sizes = f"{counted(self.costs.parameters, 'parameter')}, {counted(self.num_training_tokens, 'training token')}"

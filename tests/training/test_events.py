@@ -49,6 +49,13 @@ def test_a_report_prints_as_a_line(report: TrainingEvent, line: str) -> None:
     assert str(report) == line
 
 
+@pytest.mark.parametrize(("save_every", "num_checkpoints"), [(20, 1), (19, 2), (1, 2)])
+def test_the_disk_holds_the_checkpoints_that_a_run_leaves(save_every: int, num_checkpoints: int) -> None:
+    """Of 20 steps: the two newest checkpoints, each with two moments of a weight, and the best weights."""
+    start = prepared("smoke", f"train.save_every={save_every}", vocab_size=512, tokens=196_489)
+    assert start.disk_bytes == 4 * start.costs.parameters * (3 * num_checkpoints + 1)
+
+
 def test_a_training_that_nobody_has_begun_says_how_to_run_it() -> None:
     training = Training(report for report in [Finished({**SUMMARY, "validation_loss": None}, 2, None)])
     assert repr(training) == "<Training: nothing has run yet; finish() trains to the end>"
