@@ -48,13 +48,14 @@ def announce(prepared: Prepared, console: Console, *, of_sweep: bool = False) ->
     console.notice(f"corpus      {amount}; {training}, {prepared.num_validation_tokens:,} validation tokens")
     console.notice(f"tokenizer   {prepared.config.tokenizer.kind}, vocabulary of {prepared.vocab_size:,}")
     if prepared.steps_left > 0:
-        epochs, num_processes = prepared.epochs_left, prepared.num_processes
+        num_processes = prepared.num_processes
+        epochs = f"{prepared.epochs_left:{',.0f' if prepared.epochs_left >= 100 else '.3g'}}"
         memory = (f"{num_processes} x " if num_processes > 1 else "") + size(prepared.memory_bytes)
         console.notice(
             f"estimate    {memory} of memory, {size(prepared.disk_bytes)} of disk; "
             f"{duration(prepared.seconds_left)} for {counted(prepared.steps_left, 'step')} of "
             f"{prepared.config.tokens_per_step:,} tokens, "
-            f"{epochs:{',.0f' if epochs >= 100 else '.3g'}} epochs, and the closing evaluation"
+            f"{epochs} epoch{'' if epochs == '1' else 's'}, and the closing evaluation"
         )
     if prepared.step:
         console.notice(f"resuming {prepared.directory} at step {prepared.step:,}")

@@ -83,6 +83,8 @@ def test_large_numbers_have_commas_and_no_exponents(capsys: pytest.CaptureFixtur
     assert " tokens, 1,455 epochs, and the closing evaluation\n" in told
     assert "resuming run at step 3,000\n" in told
     assert "e+" not in told
+    announce(replace(start, epochs_left=1.001), Console())
+    assert " tokens, 1 epoch, and the closing evaluation\n" in capsys.readouterr().err
 
 
 def put_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> Terminal:
