@@ -99,6 +99,8 @@ function isolated(text) { return `\u2068${text}\u2069`; }
 
 function quoted(label) { return `“${isolated(marked(label))}”`; }
 
+function counted(number, noun) { return `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`; }
+
 function signed(number, decimals) { return `${Number(number.toFixed(decimals)) < 0 ? "−" : "+"}${Math.abs(number).toFixed(decimals)}`; }
 
 // Makes the page of its content; from then on the document has `data-ready`, with the milliseconds that it took.

@@ -1,7 +1,7 @@
 // The words that only the page of a report on heads has.
 Object.assign(WORDS.en, {
   title: "Heads",
-  origin: (text, tokens, checkpoint, step) => `${tokens.toLocaleString("en")} ${tokens === 1 ? "token" : "tokens"} of ${text} · ${checkpoint}, step ${step}`,
+  origin: (text, tokens, checkpoint, step) => `${counted(tokens, "token")} of ${text} · ${checkpoint}, step ${step}`,
   curve: "how much more the chosen head writes at its last passages than on average, by step",
   atLast: (head) => `${head}: its size at the passages of the last step, as a multiple of its mean`,
   someSteps: (shown, all) => ` · ${shown} of ${all} steps`,

@@ -1,7 +1,7 @@
 // The words that only the page of the lens has.
 Object.assign(WORDS.en, {
   title: "The lens",
-  sizes: (layers, tokens) => `${layers} ${layers === 1 ? "layer" : "layers"} on ${tokens.toLocaleString("en")} tokens`,
+  sizes: (layers, tokens) => `${counted(layers, "layer")} on ${counted(tokens, "token")}`,
   curvesHelp: "After each block, the final norm and the output layer turn the residual stream into a prediction (logit lens). Means over the tokens of the text; bars, and the numbers after ±, are one standard error.",
   whichLens: "lens",
   lenses: { logit: "logit lens", tuned: "tuned lens", gain: "gain" },

@@ -1,14 +1,14 @@
 // The words that only the page of a model has.
 Object.assign(WORDS.en, {
   title: "A model that runs on this page",
-  sizes: (layers, heads, context, own) => `${layers} layers × ${heads} heads · reads up to ${context.toLocaleString("en")} tokens${own > context ? `, where the model itself reads ${own.toLocaleString("en")}` : ""}`,
+  sizes: (layers, heads, context, own) => `${counted(layers, "layer")} × ${counted(heads, "head")} · reads up to ${counted(context, "token")}${own > context ? `, where the model itself reads ${own.toLocaleString("en")}` : ""}`,
   origin: ({ run, step, best_loss, parameters, kind }) => `${run}, step ${step}${best_loss ? `, lowest validation loss until then ${best_loss.toFixed(4)}` : ""} · ${parameters.toLocaleString("en")} parameters in ${kind}`,
   opening: ({ parameters }) => `Opening the model: ${parameters.toLocaleString("en")} parameters …`,
   failed: (reason) => `The model stopped: ${reason}`,
   reasons: {
     halfCharacter: ([character, position]) => `${character} at position ${position} is half a character.`,
     unknownCharacters: (known, characters, more, places) => `This model knows ${known.toLocaleString("en")} characters, but not ${characters.map(([character, position]) => `${character} at position ${position}`).join(", ")}${more ? ` and ${more} more` : ""}${places > characters.length + more ? `, in ${places.toLocaleString("en")} places` : ""}.`,
-    lengths: (own, other) => `The first text has ${own} tokens, the second ${other}.`,
+    lengths: (own, other) => `The first text has ${counted(own, "token")}, the second ${other}.`,
     notFinite: () => "its logits are not finite, since its weights are too large.",
   },
   unread: " Grey parts still belong to the earlier text.",
@@ -65,7 +65,7 @@ Object.assign(WORDS.en, {
   second: "A second text, and which parts of it matter",
   secondHelp: "Activations can be taken from a second text, at the positions that both have. If both texts have the same number of tokens, a map shows which share of the difference in logits each replacement brings: 0 as on the first text, 1 as on the second. Means are over the tokens of the first text but the last, as in gpt heads --ablate mean.",
   otherText: "the second text",
-  unlike: (own, other) => `The first text has ${own} tokens, the second ${other}; a map needs the same number in both.`,
+  unlike: (own, other) => `The first text has ${counted(own, "token")}, the second ${other}; a map needs the same number in both.`,
   same: "The two texts are the same.",
   answer: "the token of the second text (empty: its most probable token)",
   against: "the token of the first text (empty: its most probable other token)",

@@ -8,7 +8,7 @@ Object.assign(WORDS.en, {
   clean: "clean text",
   corrupt: "corrupt text",
   metrics: { logit_difference: "logit difference", log_probability: "log probability of the answer" },
-  pairs: (file, number) => `${number.toLocaleString("en")} ${number === 1 ? "pair" : "pairs"} of ${file}${number === 1 ? "" : ": means, ± standard errors"}.`,
+  pairs: (file, number) => `${counted(number, "pair")} of ${file}${number === 1 ? "" : ": means, ± standard errors"}.`,
   metricOf: (answer, against) => `logit of “${answer}” minus logit of “${against}”`,
   chanceOf: (answer) => `log probability of “${answer}”`,
 });
