@@ -134,9 +134,8 @@ def seconds_of(configs: Sequence[Config]) -> list[float]:
     """
     reference, estimates = reference_seconds(configs[0]), list[float]()
     for config in configs:
-        model, train = config.model, config.train
-        vocabulary = num_tokens(config.tokenizer.model_dump())
-        cost = cost_of(model.d_model, model.num_blocks, vocabulary, model.feed_forward_size)
+        model, train, vocab_size = config.model, config.train, num_tokens(config.tokenizer.model_dump())
+        cost = cost_of(model.d_model, model.num_blocks, vocab_size, model.feed_forward_size)
         # a forward pass is about a third of a step
         evaluated = train.eval_tokens / train.eval_every / 3
         tokens = (train.max_steps or math.inf) * (config.tokens_per_step + evaluated)
