@@ -15,6 +15,7 @@ from gpt_cli.config.model import WEIGHTS_AT_ONCE
 from gpt_cli.model import GPT
 from gpt_cli.model.gpt import require_finite
 from gpt_cli.text.corpus import Corpus
+from gpt_cli.text.sft_examples import Examples
 from gpt_cli.text.token_files import Ids, chunks, token_windows
 from gpt_cli.text.tokenizers import Tokenizer
 
@@ -141,14 +142,18 @@ def byte_lengths(tokenizer: Tokenizer) -> np.ndarray:
 
 
 def byte_lengths_on(text: Corpus, ids: Ids, tokenizer: Tokenizer) -> np.ndarray:
-    """Return the number of bytes of each vocabulary token, [V], so that the sum over `ids` is the size of `text`.
+    """Return bytes, perhaps fractions, of each vocabulary token, [V]; the sum over `ids` is the size of `text`."""
+    return byte_lengths(tokenizer) * byte_scale(text, ids, tokenizer)
 
-    A Hugging Face tokenizer may change the text (lowercase, [UNK]), so its numbers are scaled, and may be fractions.
+
+def byte_scale(text: Corpus, ids: Ids | Examples, tokenizer: Tokenizer) -> float:
+    """Return the size of `text` divided by the bytes of its tokens `ids`; 1 for conversations.
+
+    Only a Hugging Face tokenizer may change the text (lowercase, [UNK]), so for others it is 1, and `text` is not read.
     """
-    lengths = byte_lengths(tokenizer)
-    if tokenizer.kind != "imported":
-        return lengths
-    return lengths * (sum(len(block.content) for block in text.blocks()) / max(1, _total(lengths, ids)))
+    if isinstance(ids, Examples) or tokenizer.kind != "imported":
+        return 1
+    return sum(len(block.content) for block in text.blocks()) / max(1, _total(byte_lengths(tokenizer), ids))
 
 
 def _total(lengths: np.ndarray, ids: Ids) -> int:

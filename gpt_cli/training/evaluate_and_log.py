@@ -119,6 +119,7 @@ def _evaluate(run: Run, watch: Watch, host: Host) -> Score:
             batch_size=settings.sequences_at_once,
             dtype=settings.dtype,
             count=both(count, watch),
+            byte_scale=run.byte_scale,
             ranks=run.ranks,
         )
     if not math.isfinite(score.loss):

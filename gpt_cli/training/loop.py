@@ -192,7 +192,6 @@ def _closing_evaluation(run: Run, watch: Watch, host: Host) -> tuple[Score, floa
     with host.working("reading the best weights"):
         model, best_step = run.best_model()
     watch()
-    batch_size = evaluation_batch_size(run.config.model.context_length, run.tokenizer.vocab_size, run.state.device)
     by_window, num_tokens = Observations(), sum(end - start for start, end in run.closing_windows)
     with host.started("closing evaluation", num_tokens, "tokens") as count:
         score = validation_score(
@@ -200,10 +199,11 @@ def _closing_evaluation(run: Run, watch: Watch, host: Host) -> tuple[Score, floa
             run.tokenizer,
             run.validation_ids,
             run.closing_windows,
-            batch_size=batch_size,
+            batch_size=evaluation_batch_size(model.config.context_length, model.vocab_size, run.state.device),
             dtype=run.config.train.dtype,
             count=both(count, watch),
             by_window=by_window,
+            byte_scale=run.byte_scale,
             ranks=run.ranks,
         )
     return score, by_window.standard_error(), best_step

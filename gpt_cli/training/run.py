@@ -56,6 +56,7 @@ class Run:
     saved: Progress | None = None
     foreign_best: bool = False  # whether best.safetensors belongs to another run, so that `open_directory` renames it
     logged: Progress = field(init=False, repr=False)  # at the last line of metrics, or at program start
+    byte_scale: float = 1  # bytes of the validation text for each byte of its tokens
     _events: list[Saved] = field(default_factory=list, repr=False)  # which the loop has not yielded yet
     _writing: _Write | None = field(default=None, repr=False)
 

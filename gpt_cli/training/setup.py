@@ -73,7 +73,7 @@ def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] 
         tokenizer = None if start.initial.new_tokenizer else initial_weights.tokenizer
     # each of several processes has its own device, which another thread would not select
     with starting(torch.device(config.train.device) if ranks.size == 1 else CPU):
-        corpus, text = load_text(plan, start, config, tokenizer, host, ranks)
+        corpus, text, scale = load_text(plan, start, config, tokenizer, host, ranks)
         state = _state(start, config, text, initial_weights, host, ranks)
     if config.train.teacher_share is not None:
         need = ranks.local_size * teaching_bytes(text.tokenizer.vocab_size, state.progress.num_training_tokens)
@@ -87,7 +87,7 @@ def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] 
         step_seconds = time_steps(state, host, may_compile=is_new, must_compile=must_compile)
     # only now, so that a run without a further step keeps its checkpoint and record of kernels, even if one failed
     saved = None if is_new else state.progress
-    run = Run(state, directory, text.tokenizer, text.validation_ids, saved, start.foreign_best)
+    run = Run(state, directory, text.tokenizer, text.validation_ids, saved, start.foreign_best, scale)
     ranks.on_rank_zero(lambda: require_space(run))
     return run, _prepared(run, corpus, start.choice, step_seconds)
 

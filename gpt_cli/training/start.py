@@ -16,6 +16,7 @@ from gpt_cli.common.host import Host, Notify
 from gpt_cli.config import Config
 from gpt_cli.distributed.collectives import Ranks
 from gpt_cli.errors import CheckpointError, DataError, UsageError, shown, visible
+from gpt_cli.evaluation.nll import byte_scale
 from gpt_cli.text.encode import EncodedText, encode_parts
 from gpt_cli.text.load import SourceCorpus, read_data, split_of
 from gpt_cli.text.sources import STDIN, require_there, source_names
@@ -122,11 +123,12 @@ def _knowing_its_best(directory: RunDirectory, continued: Checkpoint, warn: Noti
 
 def load_text(
     plan: Plan, start: Start, config: Config, tokenizer: Tokenizer | None, host: Host, ranks: Ranks
-) -> tuple[SourceCorpus, EncodedText]:
+) -> tuple[SourceCorpus, EncodedText, float]:
     """Read and encode the text; the tokenizer is the resumed run's, else `tokenizer`, else a new one as configured.
 
-    On each machine, the first rank reads first. Of a sweep, only the first run reports notices about the text. Raises
-    CheckpointError if the ids of a resumed run differ from the ids that the run was trained on.
+    The third result is the `byte_scale` of the validation text. On each machine, the first rank reads first. Of a
+    sweep, only the first run reports notices about the text. Raises CheckpointError if the ids of a resumed run differ
+    from the ids that the run was trained on.
     """
     directory = RunDirectory(plan.directory)
     checkpoint, run_data, data = start.checkpoint, start.run_config and start.run_config.data, config.data
@@ -139,14 +141,15 @@ def load_text(
         if not (plan.of_sweep and len(runs_below(directory.path.parent)) > 1):  # the first run of a sweep has said it
             _remark_on(corpus, config, host, continued=checkpoint is not None)
         try:
-            text = encode_parts(*split_of(corpus, config.data, host), config, tokenizer, host)
+            training, validation = split_of(corpus, config.data, host)
+            text = encode_parts(training, validation, config, tokenizer, host)
         except DataError as error:
             if checkpoint is None:
                 raise
             raise text_problem(error, checkpoint, config, directory) from error
         if checkpoint is not None and text.digest != checkpoint.progress.data_digest:
             raise other_text(checkpoint, config, directory)
-        return corpus, text
+        return corpus, text, byte_scale(validation, text.validation_ids, text.tokenizer)
 
 
 def _read(start: Start, config: Config, directory: RunDirectory, host: Host) -> SourceCorpus:

@@ -50,13 +50,15 @@ def validation_score(
     dtype: str,
     count: Callable[[int], object] = lambda _: None,
     by_window: Observations | None = None,
+    byte_scale: float = 1,
     ranks: Ranks = ALONE,
 ) -> Score:
     """Measure the loss, without dropout, on windows (start, end) of `text`; each window starts without context.
 
     For conversations, only the tokens that training learns from, such as answers, enter the loss. `count` receives the
-    number of tokens done since its last call, `by_window` the nats and tokens of each window, longest first.
-    Ranks take batches in turns, and losses are added in a fixed order, so that the number of ranks changes nothing.
+    number of tokens done since its last call, `by_window` the nats and tokens of each window, longest first. The bytes
+    of the tokens, times `byte_scale`, are those of the text. Ranks take batches in turns, and losses are added in a
+    fixed order, so that the number of ranks changes nothing.
     """
     device = model.token_embedding.weight.device
     starts, ends = np.array(windows).T
@@ -98,4 +100,4 @@ def validation_score(
     if by_window:
         order = np.concatenate(batches)
         by_window.nats, by_window.amounts = merged[len(batches) : -1][order], num_targets[order]
-    return score_of(reduce(add, merged[: len(batches)].tolist()), int(num_targets.sum()), int(merged[-1]))
+    return score_of(reduce(add, merged[: len(batches)].tolist()), int(num_targets.sum()), int(merged[-1]) * byte_scale)

@@ -14,9 +14,11 @@ import tokenizers
 from support.corpora import Texts
 from support.exchange import sharp_checkpoint
 from support.faults import scaled
+from support.helpers import RunCommand
 from support.kept import PIPELINES, save
 from support.tokenizers import LEARNED, TOKENIZERS, characters, texts
 
+from gpt_cli.checkpoints.checkpoint import save_checkpoint
 from gpt_cli.errors import CheckpointError, DataError
 from gpt_cli.evaluation.nll import Stretches, byte_lengths, byte_lengths_on, score
 from gpt_cli.sampling.streaming import TextStream
@@ -172,6 +174,18 @@ def test_bytes_of_a_text_are_counted_though_its_tokens_lack_some(folder: Path) -
         stretches[-1].add(np.ones(len(ids) - 1), ids[1:])
     assert [len(one.nats) for one in stretches] == [-(-text.num_bytes // 9)] * 3
     assert stretches[0].error_of_difference(stretches[2])
+
+
+def test_a_training_counts_the_bytes_of_a_text_as_an_evaluation_does(folder: Path, here: Path, run: RunCommand) -> None:
+    tokenizer = kept(folder / "simplestories")
+    checkpoint = sharp_checkpoint("model.num_blocks=1", "tokenizer.kind=imported", tokenizer=tokenizer)
+    save_checkpoint(Path("source.safetensors"), checkpoint)
+    Path("my.txt").write_text("The  quick\n\n  fox: ☃☃☃" * 400, encoding="utf-8")
+    flags = ("--data", "my.txt", "--max-steps", "1", "--out", "new", "--json")
+    trained = json.loads(run("train", "--init-from", "source.safetensors", *flags, exits=0).out)
+    (measured,) = json.loads(run("eval", "--run", "new", "--json", exits=0).out)["runs"]
+    ratio = measured["bits_per_byte"] / measured["loss"]
+    assert trained["bits_per_byte"] / trained["validation_loss"] == pytest.approx(ratio, rel=0.01)
 
 
 def test_bytes_are_those_of_the_text(folder: Path) -> None:
