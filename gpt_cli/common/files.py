@@ -271,7 +271,11 @@ def _write_all(descriptor: int, content: Buffer) -> None:
 
 def _sync(path: Path) -> None:
     with _opened(path, os.O_RDONLY | os.O_CLOEXEC) as descriptor:
-        os.fsync(descriptor)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # of a filesystem that cannot fsync directories, such as a shared folder
+                raise
 
 
 def working_folder() -> str:

@@ -2,6 +2,7 @@ import contextlib
 import errno
 import os
 import shutil
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from support.faults import Fault, Operations
 
 from gpt_cli.common.files import (
     cache_directory,
+    make_directory,
     require_writable,
     write_directory,
     write_durably,
@@ -33,6 +35,19 @@ def test_a_file_is_replaced_whole_and_its_mode_follows_the_umask(tmp_path: Path)
     assert path.read_text() == "new"
     assert path.stat().st_mode & 0o777 == 0o640
     assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_filesystem_that_cannot_fsync_directories_is_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    make_directory(tmp_path / "new")
+    write_durably(tmp_path / "new" / "a", [b"whole"])
+    assert (tmp_path / "new" / "a").read_bytes() == b"whole"
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
