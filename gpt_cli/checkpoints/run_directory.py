@@ -12,6 +12,7 @@ from typing import Any
 
 from gpt_cli.checkpoints.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
 from gpt_cli.checkpoints.metrics_files import LoggedSample, read_log, sample_record, step_in, without_later
+from gpt_cli.checkpoints.run_list import read_outcome
 from gpt_cli.checkpoints.run_paths import RunFiles
 from gpt_cli.checkpoints.training_text import is_imported, valid_config
 from gpt_cli.common.file_signatures import is_checkpoint
@@ -91,10 +92,11 @@ class RunDirectory(RunFiles):
                 warn(f"{error.where}: {error.sentence}; trying the checkpoint before it")
         if (config := valid_config(self)) is not None:
             of_best = [read_checkpoint(self.best).progress.step] if self.best.exists() else []
-            lost, every = max([0, *of_best, *map(step_in, _log(self.metrics).split("\n"))]), config.train.save_every
-            # a kill before the first checkpoint leaves no trace beyond it
-            if lost > every:
-                wrong = f"the run was trained to step {lost}, but its checkpoints, due from step {every} on, are gone"
+            lost = max([0, *of_best, *map(step_in, _log(self.metrics).split("\n"))])
+            # a kill or a divergence before the first checkpoint leaves no trace beyond it; every other end saves
+            saved = read_outcome(self).get("stopped_by", "diverged") != "diverged"
+            if lost and (saved or lost > config.train.save_every):
+                wrong = f"the run was trained to step {lost}, but its checkpoints are gone"
                 hint = "put a checkpoint back, or replace the run with ‹overwrite=True›"
                 raise CheckpointError(shown(self.path), wrong, hint=hint)
         return None

@@ -44,12 +44,15 @@ def test_a_run_that_lost_its_checkpoints_is_not_started_over(copied: Path, left:
     with pytest.raises(CheckpointError) as raised:
         directory.newest(print)
     assert raised.value.lines() == [
-        'error: "runs/smoke": the run was trained to step 20, but its checkpoints, due from step 10 on, are gone',
+        'error: "runs/smoke": the run was trained to step 20, but its checkpoints are gone',
         "hint: put a checkpoint back, or replace the run with --overwrite",
     ]
-    # what a kill before the first checkpoint leaves, with its last line cut off
     directory.best.unlink(missing_ok=True)
     directory.metrics.write_text('{"step": 10}\n{"st')
+    with pytest.raises(CheckpointError, match="trained to step 10, but its checkpoints are gone"):
+        directory.newest(print)  # the run ended, so it had saved
+    # what a kill before the first checkpoint leaves, with its last line cut off
+    directory.outcome.unlink()
     assert directory.newest(print) is None
 
 
