@@ -63,7 +63,8 @@ class RunDirectory(RunFiles):
         the error's hint also suggests keeping one checkpoint.
         """
         replaced_files = [path for path in (*self.steps().values(), self.best, *self.temporaries()) if path.exists()]
-        disk = next(filter(Path.exists, (self.path, *self.path.absolute().parents)))  # a dry run makes no directory
+        # a dry run makes no directory, and checkpoints/ may be a link to another disk
+        disk = next(filter(Path.exists, (self.checkpoints, *self.checkpoints.absolute().parents)))
         free = shutil.disk_usage(disk).free + sum(path.stat().st_size for path in replaced_files)
         if needed > free:
             sentence = f"the run needs up to {needed / 1e6:,.0f} MB of disk, but only {free / 1e6:,.0f} MB are free"
