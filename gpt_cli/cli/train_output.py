@@ -208,15 +208,16 @@ def _about_evaluation(event: Evaluated, progress: _TrainingPosition) -> str:
 def conclude(finished: Finished, prepared: Prepared, curve: Curve, console: Console, *, as_json: bool) -> None:
     """Print the result of a training on stdout; print advice from its loss curve and the next command on stderr."""
     summary, files, steps = finished.summary, RunFiles(prepared.directory), finished.summary["steps"]
+    command = ("cat my.txt | " if reads_stdin(prepared.config.data) else "") + files.resume_command
     if finished.signal is not None:
         saved = f"step {steps:,} is saved" if steps else "no step was completed"
         cause = "Ctrl-C" if finished.signal == signal.SIGINT else signal.Signals(finished.signal).name
-        console.tell(f"stopped by {cause}; {saved}. To continue: {files.resume_command}")
+        console.tell(f"stopped by {cause}; {saved}. To continue: {command}")
     elif summary["stopped_by"] == "patience":
         console.notice(f"stopped at step {steps:,}: no better validation loss for train.patience evaluations")
     show_result(finished, console, as_json=as_json)
     if finished.signal is None and prepared.steps_left and not console.quiet:
-        advise(curve.at_the_end(summary["validation_loss"], summary["stopped_by"], files.resume_command), console)
+        advise(curve.at_the_end(summary["validation_loss"], summary["stopped_by"], command), console)
     if finished.signal is None and not as_json:
         run, prompt = shlex.quote(summary["run"]), shlex.quote(prepared.prompt)
         how = f"--prompt {prompt}" if prepared.config.data.loss is None else "--chat"

@@ -1,6 +1,7 @@
 """What a training prints, made of reports."""
 
 import json
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -137,6 +138,13 @@ def test_the_result_tells_how_much_was_read_and_how_exact_the_loss_is(
     conclude(finished(10, 1.46049, error), prepared(), Curve(prepared()), Console(), as_json=False)
     figures = f"validation loss {expected} (111,539 tokens), 2.1070 bits/byte with the best weights, those of step 10"
     assert capsys.readouterr().out == f"run: 10 steps in 3.0 s, {figures}\n"
+
+
+def test_a_piped_run_continues_with_its_text(capsys: pytest.CaptureFixture[str]) -> None:
+    start, ended = prepared("data.source=-"), replace(finished(10, 1.5, None), signal=signal.SIGINT)
+    conclude(ended, start, Curve(start), Console(), as_json=False)
+    line = "stopped by Ctrl-C; step 10 is saved. To continue: cat my.txt | gpt train --out run --resume"
+    assert line in capsys.readouterr().err.splitlines()
 
 
 def evaluated(step: int, loss: float, model: int = 1) -> Evaluated:
