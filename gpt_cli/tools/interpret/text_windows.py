@@ -121,9 +121,12 @@ def spaced_windows(num_ids: int, context_length: int, max_tokens: int | None, ho
 def each_checkpoint(paths: Iterable[Path], newest: Loaded, device: torch.device, host: Host) -> Iterator[Loaded]:
     """Load the checkpoints at `paths` onto a device and yield each in turn; `newest` is loaded already.
 
-    Raises CheckpointError for a checkpoint that is damaged, or has another tokenizer or shape than the newest.
+    Leaves out what a training has removed meanwhile. Raises CheckpointError for a checkpoint that is damaged, or has
+    another tokenizer or shape than the newest.
     """
     for path in paths:
+        if path != newest.path and not path.exists():
+            continue
         loaded = newest if path == newest.path else load(path, None, host.warn)
         if loaded.header.metadata["tokenizer"] != newest.header.metadata["tokenizer"]:
             sentence = f"its tokenizer differs from that of {visible(newest.path)}, so its layers read other tokens"

@@ -6,14 +6,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from support.helpers import RunCommand
 from support.pages import content_of, keep, snapshots_of, unpacked
 
 from gpt_cli.attention_maps.head_metrics import COLUMNS
 from gpt_cli.attention_maps.snapshots import kept_steps
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
+from gpt_cli.checkpoints.load import load
+from gpt_cli.checkpoints.run_paths import RunFiles
+from gpt_cli.common.host import NOBODY
 from gpt_cli.model import GPT
 from gpt_cli.tools.interpret.over_training import MOST_BYTES, frames_apart, make_film
+from gpt_cli.tools.interpret.text_windows import each_checkpoint
 
 TOKENS = ["The", " value", " of", " 今天"]
 PATCH = ("patch", "--clean", "The value of", "--corrupt", "The name of", "--answer", " the")
@@ -84,6 +89,14 @@ def test_too_large_a_page_has_every_second_frame_and_the_last(tmp_path: Path, mo
 
 def test_a_frame_too_large_for_a_page_is_shown_alone() -> None:
     assert frames_apart(40, 144, 1024, MOST_BYTES, 0) == 40
+
+
+def test_a_step_that_a_training_removes_meanwhile_is_left_out(copied: Path) -> None:
+    paths = [*RunFiles(copied).steps().values()]
+    newest = load(paths[-1])
+    for path in paths:
+        path.unlink()
+    assert [each.step for each in each_checkpoint(paths, newest, torch.device("cpu"), NOBODY)] == [20]
 
 
 @pytest.mark.parametrize("key", ["num_blocks", "num_heads"])
