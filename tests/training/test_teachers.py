@@ -174,6 +174,8 @@ def test_a_new_model_begins_anew_and_its_teacher_stays_on_the_disk(
         assert line["smoothed_loss"] == pytest.approx(expected)
     assert list(run.directory.steps()) == [4, 12]
     assert read_record(tmp_path / "taught").teachers == (4,)
+    run.directory.step_file(12).unlink()  # as before the first save of the second model
+    assert read_record(tmp_path / "taught").teachers == (4,)
     alone = small_config(*taught, "train.teacher_share=null", "train.max_steps=4")
     plain = start(tmp_path / "plain", alone, corpus=SHORT)
     list(train(plain))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gpt_cli.checkpoints.header import Header, read_header
-from gpt_cli.checkpoints.metrics_files import LoggedSample, metrics_of, read_log, samples_of
+from gpt_cli.checkpoints.metrics_files import LoggedSample, last_metrics, metrics_of, read_log, samples_of
 from gpt_cli.checkpoints.run_list import Overview, RunLoss, likeness_of, overview
 from gpt_cli.checkpoints.run_paths import RunFiles, short_run_name
 from gpt_cli.common.limits import FIGURE
@@ -152,6 +152,9 @@ def read_record(path: Path) -> RunRecord:
     metrics, last_line_at = _metrics(run, notes)
     header = _header(run, notes)
     environment, corpus, teachers = ({}, {}, ()) if header is None else _facts(header)
+    # until a model is saved for the first time, the newest checkpoint is its teacher's
+    if header and next(last_metrics(run.metrics), {}).get("model", 1) > len(teachers) + 1:
+        teachers = (*teachers, header.step)
     return RunRecord(
         overview=summary,
         name=short_run_name(path),
