@@ -156,6 +156,11 @@ def test_runs_of_one_name_have_each_their_own_attention(copied: Path) -> None:
     assert origins == ["runs/smoke/checkpoints/best.safetensors", "smoke/checkpoints/best.safetensors"]
 
 
+def test_a_run_counts_once_beside_a_link_to_it(runs: Path) -> None:
+    (runs / "sweep" / "best").symlink_to("001-b")
+    assert [record.name for record in gpt_cli.report(["sweep"]).runs] == ["sweep/000-a", "sweep/001-b"]
+
+
 def test_mistakes_are_one_sentence(runs: Path, run: RunCommand) -> None:
     for words, code, error in (
         ("nope smoke lost", 4, 'error: "lost": there is no such run'),

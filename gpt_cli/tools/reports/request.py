@@ -155,8 +155,9 @@ def _chosen(names: Sequence[str], runs_of: Callable[[Path], Sequence[Path]], *, 
     # the files of a sweep are skipped, because runs/rates/* matches them too
     for named in [path for path in paths if not (path.is_file() and (path.parent / SWEEP).exists())] or paths:
         with collecting(wrong):
+            earlier = set(paths_by_target)  # a directory may also contain a link to one of its runs
             for path in runs_of(named):
-                if path.resolve() in paths_by_target and not once:
+                if path.resolve() in earlier and not once:
                     raise UsageError("‹runs›", f"{shown(path)} is named twice")
                 paths_by_target.setdefault(path.resolve(), path)
     if wrong:
