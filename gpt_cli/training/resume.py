@@ -158,8 +158,8 @@ def text_problem(error: DataError, continued: Checkpoint, config: Config, files:
     """Return the error for a resumed run's bad text: `error` and a hint if a source is missing, else a new error."""
     if is_missing(error):
         of_validation = any(error.where == shown(name) for name in source_names(config.data.validation_source))
-        flag = "--set data.validation_source=NEW/PATH" if of_validation else "--data NEW/PATH"
-        error.hint = f"if it was moved or renamed: {files.resume_command} {flag}"
+        key = "data.validation_source" if of_validation else "data"
+        error.hint = f"if it was moved or renamed, name its new path with ‹{key}=NEW/PATH›"
         return error
     return other_text(continued, config, files, f": {error}")  # such as a character that the vocabulary lacks
 

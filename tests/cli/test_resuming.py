@@ -170,7 +170,7 @@ def test_a_run_goes_on_where_its_text_was_moved(
     Path("my.txt").rename("moved.txt")
     assert run(*RESUME, "--max-steps", "24", exits=3).err.splitlines() == [
         'error: "my.txt": there is no such file',
-        "hint: if it was moved or renamed: gpt train --out runs/mine --resume --data NEW/PATH",
+        "hint: if it was moved or renamed, name its new path with --data NEW/PATH",
     ]
     lost = "runs/mine was trained on this text; name its new path, or another text, with --data "
     for command, hint in {
@@ -222,7 +222,7 @@ def test_a_missing_validation_text_is_named_by_its_setting(mine: Path, run: RunC
     run("train", *own, "--max-steps", "2", exits=0)
     Path("held-out.txt").rename("elsewhere.txt")
     assert run(*RESUME, "--max-steps", "3", exits=3).err.splitlines()[-1] == (
-        "hint: if it was moved or renamed: gpt train --out runs/mine --resume --set data.validation_source=NEW/PATH"
+        "hint: if it was moved or renamed, name its new path with --set data.validation_source=NEW/PATH"
     )
     run(*RESUME, "--max-steps", "3", "--set", "data.validation_source=elsewhere.txt", "--quiet", exits=0)
 
