@@ -87,6 +87,15 @@ def test_each_file_of_a_run_is_read_once(smoke_run: Path, run: RunCommand, monke
     assert sorted(read) == ["best.safetensors", "step-00000010.safetensors", "step-00000020.safetensors"]
 
 
+def test_a_checkpoint_that_a_training_removes_meanwhile_is_left_out(
+    copied: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    oldest, real = copied / "checkpoints" / "step-00000010.safetensors", verify.reading
+    monkeypatch.setattr(verify, "reading", lambda path, kind: (oldest.unlink(missing_ok=True), real(path, kind))[1])
+    checkpoints = json.loads(run("info", copied, "--json", exits=0).out)["checkpoints"]
+    assert [*checkpoints] == ["step-00000020.safetensors", "best.safetensors"]
+
+
 def test_processes_that_train_together_have_their_costs(smoke_run: Path, run: RunCommand) -> None:
     """Of 59,072 parameters in float32 each of four sends three quarters, twice."""
     flags = ["--ranks", "4", "--set", "train.micro_batch_size=1"]

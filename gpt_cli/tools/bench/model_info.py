@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,8 @@ def info(request: InfoRequest, target: tuple[Path, Path | Config], host: Host) -
         stored = read_checkpoint(chosen, everything=True, keep=False)
         states = {}
         for file in files:
-            states[file.name] = _state(file, stored if file == chosen else None)
+            with suppress(FileNotFoundError):  # a training has removed it meanwhile
+                states[file.name] = _state(file, stored if file == chosen else None)
             count(1)
     if num_ranks is not None:
         if stored.progress.imported:
@@ -129,11 +131,12 @@ def info(request: InfoRequest, target: tuple[Path, Path | Config], host: Host) -
 
 def _state(file: Path, stored: Checkpoint | None) -> str:
     """Describe whether a checkpoint is intact and resumable; read `file` if `stored`, the file's content, is None."""
+    num_bytes = file.stat().st_size
     try:
         stored = stored or read_checkpoint(file, everything=True, keep=False)
     except CheckpointError as error:
         return f"damaged ({error})"
-    return f"intact, {size(file.stat().st_size)}" + (", resumable" if stored.optimizer_state else "")
+    return f"intact, {size(num_bytes)}" + (", resumable" if stored.optimizer_state else "")
 
 
 def _info(config: Config, vocab_size: int, num_tokens: int, num_ranks: int | None, stored: dict[str, Any]) -> Info:
