@@ -149,7 +149,7 @@ def load_initial_weights(initial: Initial) -> InitialWeights:
     from gpt_cli.checkpoints.checkpoint import read_checkpoint
 
     assert initial.header is not None
-    stored = read_checkpoint(initial.header.path)
+    stored = read_checkpoint(initial.header.path, initial.header)
     weights = stored.build_model().state_dict()
     return InitialWeights(stored.tokenizer, lambda name: weights[name].numpy())
 

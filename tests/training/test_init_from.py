@@ -14,11 +14,13 @@ from support.light import WithoutTorch
 from gpt_cli import load, train
 from gpt_cli.checkpoints.checkpoint import read_checkpoint, save_checkpoint
 from gpt_cli.checkpoints.run_paths import RunFiles
-from gpt_cli.errors import EnvironmentFailure
+from gpt_cli.common.host import NOBODY
+from gpt_cli.errors import CheckpointError, EnvironmentFailure
 from gpt_cli.text.split_patterns import GPT2_PATTERN
 from gpt_cli.text.tokenizers import CharTokenizer
 from gpt_cli.text.train_tokenizer import train_byte_pairs
 from gpt_cli.tools.exchange.export_hf import write_for_transformers
+from gpt_cli.training.init_from import load_initial_weights, read_initial
 
 pytestmark = pytest.mark.slow
 
@@ -94,6 +96,13 @@ def test_a_model_whose_name_is_not_utf8_is_recorded(source: Path, run: RunComman
     os.rename(source, other)
     begin(run, "--init-from", other)
     assert read_checkpoint(RunFiles(Path("new")).best).progress.began_from == "\ufffd.safetensors"
+
+
+def test_a_model_that_another_training_replaces_meanwhile_is_refused(source: Path) -> None:
+    initial = read_initial(source, NOBODY)
+    save_checkpoint(source, sharp_checkpoint("model.num_blocks=2"))
+    with pytest.raises(CheckpointError, match="another training replaced this model while gpt read it"):
+        load_initial_weights(initial)
 
 
 def test_resume_and_init_from_together_begin_or_continue(source: Path, run: RunCommand) -> None:
