@@ -33,6 +33,7 @@ from gpt_cli.training.auto_config.auto_config import choose_config
 from gpt_cli.training.auto_config.rules import Choice
 from gpt_cli.training.events import Finished, Prepared
 from gpt_cli.training.init_from import InitialWeights, begin_with, load_initial_weights
+from gpt_cli.training.intervals import is_finished
 from gpt_cli.training.lr_schedule import warmup_steps
 from gpt_cli.training.memory_checks import fitting_device, require_memory, require_space
 from gpt_cli.training.prompts import prompt_of_validation, sample_prompt, watched_ids
@@ -75,12 +76,12 @@ def setup(plan: Plan, host: Host, ranks: Ranks = ALONE) -> tuple[Run, Prepared] 
     with starting(torch.device(config.train.device) if ranks.size == 1 else CPU):
         corpus, text, scale = load_text(plan, start, config, tokenizer, host, ranks)
         state = _state(start, config, text, initial_weights, host, ranks)
-    if config.train.teacher_share is not None:
+    if config.train.teacher_share is not None and not is_finished(state.progress, config):
         need = ranks.local_size * teaching_bytes(text.tokenizer.vocab_size, state.progress.num_training_tokens)
         hint = "‹train.teacher_share=null›" if is_new else "continue on a machine with more memory"
         require_available("train.teacher_share", "the targets of teachers", need, free, hint=hint)
-    if teachers := state.progress.teachers:
-        teach(state, teachers, directory, host)
+        if teachers := state.progress.teachers:
+            teach(state, teachers, directory, host)
     # ranks that compile and ranks that do not would wait for each other at different points
     must_compile = ranks.size > 1 or (is_new and start.config.train.compile == "on")
     with fitting_device(config, ranks.size):

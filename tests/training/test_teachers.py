@@ -189,8 +189,8 @@ def test_a_new_model_begins_anew_and_its_teacher_stays_on_the_disk(
     assert not torch.equal(tensors(began)["token_embedding.weight"], weights[4])
 
 
-def test_a_run_that_stops_anywhere_goes_on_to_the_same_weights(here: Path) -> None:
-    """Where the second of four models begins, after its first step, and in the last one."""
+def test_a_run_that_stops_anywhere_goes_on_to_the_same_weights(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the second of four models begins, after its first step, in the last one, and in the closing evaluation."""
     (here / "text.txt").write_text(SHORT_TEXT[:600])
     averaged = ("train.teacher_share=0.25", "train.ema_decay=0.5", "train.num_models=4")
     config = small_config("data.source=text.txt", NO_SAMPLES, *averaged)
@@ -207,6 +207,10 @@ def test_a_run_that_stops_anywhere_goes_on_to_the_same_weights(here: Path) -> No
         found = read_checkpoint(Path(out) / "checkpoints/step-00000012.safetensors")
         assert_same(dict(found.weights), dict(last.weights))
         assert found.progress.teachers == last.progress.teachers == (3, 6, 8)
+    Path("cut-3/outcome.json").unlink()
+    monkeypatch.setattr("gpt_cli.training.setup.teach", pytest.fail)  # no step is left that needs a teacher
+    again = gpt_cli.train(out="cut-3", resume=True).finish()
+    assert again.summary["validation_loss"] == whole.summary["validation_loss"]
 
 
 def test_the_first_model_teaches_all_but_the_last_which_learns_from_those(tmp_path: Path) -> None:
