@@ -131,9 +131,10 @@ class ModelPage {
     byId("progress-said").textContent = words.progress(done, total);
   }
 
-  // --- writing: one thing after another
+  // --- writing: one thing after another, and playing ends first
 
   act(what) {
+    this.pause();
     this.acting = this.busyWith(this.acting.then(what).catch((error) => this.fail(error)));
     return this.acting;
   }
@@ -146,7 +147,6 @@ class ModelPage {
   }
 
   async undo() {
-    this.pause();
     byId("told").textContent = "";
     await this.writing.undo();
     await this.changed();
@@ -168,11 +168,9 @@ class ModelPage {
     return true;
   }
 
-  async playOrPause() {
+  playOrPause() {
     if (this.playing) return this.pause();
-    this.playing = true;
-    this.showButtons();
-    await this.act(async () => {
+    this.act(async () => {
       const { typed } = this.writing;
       for (let more = true; more && this.playing && typed === this.writing.typed;) {
         const started = performance.now();
@@ -181,6 +179,8 @@ class ModelPage {
       }
       this.pause();
     });
+    this.playing = true; // before that begins
+    this.showButtons();
   }
 
   pause() {

@@ -150,6 +150,21 @@ def test_it_plays_what_single_steps_give_until_it_pauses_or_someone_types(page: 
     assert page.locator(".read.generated").count() == 0
 
 
+def test_what_one_does_while_it_plays_ends_the_playing_and_then_happens(page: Page) -> None:
+    click = """name => {
+      const count = document.querySelectorAll(".read.generated").length;
+      if (count > 1) document.querySelector(name).click();
+      return count > 1 && count;
+    }"""
+    for button, added in (("#step", 1), ("#undo", -1), (".candidate", 1)):
+        write(page, TEXT)
+        page.click("#play")
+        count = page.wait_for_function(click, arg=button).json_value()
+        settle(page)
+        assert page.inner_text("#play") == "play"
+        assert page.locator(".read.generated").count() - count - added in (0, 1), "one was under way"
+
+
 def test_a_candidate_that_is_clicked_is_added_and_taken_back(page: Page) -> None:
     token = int(np.argsort(-chances(LEARNED.encode(TEXT), SamplingParameters()))[1])
     press(page, ".candidate >> nth=1")
