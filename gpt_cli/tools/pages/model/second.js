@@ -40,7 +40,7 @@ class LivePatches {
     this.view = new PatchView();
     this.computing = false;
     this.of = null; // the texts that the shares belong to
-    byId("patch-go").addEventListener("click", () => (this.computing ? page.engine.stop() : page.busyWith(this.compute())));
+    byId("patch-go").addEventListener("click", () => (this.computing ? page.changed() : page.busyWith(this.compute())));
     for (const name of ["answer", "against"]) byId(name).addEventListener("change", () => this.show());
     byId("second").addEventListener("toggle", () => this.show());
   }
@@ -69,10 +69,13 @@ class LivePatches {
   }
 
   async compute() {
-    const { page, of, compared } = this, { ids, other } = this.texts;
+    const { page, compared, texts } = this;
+    if (!texts) return; // the second text has just become another one
     const { layer } = this.view, part = this.view.map.startsWith("heads") ? "head" : this.view.map;
     this.computing = true;
     page.second.show(); // without an earlier refusal
+    this.show();
+    const { of } = this, { ids, other } = texts;
     byId("patch-progress").hidden = false;
     try {
       const found = await page.engine.call("patch", { ids, other, part, layer, ...compared }, ({ done, total }) => Object.assign(byId("patch-progress"), { value: done, max: total }));

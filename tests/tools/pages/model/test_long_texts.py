@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Page
 from support.exchange import sharp_checkpoint
-from support.model_pages import write
+from support.model_pages import settle, write
 
 # a small page, whose attention takes seconds for 2,000 tokens
 CHECKPOINT = sharp_checkpoint("model.d_model=64", "model.num_heads=1", "model.context_length=2048")
@@ -43,3 +43,22 @@ def test_a_newer_text_does_not_wait_for_a_long_one(browser: Browser, file: Path)
     assert read == sorted(read)
     assert 0 < read[-1] < 2000
     page.close()
+
+
+def test_a_map_of_the_texts_before_stops_and_the_long_text_is_read_all_the_same(page: Page) -> None:
+    page.click("#second summary")
+    write(page, "ab")
+    write(page, "ac", "#other")
+    page.fill("#prompt", "x" * 1500)
+    page.wait_for_selector("#progress:visible")
+    page.click("#patch-go")
+    assert page.inner_text("#patch-go") == "stop"
+    page.click("#patch-go")
+    settle(page)
+    assert page.locator(".read").count() == 1500
+    write(page, "ab")
+    page.fill("#prompt", "x" * 1500)
+    page.fill("#other", "abc")  # which has no map with either
+    page.wait_for_selector("#progress:visible")
+    page.click("#patch-go")
+    write(page, "ab")
