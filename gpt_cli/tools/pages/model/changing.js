@@ -4,7 +4,7 @@ class Changing {
   // `views` have what is chosen; `changed` is called when changes have been made.
   constructor(views, changed) {
     Object.assign(this, { views, changed });
-    this.made = new Map(); // changes as the engine has them, by their places
+    this.made = new Map(); // changes by their places; a position is one of the whole text
     for (const name of ["change-part", "change-position", "change-how"]) byId(name).addEventListener("change", () => {
       if (byId("change-how").value === "patch") byId("second").open = true;
       views.show();
@@ -21,11 +21,13 @@ class Changing {
 
   get part() { return byId("change-part").value; }
   get how() { return byId("change-how").value; }
-  get position() { return byId("change-position").value === "all" ? null : this.views.chosen ?? this.views.weights.numTokens - 1; }
+  get position() { return byId("change-position").value === "all" ? null : this.views.start + (this.views.chosen ?? this.views.weights.numTokens - 1); }
 
-  get list() {
+  // The changes as the engine has them where the model reads the text from `start` on: without those of tokens before.
+  inWindow(start) {
     const order = ({ part, layer, head, position }) => [layer, part === "head" ? 0 : 1, head ?? 0, position ?? -1];
-    return [...this.made.values()].sort((a, b) => order(a).map((number, at) => number - order(b)[at]).find((sign) => sign) ?? 0);
+    const moved = [...this.made.values()].map((change) => ({ ...change, position: change.position === null ? null : change.position - start }));
+    return moved.filter(({ position }) => (position ?? 0) >= 0).sort((a, b) => order(a).map((number, at) => number - order(b)[at]).find((sign) => sign) ?? 0);
   }
 
   // Those that are chosen: of the chosen head, or of all of which the chosen map is the mean, or of parts of such blocks.
@@ -45,7 +47,7 @@ class Changing {
   }
 
   has(layer, head, token) {
-    return this.list.some((change) => change.part === "head" && change.layer === layer && change.head === head && [null, token].includes(change.position));
+    return this.inWindow(this.views.start).some((change) => change.part === "head" && change.layer === layer && change.head === head && [null, token].includes(change.position));
   }
 
   // The part of the page that makes changes.
@@ -58,7 +60,7 @@ class Changing {
   show() {
     const { words, layer, head } = this.views, { part, how, position } = this;
     const of = part === "head" ? this.views.name(layer, head) : layer === null ? words.changeAll(words.partNames[part]) : words.changeOf(layer, words.partNames[part]);
-    const name = position === null ? of : words.changeAt(of, position);
+    const name = position === null ? of : words.changeAt(of, position - this.views.start);
     byId("off").textContent = (this.areMade ? words.restore : words.make)[how](name);
     disable("all-on", this.made.size === 0, "off");
   }

@@ -78,7 +78,8 @@ class ModelPage {
     const { writing, views, playing } = this;
     const { all: ids, allTexts: texts, added } = writing;
     const other = this.second.ids;
-    const changes = (views?.changing.list ?? []).filter(({ how }) => how !== "patch" || other);
+    const start = windowStart(ids.length, this.opened.context_length);
+    const changes = (views?.changing.inWindow(start) ?? []).filter(({ how }) => how !== "patch" || other);
     const compared = changes.length > 0 && !playing;
     const count = compared ? NUM_COMPARED : NUM_CANDIDATES;
     const made = JSON.stringify([changes, changes.some(({ how }) => how === "patch") && other]);
@@ -93,7 +94,7 @@ class ModelPage {
     this.failure = null; // this text, or these changes, give finite numbers again
     byId("failure").hidden = true;
     if (!views) this.makeViews();
-    this.answer = { ids: ids.slice(now.start), texts: texts.slice(now.start), changes, other, made, grows, others, now };
+    this.answer = { ids: ids.slice(start), texts: texts.slice(start), changes, other, made, grows, others, now };
     this.views.receive(now, texts, added.length, playing);
     this.show();
   }

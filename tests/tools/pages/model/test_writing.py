@@ -209,15 +209,22 @@ def test_a_text_longer_than_the_context_says_what_the_model_sees(page: Page) -> 
     assert candidates(page)[0] == (marked(int(found.argmax())), percent(float(found.max())))
 
 
-def test_the_chosen_token_and_the_focus_stay_where_the_text_is_cut(page: Page) -> None:
+def test_the_chosen_token_its_changes_and_the_focus_stay_where_the_text_is_cut(page: Page) -> None:
     """25 tokens, of which a context of 24 begins at the 14th."""
     write(page, "ABCDEFGHIJKLMNOPQRSTUVWX")
     assert page.locator(".read").count() == 24
+    page.select_option("#change-position", "one")
+    for token in (7, 20):
+        page.locator(".read").nth(token).press("x")
+        settle(page)
+    assert page.inner_text("#effect").startswith("Off: L0 H0 @7, L0 H0 @20.")
     page.locator(".read").nth(20).press("Control+Enter")
     settle(page)
     assert "The model sees the last 12 of 25 tokens." in page.inner_text("#surprisal")
     assert "“U” (token 7) had" in plain(page.inner_text("#surprisal"))
     assert page.evaluate("document.activeElement.textContent") == "U"
+    assert page.inner_text("#effect").startswith("Off: L0 H0 @7."), "the one at the seventh has gone"
+    assert page.inner_text("#off") == "switch on layer 0 head 0 at token 7"
     page.keyboard.press("Escape")
     assert page.locator(".read.chosen").count() == 0
     page.keyboard.press("Enter")

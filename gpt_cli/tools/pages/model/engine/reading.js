@@ -69,10 +69,3 @@ function commonPrefix(one, other) {
   const end = one.findIndex((id, place) => id !== other[place]);
   return end < 0 ? one.length : end;
 }
-
-// Where the text begins that a model reads of so many tokens: it moves by half a context, not by each token, so that
-// most tokens cost the work of one. gpt sample refills its cache at the same tokens, where positions are absolute.
-function windowStart(numTokens, contextLength) {
-  const step = contextLength + 1 - Math.max(1, Math.floor(contextLength / 2));
-  return step * Math.ceil(Math.max(0, numTokens - contextLength) / step);
-}

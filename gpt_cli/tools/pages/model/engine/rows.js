@@ -1,4 +1,4 @@
-// Rows of numbers that come one after another; the worker and the page use them.
+// Rows of numbers that come one after another, and where a long text begins; the worker and the page use them.
 
 // Rows that grow at their end: [count, width]. There will never be more than `most`.
 class Rows {
@@ -25,3 +25,10 @@ class Rows {
 
 // The numbers in the first rows of a lower triangle.
 function triangle(rows) { return (rows * (rows + 1)) / 2; }
+
+// Where the text begins that a model reads of so many tokens: it moves by half a context, not by each token, so that
+// most tokens cost the work of one. gpt sample refills its cache at the same tokens, where positions are absolute.
+function windowStart(numTokens, contextLength) {
+  const step = contextLength + 1 - Math.max(1, Math.floor(contextLength / 2));
+  return step * Math.ceil(Math.max(0, numTokens - contextLength) / step);
+}
