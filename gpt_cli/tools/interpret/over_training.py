@@ -112,7 +112,7 @@ def make_film(
         "title": title,
         "scores": scores_content(frames.scores),
         "writes": None,
-        "frames": {"steps": frames.steps, "losses": frames.losses, "curves": _curves(run.losses)},
+        "frames": {"steps": frames.steps, "losses": frames.losses, "curves": _curves(run.losses, frames.steps)},
     }
     return replace(frames, content=content)
 
@@ -156,11 +156,11 @@ def frames_apart(num_snapshots: int, num_heads: int, num_tokens: int, most_bytes
     return -(-num_snapshots // max(1, most_bytes // frame))
 
 
-def _curves(losses: Losses | None) -> dict[str, list[tuple[int, float]]]:
-    """Return each loss curve by name, as finite (step, loss) pairs, evenly thinned to at most _MOST_POINTS."""
+def _curves(losses: Losses | None, steps: tuple[int, ...]) -> dict[str, list[tuple[int, float]]]:
+    """Return each loss curve over `steps` by name: finite (step, loss) pairs, thinned evenly to _MOST_POINTS."""
     curves = {}
     for name, points in (losses or {"loss": [], "validation_loss": []}).items():
-        finite = [(step, loss) for step, loss in points if np.isfinite(loss)]
+        finite = [(step, loss) for step, loss in points if steps[0] <= step <= steps[-1] and np.isfinite(loss)]
         curves[name] = finite[:: -(-len(finite) // _MOST_POINTS) or 1]
     return curves
 

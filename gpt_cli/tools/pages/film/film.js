@@ -94,7 +94,7 @@ class Film {
     const { steps } = this;
     const share = (step - steps[0]) / Math.max(1, steps.at(-1) - steps[0]);
     const width = byId("curve").clientWidth - CURVE.left - CURVE.right;
-    return (CURVE.left + width * Math.max(0, Math.min(1, share))).toFixed(1);
+    return (CURVE.left + width * share).toFixed(1);
   }
 
   nearest(x) {

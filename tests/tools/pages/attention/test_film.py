@@ -23,7 +23,7 @@ def film_of(folder: Path, unit: float = 1.0) -> Path:
     run = keep(SNAPSHOTS, folder / "run")
     losses = [
         {"step": step, "loss": unit * (4 - step / 20), "validation_loss": unit * (4.1 - step / 20)}
-        for step in range(1, 41)
+        for step in range(1, 46)  # also after the last snapshot
     ]
     run.metrics.write_text("".join(json.dumps(line) + "\n" for line in losses))
     path = folder / "film.html"
