@@ -13,9 +13,11 @@ from gpt_cli.tools.exchange.model_page import model_page
 from gpt_cli.tools.pages.html_page import MODEL, build_page
 
 
-def written(path: Path, checkpoint: Checkpoint, name: str = "runs/tested", text: str = "") -> Path:
-    """The file of a page with weights in float16, which begins with a text."""
-    path.write_bytes(build_page(MODEL, *model_page(checkpoint, "float16", name, title="", prompt=text)))
+def written(
+    path: Path, checkpoint: Checkpoint, name: str = "runs/tested", text: str = "", kind: str = "float16"
+) -> Path:
+    """The file of a page with weights of a kind, which begins with a text."""
+    path.write_bytes(build_page(MODEL, *model_page(checkpoint, kind, name, title="", prompt=text)))
     return path
 
 

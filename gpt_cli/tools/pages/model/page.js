@@ -58,20 +58,19 @@ class ModelPage {
 
   async askUntilFresh() {
     this.asked = performance.now();
-    try {
-      while (this.stale) {
-        this.stale = false;
+    while (this.stale) {
+      this.stale = false;
+      try {
         const readable = await this.writing.encode(this.engine);
         await this.second.encode(this.engine);
         this.showButtons();
         if (readable) await this.ask();
+      } catch (error) {
+        this.fail(error);
       }
-    } catch (error) {
-      this.fail(error);
-    } finally {
-      this.asking = null;
-      this.tellProgress(null);
     }
+    this.asking = null;
+    this.tellProgress(null);
   }
 
   async ask() {
@@ -157,7 +156,7 @@ class ModelPage {
   async step() {
     const { writing, engine, settings } = this;
     await this.changed(); // the draw is from what follows the text as it is
-    if (writing.refusal) return false;
+    if (writing.refusal || this.failure) return false;
     const { typed } = writing;
     const id = await engine.call("draw", { ...settings.values, seed: settings.seed, index: writing.added.length });
     if (id === this.opened.end_of_text) {
@@ -197,6 +196,7 @@ class ModelPage {
     this.playing = false;
     this.failure = error;
     showFailure(this.words, error);
+    this.showButtons();
   }
 
   speakAndShow() {

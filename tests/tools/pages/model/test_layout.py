@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.browsers import OpenPage
 from support.exchange import sharp_checkpoint
-from support.model_pages import assert_fits, press, settle, write
+from support.model_pages import assert_fits, press, settle, write, written
 from support.tokenizers import LEARNED
 
 CHECKPOINT = sharp_checkpoint("model.context_length=40", tokenizer=LEARNED)
@@ -54,3 +54,25 @@ def test_a_page_whose_engine_fails_says_so(open_page: OpenPage, file: Path, tmp_
     opened = open_page(broken)
     assert opened.page.inner_text("#failure").startswith("The model stopped: ")
     assert not opened.page.is_visible("#model")
+
+
+def test_where_logits_are_not_finite_nothing_is_written_and_a_newer_text_is_read(
+    open_page: OpenPage, tmp_path: Path
+) -> None:
+    checkpoint = sharp_checkpoint("model.num_blocks=1", "model.norm_position=post")
+    checkpoint.weights["token_embedding.weight"][ord("x")] *= 1e30
+    page = open_page(written(tmp_path / "huge.html", checkpoint, text="a", kind="int8")).page
+    write(page, "ax")
+    for button in ("#step", "#play"):
+        press(page, button)
+        told = "The model stopped: its logits are not finite, since its weights are too large."
+        assert page.inner_text("#failure") == told
+        assert (page.input_value("#prompt"), page.inner_text("#play")) == ("ax", "play")
+    write(page, "a")
+    page.locator("#prompt").evaluate("""box => ["ax", "ab"].forEach((text) => {
+      box.value = text;
+      box.dispatchEvent(new Event("input"));
+    })""")
+    settle(page)
+    assert page.is_hidden("#failure")
+    assert page.locator(".read").all_text_contents() == ["a", "b"]
