@@ -58,7 +58,6 @@ class HeadsPage {
     if (column) {
       this.sorted = this.sorted === column ? null : column;
       this.fill();
-      byId("rows").querySelectorAll("th button")[this.columns.indexOf(column)].focus();
     } else if (row?.place !== undefined) this.takeHead(row.place);
   }
 
@@ -82,9 +81,9 @@ class HeadsPage {
     this.film?.speak();
   }
 
-  // The table, in its order.
+  // The table, in its order; a column's title or the chosen head has the focus if it had it.
   fill() {
-    const { words, columns, heads } = this;
+    const { words, columns, heads } = this, focused = byId("rows").contains(document.activeElement) && document.activeElement;
     const title = element("tr", "", element("th"), element("th", "", heads.some(({ role }) => role) ? words.label : ""), ...columns.map((column) => {
       const button = Object.assign(element("button", "", words.columns[column]), { column, title: words.meanings[column] ?? "" });
       const cell = Object.assign(element("th", "", button), { scope: "col" });
@@ -100,6 +99,8 @@ class HeadsPage {
       return Object.assign(row, { place });
     }));
     this.show();
+    const buttons = [...byId("rows").querySelectorAll("button")];
+    if (focused) buttons.find(({ column, tabIndex }) => column === focused.column && tabIndex === 0).focus({ preventScroll: true });
   }
 
   // What the choice of a head changes.

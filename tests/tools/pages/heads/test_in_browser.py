@@ -75,8 +75,10 @@ def test_a_film_has_the_passages_of_each_step(show: ShowPage) -> None:
         assert page.text_content("#curve .now") == f"{1 / number:.3f}"
     page.evaluate(BY_HAND)
     page.click("#play")
+    page.focus("#rows tr:nth-child(3) button")
     for _ in range(2):
         page.evaluate(TICK)
+        assert page.evaluate("document.activeElement.textContent") == "L0 H1", "the focus stays in the table"
     assert (page.inner_text("#play"), page.inner_text("#moment")) == ("播放", "第 30 步")
     assert_fits(page)
 
