@@ -24,6 +24,7 @@ class Writing {
     this.undone ||= inputType === "historyUndo";
     this.typed = byId("prompt").value;
     this.added = [];
+    byId("told").textContent = ""; // the text that has ended is another one
     this.page.changed();
   }
 

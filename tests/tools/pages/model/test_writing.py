@@ -122,6 +122,16 @@ def test_steps_write_what_the_command_writes(page: Page) -> None:
         assert page.locator(".read.generated").count() == 6
 
 
+def test_the_end_of_a_text_is_told_until_someone_types(page: Page) -> None:
+    page.fill("#seed", "35")  # whose first draw is end-of-text
+    write(page, "5", "#temperature")
+    press(page, "#step")
+    assert page.inner_text("#told") == "The model ends its text here."
+    assert page.input_value("#prompt") == TEXT
+    write(page, TEXT + " is")
+    assert page.inner_text("#told") == ""
+
+
 def test_it_plays_what_single_steps_give_until_it_pauses_or_someone_types(page: Page) -> None:
     press(page, "#step", 3)
     stepped = page.input_value("#prompt")
