@@ -40,7 +40,11 @@ def test_random_ids_whose_bytes_are_no_characters_are_the_same_text(run_script: 
     texts = [[draws.randrange(ours.vocab_size) for _ in range(40)] for _ in range(scaled(3000))]
     for ids, found in zip(texts, streamed(run_script, kind, texts), strict=True):
         stream = TextStream(ours)
-        assert found == list(accumulate(stream.feed(token) for token in ids))
+        for place, expected in enumerate(accumulate(stream.feed(token) for token in ids)):
+            first, second = ours.decode_bytes(ids[: place + 1])[-2:].rjust(2)
+            # Python waits for a third byte of what can only be half a surrogate pair, a browser does not
+            is_half = first == 0xED and 0xA0 <= second <= 0xBF
+            assert found[place] == expected + "\ufffd\ufffd" * is_half
         assert ours.decode(ids).startswith(found[-1])
 
 
