@@ -162,7 +162,7 @@ def test_how_long_a_sweep_takes_is_estimated_by_a_timed_step_and_then_by_its_run
     planned = gpt_cli.sweep("s.yaml", dry_run=True)
     (config, *_) = read_sweep(Path("s.yaml")).configs
     tokens = 40 * (config.tokens_per_step + config.train.eval_tokens / config.train.eval_every / 3)
-    cost = cost_of(4, config.model.num_blocks, config.tokenizer.vocab_size) / cost_of(128, 4, 1024)
+    cost = cost_of(4, config.model.num_blocks, 257) / cost_of(128, 4, 1024)  # tokens are bytes
     assert planned.as_dict()["seconds"] == pytest.approx(3 * (4 + 100 * tokens / 2048 * cost))
     Path("s.yaml").write_text(FILE.replace("[1e-3, 1e-2, 100]", "[1e-3, 1e-2]"))
     lines = run("sweep", "s.yaml").err.splitlines()

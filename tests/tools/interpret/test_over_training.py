@@ -50,11 +50,11 @@ def test_layers_and_heads_are_chosen_as_for_a_dump(tmp_path: Path) -> None:
 
 def test_curves_come_from_the_metrics_and_are_thinned_to_what_a_page_shows(tmp_path: Path) -> None:
     run = keep(snapshots_of(2, 1, 1, TOKENS), tmp_path)
-    lines = [json.dumps({"step": step, "loss": 3.0}) for step in range(1, 4001)]
+    lines = [json.dumps({"step": 1 + 9 * number // 4000, "loss": number}) for number in range(4000)]
     run.metrics.write_text("\n".join([*lines, '{"step": 10, "validation_loss": 3.5}', '{"step": 20, "val']))
     curves = content_of(make_film(kept_steps(run)).as_page().encode())["frames"]["curves"]
     assert curves["validation_loss"] == [[10, 3.5]]
-    assert curves["loss"][:2] == [[1, 3.0], [3, 3.0]]
+    assert curves["loss"][:2] == [[1, 0], [1, 2]]
     assert len(curves["loss"]) == 2000
 
 
@@ -73,9 +73,12 @@ def test_snapshots_of_an_earlier_model_of_the_run_are_no_frames(
         written = [line if with_models else {"step": line["step"], "loss": 3.0} for line in lines]
         (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in written))
         monkeypatch.setattr("gpt_cli.attention_maps.snapshots.model_began", lambda *_, began=of_checkpoint: began)
-        film = make_film(kept_steps(run))
+        steps = kept_steps(run)
+        assert steps.losses is not None
+        assert [*steps.losses["loss"]] == [(15, 3.0), (25, 3.0)]
+        film = make_film(steps)
         assert film.steps == (20, 30)
-        assert content_of(film.as_page().encode())["frames"]["curves"]["loss"] == [[15, 3.0], [25, 3.0]]
+        assert content_of(film.as_page().encode())["frames"]["curves"]["loss"] == [[25, 3.0]], "those of its frames"
 
 
 def test_too_large_a_page_has_every_second_frame_and_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
