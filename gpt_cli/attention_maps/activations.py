@@ -53,6 +53,7 @@ class Activations:
     def _weights(self) -> Tensor:
         """Compute attention weights as `attend` does: [n, H, t, T], for n sequences, the last t tokens as queries."""
         attention, queries, keys = self.block.attention, self.queries.flatten(0, 1), self.keys.flatten(0, 1)
+        # only the rows of the last t tokens, where `causal_bias` would make a float for each pair of tokens
         hidden = causal_mask(keys.shape[1], keys.device, attention.window)[-queries.shape[1] :]
         bias = queries.new_zeros(hidden.shape).masked_fill_(hidden, -torch.inf)
         scores = torch.baddbmm(bias, queries, keys.transpose(1, 2), alpha=attention.scale)

@@ -62,7 +62,7 @@ def continuations(
     count: Callable[[int], object] = lambda _: None,
     **options: Any,
 ) -> list[list[int]]:
-    """Return each sample's new ids, first prompt first, from `generate`; call `count(1)`, which may raise, a step."""
+    """Return each sample's new ids, first prompt first; after each step, call `count(1)`, which may raise."""
     rows: list[list[int]] = [[] for _ in range(len(prompts) * num_samples)]
     for draws in generate(decoder, prompts, parameters, num_samples=num_samples, **options):
         count(1)
