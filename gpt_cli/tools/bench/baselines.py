@@ -23,7 +23,7 @@ from gpt_cli.model.costs import estimate
 from gpt_cli.sampling.decoder import Decoder, cache_bytes
 from gpt_cli.sampling.generate import generate
 from gpt_cli.sampling.next_token import SamplingParameters, draw_token, probabilities
-from gpt_cli.training.auto_config.tokenizer_choice import num_tokens
+from gpt_cli.training.auto_config.tokenizer_choice import estimate_vocab_size
 from gpt_cli.training.cuda_graphs import record_step
 from gpt_cli.training.data_parallel import Replicated
 from gpt_cli.training.kernel_trials import choose_kernels
@@ -54,7 +54,7 @@ class Variant:
 
 def vocab_size_of(config: Config) -> int:
     """Return the vocabulary size of a config, or a typical one if the size depends on the text."""
-    return num_tokens(config.tokenizer.model_dump())
+    return estimate_vocab_size(config.tokenizer.model_dump())
 
 
 def require_batch(config: Config, num_tokens: int) -> None:

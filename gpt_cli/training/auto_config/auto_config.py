@@ -26,7 +26,7 @@ from gpt_cli.training.auto_config.model_sizes import (
 )
 from gpt_cli.training.auto_config.rules import DEFAULT_SECONDS, Budget, Choice, choose_settings, minutes_that_pay
 from gpt_cli.training.auto_config.text_statistics import TextFigures, describe_examples, text_figures
-from gpt_cli.training.auto_config.tokenizer_choice import num_tokens
+from gpt_cli.training.auto_config.tokenizer_choice import estimate_vocab_size
 from gpt_cli.training.cuda_graphs import record_step
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import read_outcomes, take_step
@@ -134,7 +134,7 @@ def seconds_of(configs: Sequence[Config]) -> list[float]:
     """
     reference, estimates = reference_seconds(configs[0]), list[float]()
     for config in configs:
-        model, train, vocab_size = config.model, config.train, num_tokens(config.tokenizer.model_dump())
+        model, train, vocab_size = config.model, config.train, estimate_vocab_size(config.tokenizer.model_dump())
         cost = cost_of(model.d_model, model.num_blocks, vocab_size, model.feed_forward_size)
         # a forward pass is about a third of a step
         evaluated = train.eval_tokens / train.eval_every / 3

@@ -27,7 +27,7 @@ from gpt_cli.training.auto_config.model_sizes import (
     shape_of,
 )
 from gpt_cli.training.auto_config.text_statistics import TextFigures
-from gpt_cli.training.auto_config.tokenizer_choice import choose_tokenizer, has_wide_characters, num_tokens
+from gpt_cli.training.auto_config.tokenizer_choice import choose_tokenizer, estimate_vocab_size, has_wide_characters
 
 DEFAULT_SECONDS = 300.0
 _MOST_EPOCHS, _OF_CHARACTERS = 12.0, 5.0  # before a text is known by heart; of characters of a wide script, sooner
@@ -101,7 +101,7 @@ def choose_settings(
     of_model, of_tokenizer, of_train = (dict(fixed.get(section, {})) for section in ("model", "tokenizer", "train"))
     steps = budget.reference_steps
     tokenizer, why_tokenizer, bytes_per_token = choose_tokenizer(text, steps, of_tokenizer)
-    vocabulary = num_tokens(tokenizer, text.num_distinct)
+    vocabulary = estimate_vocab_size(tokenizer, text.num_distinct)
     data, fraction = fixed.get("data", {}), DataConfig.model_fields["validation_fraction"].default
     share = 1.0 if data.get("validation_source") else 1 - data.get("validation_fraction", fraction)  # to train on
     tokens = max(1.0, share * (text.num_bytes / bytes_per_token + text.num_documents - 1))  # with end-of-text between

@@ -48,7 +48,7 @@ def has_wide_characters(text: TextFigures, kind: str) -> bool:
     return kind == "char" and text.bytes_per_character >= _WIDE_SCRIPT and text.entropy >= _WIDE_ENTROPY
 
 
-def num_tokens(tokenizer: Mapping[str, Any], num_distinct: int = 66) -> int:
+def estimate_vocab_size(tokenizer: Mapping[str, Any], num_distinct: int = 66) -> int:
     """Estimate the vocabulary size that tokenizer settings give for a text of `num_distinct` different characters."""
     sizes = {"char": num_distinct, "byte": 257, "bpe": tokenizer.get("vocab_size", 0)}
     return sizes.get(tokenizer["kind"]) or PUBLISHED.get(tokenizer.get("name", "gpt2"), PUBLISHED["gpt2"])
