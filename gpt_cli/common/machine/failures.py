@@ -63,6 +63,9 @@ def as_gpt_error(error: BaseException, command: str, less_memory: str | None = N
         return EnvironmentFailure("device", sentence, hint="; or ".join(filter(None, (less_memory, "‹device=cpu›"))))
     if is_lack_of_memory(error):
         return EnvironmentFailure("memory", f"{command} ran out of memory", hint=less_memory)
+    if re.search("no kernel image|invalid device function", str(error)):  # of CUDA, of HIP
+        sentence, hint = "this build of PyTorch has no code for this GPU", "‹device=cpu›, or install another build"
+        return EnvironmentFailure("device", sentence, hint=hint)
     operation = re.search(r"'(aten::[\w.]+)'", str(error))
     if isinstance(error, NotImplementedError) and operation:
         hint = "‹device=cpu›" + (", or PYTORCH_ENABLE_MPS_FALLBACK=1 in front of gpt" if "MPS" in str(error) else "")

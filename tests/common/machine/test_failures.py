@@ -13,6 +13,8 @@ from gpt_cli.errors import DataError
         (MemoryError(), 5),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 5),
         (RuntimeError("std::bad_alloc"), 5),
+        (RuntimeError("CUDA error: no kernel image is available for execution on the device\n..."), 5),
+        (RuntimeError("HIP error: invalid device function\n..."), 5),
         (RuntimeError("oops"), 1),
     ],
 )
