@@ -18,7 +18,7 @@ from gpt_cli.common.extras import optional_library
 from gpt_cli.common.files import spooled
 from gpt_cli.common.limits import ARCHIVE_FILES, EXPANSION, EXPANSION_FROM, ZSTD_WINDOW
 from gpt_cli.errors import DataError, GptError, shown, visible
-from gpt_cli.text.sources import HIDDEN
+from gpt_cli.text.sources import is_hidden
 
 # bytes; for twice as many, malloc would map new memory each time, and decoding would take twice as long (note 0049)
 BLOCK = 2**16
@@ -118,7 +118,7 @@ def files_of(path: Path, file: BinaryIO) -> Iterator[tuple[Path, BinaryIO]]:
     try:
         for name, content in members(path, file):
             parts = Path(name.replace("\\", "/")).parts
-            if any(part.startswith(HIDDEN) or part == "__MACOSX" for part in parts):
+            if any(map(is_hidden, parts)):
                 continue
             if (number := number + 1) > ARCHIVE_FILES:
                 raise DataError(shown(path), f"it contains more than {ARCHIVE_FILES:,} files")

@@ -26,11 +26,15 @@ from gpt_cli.errors import DataError, EnvironmentFailure, shown, visible
 from gpt_cli.text import datasets
 
 STDIN = "-"
-HIDDEN = (".", "~$", "desktop.ini", "Thumbs.db")  # beginnings of names of files that no user wrote; ~$ is Word's
 NAME_A_SOURCE = "name a text file, a directory, a glob, - for stdin, or a name of `gpt data list`"
 _MOST_NAMES, _MOST_FOLDERS = 1000, 20  # that a search for a similar name examines
 _LONGEST_NAME = 255  # bytes, of most filesystems
 _is_address = re.compile(r"(https?|ftp)://.+", re.IGNORECASE).fullmatch
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether no user wrote a file of this name, such as Word's ~$letter.docx or WSL's a.txt:Zone.Identifier."""
+    return name.startswith((".", "~$", "desktop.ini", "Thumbs.db", "__MACOSX")) or name.endswith("Zone.Identifier")
 
 
 def source_names(*settings: str | Sequence[str] | None) -> list[str]:
@@ -121,7 +125,8 @@ class SourceWalk:
         if os.path.isdir(name):  # false, not an error, for a name that is too long
             yield from self._below(str(Path(name)), os.path.realpath(name), named=True)
         elif not os.path.lexists(name) and (matches := set(self._matches(name, set()))):
-            files = (match for match in matches if os.path.isfile(match) and os.path.basename(match)[:2] != "~$")
+            # a pattern such as .* names hidden files
+            files = (path for path in matches if os.path.isfile(path) and not is_hidden(Path(path).name.lstrip(".")))
             for match in sorted(files, key=lambda match: Path(match).parts):
                 with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                     yield SourceFile(str(Path(match)), False, os.stat(match)), os.path.realpath(match)
@@ -151,7 +156,7 @@ class SourceWalk:
             return  # one of our runs, whose files are not a corpus
         start, real_start = os.path.join("" if folder == "." else folder, ""), os.path.join(real, "")
         for name in names:
-            if name.startswith(HIDDEN):
+            if is_hidden(name):
                 continue
             path = start + name
             try:
@@ -290,5 +295,5 @@ def _near(path: str) -> Iterator[str]:
 def _names(folder: str) -> list[str]:
     """Return at most _MOST_NAMES names in a folder, without hidden ones; [] if the folder cannot be read."""
     with contextlib.suppress(OSError), os.scandir(folder or os.curdir) as entries:
-        return [entry.name for entry in islice(entries, _MOST_NAMES) if not entry.name.startswith(HIDDEN)]
+        return [entry.name for entry in islice(entries, _MOST_NAMES) if not is_hidden(entry.name)]
     return []

@@ -21,6 +21,7 @@ FILES = {
     "c.csv": b"text\nthree\n",
     ".hidden": b"never",
     "d/~$tter.docx": b"never",
+    "c.csv:Zone.Identifier": b"never",
     "__MACOSX/c.csv": b"never",
     "photo.jpg": b"\xff\xd8\xff\xe0",
 }
