@@ -149,6 +149,17 @@ def test_torch_is_imported_without_the_collector_which_leaves_its_objects_alone_
     subprocess.run([sys.executable, "-c", script], check=True, cwd=tmp_path)
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="os.sched_getaffinity")
+def test_the_import_of_torch_takes_no_cores_from_gpt(tmp_path: Path) -> None:
+    """With OMP_PROC_BIND, GNU OpenMP binds the thread that imports torch to one core, and so all that it starts later."""
+    (tmp_path / "torch.py").write_text("import os\nos.sched_setaffinity(0, {min(os.sched_getaffinity(0))})")
+    script = (
+        "import os\nfrom gpt_cli.common.machine.memory import importing_torch\n"
+        "cores = os.sched_getaffinity(0)\nwith importing_torch(): import torch\nassert os.sched_getaffinity(0) == cores"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=tmp_path)
+
+
 def test_a_folder_that_was_removed_is_one_sentence(tmp_path: Path) -> None:
     """Without one, the import of torch ends the process with a line of MKL and exit code 2."""
     folder = tmp_path / "gone"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import os
 import re
 import resource
 import sys
@@ -72,12 +73,15 @@ def importing_torch() -> Iterator[None]:
         return
     require_address_space(TORCH_ADDRESS_SPACE, "PyTorch")
     working_folder()  # without a working directory, MKL would end the process
+    affinity = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     gc.disable()
     try:
         yield
     finally:
         gc.freeze()
         gc.enable()
+        if affinity:  # with OMP_PROC_BIND, the import leaves this thread, and all that it starts, a single core
+            os.sched_setaffinity(0, affinity)
 
 
 def require_available(
