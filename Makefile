@@ -11,12 +11,16 @@ NUM_WORKERS = $(shell .venv/bin/python -c 'import os; print(min(4, 1 + len(getat
 # bytecode is kept whatever the shell says: without it, each process that the tests start compiles the package anew
 PYTEST = PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest --numprocesses $(NUM_WORKERS) --dist loadfile --no-loadscope-reorder
 PIP := .venv/bin/python -m pip --disable-pip-version-check
+# not with another Python: pip would refuse to install gpt into that environment, which would stay
+NEW_VENV = $(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' || { echo "$(NEEDS)" >&2; exit 1; }; $(PYTHON) -m venv
 # what `make demo` says, in the language that gpt would find too
 ifneq ($(filter zh%,$(firstword $(GPT_LANGUAGE) $(LC_ALL) $(LC_MESSAGES) $(LANG))),)
+NEEDS := gpt 需要 Python 3.11 到 3.14：make demo PYTHON=python3.12
 INSTALLING := 正在创建 .venv，安装 gpt 和它用到的库；其中 PyTorch 最大，下载需要几分钟（接近 3 GB；没有 NVIDIA GPU 的机器只需要十分之一，见 README.zh-CN.md 的“安装”）
 GO_ON := 请看 demo-attention.png。接下来，让当前终端能找到 gpt，再用自己的文本训练：
 PROMPT := 今天
 else
+NEEDS := gpt needs Python 3.11 to 3.14: make demo PYTHON=python3.12
 INSTALLING := creating .venv and installing gpt with its libraries; PyTorch is by far the largest download and takes minutes (nearly 3 GB; a machine without an NVIDIA GPU needs a tenth of it: README, Install)
 GO_ON := Look at demo-attention.png. To go on, put gpt on the path of this shell, then train on your own text:
 PROMPT := The value of
@@ -29,13 +33,13 @@ help:  ## list the targets
 # an environment that is there stays, one that was left half made for want of python3-venv is made again
 .venv/installed: pyproject.toml
 	@echo "$(INSTALLING)"
-	$(PIP) --version > /dev/null 2>&1 || $(PYTHON) -m venv .venv
+	@$(PIP) --version > /dev/null 2>&1 || { $(NEW_VENV) .venv; }
 	$(PIP) install --editable .
 	@touch $@
 
 .venv/developing: pyproject.toml
 	@echo "installing gpt, its libraries and the development tools; PyTorch is by far the largest download and takes minutes"
-	$(PIP) --version > /dev/null 2>&1 || $(PYTHON) -m venv .venv
+	@$(PIP) --version > /dev/null 2>&1 || { $(NEW_VENV) .venv; }
 	$(PIP) install --editable '.[dev]'
 	@touch .venv/installed $@
 
@@ -79,7 +83,7 @@ smoke: .venv-smoke/installed  ## train, sample and dump in an environment with t
 
 .venv-smoke/installed: pyproject.toml $(shell find gpt_cli configs -name '*.py' -o -name '*.yaml')
 	@echo "installing gpt without the development tools into .venv-smoke"
-	.venv-smoke/bin/python -m pip --version > /dev/null 2>&1 || $(PYTHON) -m venv .venv-smoke
+	@.venv-smoke/bin/python -m pip --version > /dev/null 2>&1 || { $(NEW_VENV) .venv-smoke; }
 	.venv-smoke/bin/python -m pip install --quiet --disable-pip-version-check .
 	@touch $@
 

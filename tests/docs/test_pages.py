@@ -218,25 +218,38 @@ def test_make_demo_shows_the_installation_and_how_to_go_on() -> None:
     assert '  gpt train --data my.txt --out runs/mine"' in printed
 
 
+@pytest.mark.parametrize("old", [False, True])
 @pytest.mark.parametrize("ready", [True, False])
 def test_make_installs_from_the_address_that_pip_is_given_into_an_environment_with_pip(
-    ready: bool, tmp_path: Path
+    ready: bool, old: bool, tmp_path: Path
 ) -> None:
-    """So that a machine without a GPU takes PyTorch's build for processors; an environment that was left without pip is made again."""
+    """So that a machine without a GPU takes PyTorch's build for processors; an environment that was left without pip is made again.
+
+    An old Python makes none: pip would refuse to install into it, and it would stay.
+    """
     (tmp_path / "pyproject.toml").touch()
     python, making = tmp_path / ".venv/bin/python", tmp_path / "making"
     python.parent.mkdir(parents=True)
     pip = '#!/bin/sh\n[ "$4" = --version ] || echo "from $PIP_EXTRA_INDEX_URL"\n'
     python.write_text(pip if ready else "#!/bin/sh\nexit 1\n")
     (tmp_path / "pip").write_text(pip)
-    making.write_text("#!/bin/sh\ncp pip .venv/bin/python; echo made\n")
+    making.write_text(f'#!/bin/sh\n[ "$1" = -m ] || exit {old:d}\ncp pip .venv/bin/python; echo made\n')
     for program in (python, making):
         program.chmod(0o755)
     command = ["make", "-s", "-f", str(ROOT / "Makefile"), "-C", str(tmp_path), ".venv/installed", "PYTHON=./making"]
-    surroundings = {**os.environ, "PIP_EXTRA_INDEX_URL": "file:///processors"}
+    surroundings = {**os.environ, "PIP_EXTRA_INDEX_URL": "file:///processors", "GPT_LANGUAGE": "en"}
     done = subprocess.run(command, capture_output=True, text=True, env=surroundings)
-    assert done.stdout.splitlines()[1:] == ["made"] * (not ready) + ["from file:///processors"], done.stderr
-    assert (tmp_path / ".venv/installed").exists()
+    refused = old and not ready
+    said = [] if refused else ["made"] * (not ready) + ["from file:///processors"]
+    assert done.stdout.splitlines()[1:] == said, done.stderr
+    assert ("gpt needs Python 3.11 to 3.14: make demo PYTHON=python3.12\n" in done.stderr) == refused
+    assert (tmp_path / ".venv/installed").exists() != refused
+
+
+def test_make_makes_an_environment_for_the_pythons_that_pip_accepts() -> None:
+    versions = re.search(r'requires-python = ">=3\.(\d+),<3\.(\d+)"', (ROOT / "pyproject.toml").read_text())
+    assert versions
+    assert f"(3, {versions[1]}) <= sys.version_info < (3, {versions[2]})" in (ROOT / "Makefile").read_text()
 
 
 @pytest.mark.parametrize("environment", [{"GPT_LANGUAGE": "zh", "LC_ALL": "C"}, {"LANG": "zh_CN.UTF-8"}])
