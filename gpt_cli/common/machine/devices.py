@@ -227,7 +227,9 @@ def cpu_multiplies_bfloat16() -> bool:
 
 
 def processor() -> str:
-    """Return the model name of this machine's processor, or its architecture where the system reports no name."""
+    """Return the processor's model name, or its architecture, with its numbers on ARM Linux."""
+    if part := _of_processor("CPU part"):
+        return f"{platform.machine()} {_of_processor('CPU implementer')} {part}"
     return _of_processor("model name") or platform.processor() or platform.machine()
 
 

@@ -57,6 +57,12 @@ def test_what_a_device_refuses_it_does_not_support(monkeypatch: pytest.MonkeyPat
     assert notices == ["cpu does not support bfloat16 products, so gpt computes them in float32"]
 
 
+def test_a_processor_of_arm_linux_which_has_no_model_name_is_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "_of_processor", {"CPU implementer": "0x41", "CPU part": "0xd0c"}.get)
+    monkeypatch.setattr(devices.platform, "machine", lambda: "aarch64")
+    assert devices.processor() == "aarch64 0x41 0xd0c"
+
+
 def test_memory_that_is_not_pinned_may_change_once_it_was_sent(
     accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
