@@ -20,6 +20,7 @@ from support.light import WithoutTorch
 import gpt_cli
 from gpt_cli.checkpoints.lock import is_held
 from gpt_cli.checkpoints.run_directory import RunDirectory
+from gpt_cli.common.host import Host
 from gpt_cli.common.language import chinese
 from gpt_cli.distributed.environment import LAUNCHER
 from gpt_cli.distributed.failure_detector import Launcher
@@ -324,6 +325,16 @@ def test_jobs_share_cores_or_have_a_gpu_each() -> None:
     assert [share["CUDA_VISIBLE_DEVICES"] for share in share_machine(2, on_any, 4, 2, {}, CUDA)] == ["0", "1"]
     asked = {"CUDA_VISIBLE_DEVICES": "5,7"}
     assert [share["CUDA_VISIBLE_DEVICES"] for share in share_machine(2, on_any, 4, 2, asked, CUDA)] == ["5", "7"]
+
+
+def test_on_amd_gpus_jobs_share_the_variable_that_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.version.hip", "7.2")
+    monkeypatch.setattr("gpt_cli.common.machine.devices.accelerator", lambda: SimpleNamespace(type="cuda"))
+    monkeypatch.setattr("torch.accelerator.device_count", lambda: 2)
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "5,7")
+    monkeypatch.setattr(work, "cores", lambda: 2)
+    shares = work._shares(2, [small_config("train.device=auto")], Host())
+    assert [share["HIP_VISIBLE_DEVICES"] for share in shares] == ["5", "7"]
 
 
 @pytest.mark.parametrize(

@@ -191,6 +191,8 @@ def _shares(jobs: int, configs: Sequence[Config], host: Host) -> list[dict[str, 
 
             from gpt_cli.common.machine.devices import accelerator
         hides = _HIDES.get(there.type) if (there := accelerator()) else None
+        if torch.version.hip and os.environ.get("HIP_VISIBLE_DEVICES"):  # on AMD GPUs, it outranks CUDA_VISIBLE_DEVICES
+            hides = "HIP_VISIBLE_DEVICES"
         gpus = torch.accelerator.device_count() if hides else 1 if there else 0
     by_job = share_machine(jobs, configs, cores(), gpus, os.environ, hides)
     number = by_job[0]["OMP_NUM_THREADS"]  # equal for all jobs; the user may have set a list, such as 4,2
