@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import resource
 import sys
@@ -13,7 +14,8 @@ def main() -> None:
     """Read a PDF from stdin, and write the text of its pages to stdout, each page on a new line."""
     pypdfium2 = importlib.import_module("pypdfium2")
     most = 4 * DOCUMENT_BYTES
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    with contextlib.suppress(ValueError):  # ulimit allows less
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
     try:
         document = pypdfium2.PdfDocument(sys.stdin.buffer.read())
         for page in document:

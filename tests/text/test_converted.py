@@ -2,12 +2,16 @@
 
 import gzip
 import random
+import resource
 import subprocess
 import sys
 import time
 import zlib
 from functools import cache
+from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pypandoc
 import pytest
@@ -19,6 +23,7 @@ from gpt_cli.errors import DataError, EnvironmentFailure
 from gpt_cli.sampling.prompts import read_prompt
 from gpt_cli.text import cache as cache_module
 from gpt_cli.text import converted as module
+from gpt_cli.text import pdf_text
 from gpt_cli.text.converted import rtf_in_unicode
 
 MARKDOWN = """
@@ -131,6 +136,16 @@ def pdf(words: str) -> bytes:
 def test_a_pdf_is_the_text_of_its_pages_with_whole_words(here: Path) -> None:
     (here / "a.pdf").write_bytes(pdf("A word that is hyphen-) Tj 0 -28 Td (ated twice."))
     assert documents_of(read("a.pdf")) == ("A word that is hyphenated twice.\n",)
+
+
+def test_a_pdf_is_read_where_ulimit_allows_less_memory_than_its_conversion(
+    monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Raising such a limit is an error, except for root."""
+    monkeypatch.setattr(resource, "setrlimit", Mock(side_effect=ValueError("not allowed to raise maximum limit")))
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=BytesIO(pdf("A line."))))
+    pdf_text.main()
+    assert capsysbinary.readouterr().out == b"A line.\n"
 
 
 def test_a_document_without_text_is_an_error_as_a_scan_is(here: Path) -> None:
