@@ -8,14 +8,13 @@ import re
 
 from gpt_cli.errors import EXIT_CODE_STDOUT_CLOSED, EnvironmentFailure, GptError, shown
 
-# how accelerators, torch, C++, the dynamic linker, the threads of Python and oneDNN say that memory ran out
+# how accelerators, torch, C++, the dynamic linker and oneDNN say that memory ran out
 _OF_DEVICE = "out of memory"
 _LACKING = (
     _OF_DEVICE,
     "can't allocate memory",
     "bad_alloc",
     "failed to map segment",
-    "can't start new thread",
     "could not create a primitive",
 )
 _REASONS = {
@@ -63,6 +62,9 @@ def as_gpt_error(error: BaseException, command: str, less_memory: str | None = N
         return EnvironmentFailure("device", sentence, hint="; or ".join(filter(None, (less_memory, "‹device=cpu›"))))
     if is_lack_of_memory(error):
         return EnvironmentFailure("memory", f"{command} ran out of memory", hint=less_memory)
+    if re.search("can't start new thread|Resource temporarily unavailable", str(error)):  # of Python; of C++ and forks
+        hint = "ulimit -u limits processes and threads, ulimit -v their memory"
+        return EnvironmentFailure("threads", f"{command} may start no more threads or processes", hint=hint)
     operation = re.search(r"'(aten::[\w.]+)'", str(error))
     if isinstance(error, NotImplementedError) and operation:
         hint = "‹device=cpu›" + (", or PYTORCH_ENABLE_MPS_FALLBACK=1 in front of gpt" if "MPS" in str(error) else "")
