@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from gpt_cli.common.machine.failures import reason
+from gpt_cli.common.machine.failures import as_gpt_error, reason
 from gpt_cli.errors import EnvironmentFailure, UsageError, shown
 
 Buffer = bytes | bytearray | memoryview
@@ -214,7 +214,8 @@ def spooling(name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        failure = write_failure(Path(tempfile.gettempdir(), name), error)
+        folder = tempfile.tempdir  # None if no folder can be written
+        failure = as_gpt_error(error, name) if folder is None else write_failure(Path(folder, name), error)
         failure.hint = "set TMPDIR to a folder with more space"
         raise failure from error
 
@@ -222,7 +223,8 @@ def spooling(name: str) -> Iterator[None]:
 @contextlib.contextmanager
 def spooled(blocks: Iterable[bytes], name: str) -> Iterator[BinaryIO]:
     """Write blocks to a temporary file, and yield the file at its start; raise EnvironmentFailure if a write fails."""
-    file = tempfile.TemporaryFile()  # noqa: SIM115 - its close fails where a write has failed
+    with spooling(name):
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - its close fails where a write has failed
     try:
         for block in blocks:
             with spooling(name):

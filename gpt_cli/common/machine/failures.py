@@ -73,6 +73,9 @@ def as_gpt_error(error: BaseException, command: str, less_memory: str | None = N
     if is_lack_of_files(error):
         sentence = f"{command} needs more open files than the system allows a process"
         return EnvironmentFailure("open files", sentence, hint="ulimit -n 1024")
+    if isinstance(error, OSError) and "temporary directory" in str(error):  # of tempfile, which has tried several
+        hint = "set TMPDIR to a folder with more space"
+        return EnvironmentFailure("TMPDIR", "no folder for temporary files can be written", hint=hint)
     if isinstance(error, OSError):
         return EnvironmentFailure(shown(error.filename) if error.filename else "output", reason(error))
     sentence = f"this is a bug of gpt, {type(error).__name__}: {error}"
