@@ -140,7 +140,7 @@ def named_run(name: str | Path) -> Path:
     if not os.path.isdir(path):
         return path if os.path.lexists(path) else below
     with contextlib.suppress(OSError):
-        if holds_run(path) or any(holds_run(Path(entry.path)) for entry in os.scandir(path) if entry.is_dir()):
+        if holds_run(path) or any(map(holds_run, path.iterdir())):
             return path
     return below
 
