@@ -31,7 +31,7 @@ from gpt_cli.common.machine.memory import available_memory, require_available
 from gpt_cli.common.rng import permutation, random_words, stream_key
 from gpt_cli.common.safetensors_header import MALFORMED
 from gpt_cli.common.units import size
-from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, GptError, counted, visible
+from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, GptError, counted, shown, visible
 from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, log_probabilities
 from gpt_cli.evaluation.texts import read_named_text, read_run_text
 from gpt_cli.model import GPT
@@ -239,7 +239,9 @@ def maps_bytes(tuned: Tuned, identity: str) -> bytes:
 def _keep(tuned: Tuned, run: RunFiles, path: Path, identity: str, host: Host) -> Tuned:
     """Store the maps in `path`; return `tuned` with this path, or unchanged, after a warning, if that is impossible."""
     try:
-        with sole_trainer(run.path, host.warn):
+        with sole_trainer(run.path, host.warn):  # which makes a missing directory
+            if not run.exists():
+                raise EnvironmentFailure(shown(run.path), "this run was removed while the maps trained")
             make_directory(path.parent)
             write_durably(path, [maps_bytes(tuned, identity)])
     except EnvironmentFailure as error:
