@@ -235,7 +235,7 @@ def removing(runs: Sequence[RunFiles], host: Host) -> Iterator[RunFiles]:
     removes directories that are then empty and, with the last run of a sweep, the sweep's files.
     """
     for run in runs:
-        with sole_trainer(run.path, host.warn):  # so that no training of it begins meanwhile
+        with sole_trainer(run.path, host.warn, removes=True):  # so that no training of it begins meanwhile
             foreign = run.foreign()
             for folder in run.logger_folders():
                 remove_directory(folder)
