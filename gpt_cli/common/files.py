@@ -272,12 +272,12 @@ def _write_all(descriptor: int, content: Buffer) -> None:
 
 
 def _sync(path: Path) -> None:
-    with _opened(path, os.O_RDONLY | os.O_CLOEXEC) as descriptor:
-        try:
+    try:
+        with _opened(path, os.O_RDONLY | os.O_CLOEXEC) as descriptor:
             os.fsync(descriptor)
-        except OSError as error:
-            if error.errno != errno.EINVAL:  # of a filesystem that cannot fsync directories, such as a shared folder
-                raise
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EACCES):  # of a shared folder, of a directory that one may not list
+            raise
 
 
 def working_folder() -> str:

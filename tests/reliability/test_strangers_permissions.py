@@ -151,6 +151,16 @@ def test_a_lock_of_another_user_is_named(shared: Path, ask: Ask) -> None:
     assert 'error: writing "runs/smoke/.lock": permission is denied; "runs/smoke/.lock" belongs to' in ended.err
 
 
+def test_a_directory_that_may_be_written_but_not_listed_takes_files_and_gives_up_runs(shared: Path, ask: Ask) -> None:
+    """As a box into which students hand in."""
+    (shared / "box").mkdir()
+    shutil.copytree(shared / "runs/smoke", shared / "box/run")
+    hand_over(shared / "box")
+    close(shared / "box", 0o333)
+    assert ask("report runs/smoke --out box/a.html --quiet", exits=0).err == ""
+    assert ask("runs rm box/run --yes", exits=0).err == ""
+
+
 @pytest.mark.skipif(other_user() is None, reason="only root makes files of two users")
 def test_in_a_directory_for_all_the_files_of_others_stay(shared: Path, ask: Ask) -> None:
     """As in /tmp: everyone adds files there, and only their owners replace or remove them."""

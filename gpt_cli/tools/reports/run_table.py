@@ -255,7 +255,7 @@ def removing(runs: Sequence[RunFiles], host: Host) -> Iterator[RunFiles]:
 
 def _remove_sweep(directory: Path) -> None:
     """Remove the directory of a sweep if nothing is left in it but the sweep's own files."""
-    left = {path.name: path for path in directory.iterdir()}
+    left = {path.name: path for path in directory.glob("*")}  # none if it may not be listed
     names = {SWEEP, SWEEP_PAGE} | (set() if is_held(directory) else {LOCK})  # a killed sweep leaves its lock
     if SWEEP in left and left.keys() <= names and all(is_lock(path) or is_ours(path) for path in left.values()):
         for path in left.values():
