@@ -142,6 +142,8 @@ def test_a_part_that_a_report_lacks_is_said_once(shared: Path, ask: Ask) -> None
     close(shared / "runs/smoke/checkpoints/step-00000020.safetensors")
     place = '"runs/smoke/checkpoints/step-00000020.safetensors"'
     assert ask("report runs/smoke", exits=0).err == f"warning: reading {place}: permission is denied\n"
+    close(shared / "runs/smoke/checkpoints")
+    assert ask("report runs", exits=0).err == 'warning: "runs/smoke": permission is denied\n'
 
 
 def test_a_lock_of_another_user_is_named(shared: Path, ask: Ask) -> None:
