@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import re
 import secrets
@@ -146,6 +147,8 @@ def temporaries(directory: Path, names: re.Pattern[str]) -> list[Path]:
 def _temporary(target: Path, part: str = "") -> Path:
     """Return a new temporary path for `target` + `part`; remove temporary files of this name unused for an hour."""
     name = target.name + part
+    if len(os.fsencode(name)) > 100:  # filesystems allow 255 bytes, or 143 in encrypted homes
+        name = hashlib.sha256(os.fsencode(name)).hexdigest()
     only_copy = part == ".old" and not target.exists()  # left by a power cut
     with contextlib.suppress(OSError):  # the directory may be unreadable, and a file another user's
         for left in () if only_copy else temporaries(target.parent, re.compile(re.escape(name))):

@@ -65,6 +65,14 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
     assert os.listdir(tmp_path) == ["a"]
 
 
+def test_a_name_may_be_as_long_as_the_filesystem_allows(tmp_path: Path) -> None:
+    name = "图" * 85
+    write_durably(tmp_path / name, [b"whole"])
+    write_directory(tmp_path / "d" / name, {"a": [b"whole"]})
+    assert os.listdir(tmp_path / "d") == [name]
+    assert sorted(os.listdir(tmp_path)) == ["d", name]
+
+
 def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
