@@ -22,13 +22,15 @@ _LOOKS, _LOOK_EVERY = 5, 0.02  # tries, and seconds between: `is_held` in anothe
 
 
 @contextlib.contextmanager
-def sole_trainer(directory: Path, warn: Callable[[str], object], what: str = "run") -> Iterator[Callable[[], None]]:
+def sole_trainer(
+    directory: Path, warn: Callable[[str], object], what: str = "run", *, removes: bool = False
+) -> Iterator[Callable[[], None]]:
     """Hold the lock of a run directory inside the context; make a missing directory. Readers need no lock.
 
     Yields a function that raises EnvironmentFailure if the directory has been moved away or replaced. At the end, the
     context removes the lock file, and empty directories that it made. Raises EnvironmentFailure if another process
     holds the lock or the directory cannot be written. `warn` receives a line if the filesystem has no locks. Errors
-    call the directory `what` (run or sweep).
+    call the directory `what` (run or sweep). `removes` goes on where a full disk has no room for the lock.
     """
     made: list[Path] = []
     path = directory / LOCK
@@ -36,7 +38,7 @@ def sole_trainer(directory: Path, warn: Callable[[str], object], what: str = "ru
     try:
         while descriptor is None:
             made += make_directory(directory)
-            descriptor = _try_to_lock(path, warn, what)
+            descriptor = _try_to_lock(path, warn, what, removes=removes)
         held = descriptor
 
         def require_held() -> None:
@@ -82,13 +84,15 @@ def _lock(descriptor: int) -> None:
             time.sleep(_LOOK_EVERY)
 
 
-def _try_to_lock(path: Path, warn: Callable[[str], object], what: str) -> int | None:
+def _try_to_lock(path: Path, warn: Callable[[str], object], what: str, *, removes: bool) -> int | None:
     """Return a descriptor that holds the lock file `path`, or None (try again) if it vanished; see `sole_trainer`."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     except FileNotFoundError:
         return None  # the directory was removed after a failed start
     except OSError as error:
+        if removes and error.errno in (errno.ENOSPC, errno.EDQUOT):  # nor can a training lock it
+            return os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
         blocked_path = path if os.path.exists(path) else path.parent  # the lock may be another user's
         raise write_failure(blocked_path, error) from error
     is_regular = stat.S_ISREG(os.fstat(descriptor).st_mode)

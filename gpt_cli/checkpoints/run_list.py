@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -107,13 +108,13 @@ def runs_below(directory: Path) -> list[Path]:
 
     Directories that the user may not enter are left out. Raises OSError if `directory` cannot be read.
     """
-    below = sorted(path for path in directory.iterdir() if path.is_dir())
+    below = sorted(path for path in directory.iterdir() if os.path.isdir(path))
     runs = [path for path in below if is_run(path)]
     nested: list[Path] = []
     for path in below:
         if path not in runs:
             with suppress(OSError):
-                nested += sorted(run for run in path.iterdir() if run.is_dir() and is_run(run))
+                nested += sorted(run for run in path.iterdir() if os.path.isdir(run) and is_run(run))
     return runs + nested
 
 

@@ -140,7 +140,7 @@ def named_run(name: str | Path) -> Path:
     if not os.path.isdir(path):
         return path if os.path.lexists(path) else below
     with contextlib.suppress(OSError):
-        if holds_run(path) or any(holds_run(Path(entry.path)) for entry in os.scandir(path) if entry.is_dir()):
+        if holds_run(path) or any(map(holds_run, path.iterdir())):
             return path
     return below
 
@@ -148,7 +148,7 @@ def named_run(name: str | Path) -> Path:
 def short_run_name(run: Path) -> str:
     """Return a run's path relative to runs/, which `named_run` accepts as a name; outside runs/, the whole path."""
     with contextlib.suppress(ValueError):
-        if (name := str(run.resolve().relative_to(RUNS.resolve()))) != ".":
+        if (name := str((run.parent.resolve() / run.name).relative_to(RUNS.resolve()))) != ".":
             return name
     return str(run) if run.name else run.resolve().name  # of "." too
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import re
 import secrets
@@ -16,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from gpt_cli.common.machine.failures import reason
+from gpt_cli.common.machine.failures import as_gpt_error, reason
 from gpt_cli.errors import EnvironmentFailure, UsageError, shown
 
 Buffer = bytes | bytearray | memoryview
@@ -146,6 +147,8 @@ def temporaries(directory: Path, names: re.Pattern[str]) -> list[Path]:
 def _temporary(target: Path, part: str = "") -> Path:
     """Return a new temporary path for `target` + `part`; remove temporary files of this name unused for an hour."""
     name = target.name + part
+    if len(os.fsencode(name)) > 100:  # filesystems allow 255 bytes, or 143 in encrypted homes
+        name = hashlib.sha256(os.fsencode(name)).hexdigest()
     only_copy = part == ".old" and not target.exists()  # left by a power cut
     with contextlib.suppress(OSError):  # the directory may be unreadable, and a file another user's
         for left in () if only_copy else temporaries(target.parent, re.compile(re.escape(name))):
@@ -214,7 +217,8 @@ def spooling(name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        failure = write_failure(Path(tempfile.gettempdir(), name), error)
+        folder = tempfile.tempdir  # None if no folder can be written
+        failure = as_gpt_error(error, name) if folder is None else write_failure(Path(folder, name), error)
         failure.hint = "set TMPDIR to a folder with more space"
         raise failure from error
 
@@ -222,7 +226,8 @@ def spooling(name: str) -> Iterator[None]:
 @contextlib.contextmanager
 def spooled(blocks: Iterable[bytes], name: str) -> Iterator[BinaryIO]:
     """Write blocks to a temporary file, and yield the file at its start; raise EnvironmentFailure if a write fails."""
-    file = tempfile.TemporaryFile()  # noqa: SIM115 - its close fails where a write has failed
+    with spooling(name):
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - its close fails where a write has failed
     try:
         for block in blocks:
             with spooling(name):
@@ -270,12 +275,12 @@ def _write_all(descriptor: int, content: Buffer) -> None:
 
 
 def _sync(path: Path) -> None:
-    with _opened(path, os.O_RDONLY | os.O_CLOEXEC) as descriptor:
-        try:
+    try:
+        with _opened(path, os.O_RDONLY | os.O_CLOEXEC) as descriptor:
             os.fsync(descriptor)
-        except OSError as error:
-            if error.errno != errno.EINVAL:  # of a filesystem that cannot fsync directories, such as a shared folder
-                raise
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EACCES):  # of a shared folder, of a directory that one may not list
+            raise
 
 
 def working_folder() -> str:

@@ -63,13 +63,14 @@ def read_run_text(name: str, data: DataConfig, host: Host, advice: str | None = 
 
 def is_run_text(name: str, data: DataConfig, text: tuple[Corpus, Corpus], loaded: Loaded, host: Host) -> bool:
     """Return whether a text (its training and validation parts) encodes to the run's token ids; warn if it does not."""
-    if not (same := _gives_same_ids(*text, loaded, host)):
+    if not (same := gives_same_ids(*text, loaded, host)):
         sources = ", ".join(source_names(data.source, data.validation_source))
         host.warn(f"{name}: {sources} has changed since this run was trained on it")
     return same
 
 
-def _gives_same_ids(training: Corpus, validation: Corpus, loaded: Loaded, host: Host) -> bool:
+def gives_same_ids(training: Corpus, validation: Corpus, loaded: Loaded, host: Host) -> bool:
+    """Return whether the parts of a text encode to the token ids that a run was trained on and evaluated with."""
     try:
         if isinstance(training, ConversationCorpus) and isinstance(validation, ConversationCorpus):
             digest = digest_of(*both_examples(training, validation, loaded.config, loaded.tokenizer, host))
@@ -94,7 +95,7 @@ def training_share(name: str, corpus: SourceCorpus, loaded: Loaded, host: Host) 
         share = 0.0 if loaded.header.progress.imported else _share_of_files(name, corpus, loaded)
         if not share and not corpus.is_large and data.separator is None and data.validation_source is None:
             parts = split_of(corpus, data)
-            share = (1 - data.validation_fraction) * _gives_same_ids(*parts, loaded, replace(host, notice=ignored))
+            share = (1 - data.validation_fraction) * gives_same_ids(*parts, loaded, replace(host, notice=ignored))
     return share
 
 

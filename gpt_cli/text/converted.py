@@ -12,7 +12,6 @@ import hashlib
 import json
 import re
 import subprocess
-import tempfile
 import threading
 from collections.abc import Sequence
 from functools import partial
@@ -284,7 +283,7 @@ def _output(path: Path, command: Sequence[str], content: BinaryIO) -> tuple[byte
     Raises DataError if the program fails, or takes too much time, memory or output.
     """
     with (
-        tempfile.TemporaryFile() as errors,
+        spooled([], path.name) as errors,
         subprocess.Popen(command, stdin=content, stdout=subprocess.PIPE, stderr=errors) as process,
     ):
         timer = threading.Timer(DOCUMENT_SECONDS, process.kill)

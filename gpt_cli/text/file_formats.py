@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -67,7 +68,9 @@ def read_file(
                     if (position := file.tell()) >= counted + BLOCK:
                         count(position - counted)
                         counted = position
-        except OSError as error:  # a broken disk
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EMFILE, errno.ENOMEM):  # the machine lacks processes, files, memory
+                raise
             raise DataError(shown(path), reason(error)) from error
         except DataError as error:  # which may be the consequence of a change
             require_unchanged(path, file, before, DataError)

@@ -104,6 +104,8 @@ def test_runs_are_found_with_those_of_a_sweep_after_them(copied: Path) -> None:
     (root / "sweep" / SWEEP).write_text("{}")
     (root / "notes").mkdir()
     (root / "file").touch()
+    for folder in (root, root / "sweep"):
+        (folder / "closed").symlink_to("x" * 300)  # stat fails, as for a link into a closed home
     shutil.copytree(copied, root / "one" / "two" / "three")  # too deep
     assert find_runs(root) == [root / "smoke", root / "sweep" / "a", root / "sweep" / "b"]
     assert find_runs(root / "sweep") == [root / "sweep" / "a", root / "sweep" / "b"]

@@ -1,8 +1,10 @@
+import errno
 import json
 import os
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.helpers import RunCommand, _Standard
@@ -218,6 +220,21 @@ def test_removing_asks_on_a_terminal(runs: Path, run: RunCommand) -> None:
     assert not (runs / "wild").exists()
     assert not (runs / "sweep" / "000-a").exists()
     assert (runs / "smoke").exists()
+
+
+@pytest.mark.parametrize("number", [errno.EDQUOT, errno.ENOSPC])
+def test_a_run_is_removed_where_nothing_can_be_written(
+    number: int, runs: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = os.open
+
+    def refuse(path: str, flags: int, *more: int, **named: Any) -> int:
+        if flags & os.O_CREAT:
+            raise OSError(number, "full")
+        return opened(path, flags, *more, **named)
+
+    monkeypatch.setattr(os, "open", refuse)
+    assert run("runs", "rm", "smoke", "--yes", exits=0).out == "removed runs/smoke\n"
 
 
 def test_elsewhere_it_removes_only_with_yes(runs: Path, run: RunCommand) -> None:

@@ -37,12 +37,13 @@ def test_a_file_is_replaced_whole_and_its_mode_follows_the_umask(tmp_path: Path)
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_a_filesystem_that_cannot_fsync_directories_is_written_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EACCES], ids=["no fsync of directories", "no listing"])
+def test_a_directory_that_cannot_be_synced_is_written_to(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(descriptor: int) -> None:
         if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+            raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "fsync", refuse)
     make_directory(tmp_path / "new")
@@ -62,6 +63,14 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
         write_durably(path, chunks())
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_name_may_be_as_long_as_the_filesystem_allows(tmp_path: Path) -> None:
+    name = "图" * 85
+    write_durably(tmp_path / name, [b"whole"])
+    write_directory(tmp_path / "d" / name, {"a": [b"whole"]})
+    assert os.listdir(tmp_path / "d") == [name]
+    assert sorted(os.listdir(tmp_path)) == ["d", name]
 
 
 def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:

@@ -142,6 +142,8 @@ def test_a_part_that_a_report_lacks_is_said_once(shared: Path, ask: Ask) -> None
     close(shared / "runs/smoke/checkpoints/step-00000020.safetensors")
     place = '"runs/smoke/checkpoints/step-00000020.safetensors"'
     assert ask("report runs/smoke", exits=0).err == f"warning: reading {place}: permission is denied\n"
+    close(shared / "runs/smoke/checkpoints")
+    assert ask("report runs", exits=0).err == 'warning: "runs/smoke": permission is denied\n'
 
 
 def test_a_lock_of_another_user_is_named(shared: Path, ask: Ask) -> None:
@@ -149,6 +151,16 @@ def test_a_lock_of_another_user_is_named(shared: Path, ask: Ask) -> None:
     (shared / "runs/smoke/.lock").touch(mode=0o444)
     ended = ask("train --out runs/smoke --resume --max-steps 30", exits=5)
     assert 'error: writing "runs/smoke/.lock": permission is denied; "runs/smoke/.lock" belongs to' in ended.err
+
+
+def test_a_directory_that_may_be_written_but_not_listed_takes_files_and_gives_up_runs(shared: Path, ask: Ask) -> None:
+    """As a box into which students hand in."""
+    (shared / "box").mkdir()
+    shutil.copytree(shared / "runs/smoke", shared / "box/run")
+    hand_over(shared / "box")
+    close(shared / "box", 0o333)
+    assert ask("report runs/smoke --out box/a.html --quiet", exits=0).err == ""
+    assert ask("runs rm box/run --yes", exits=0).err == ""
 
 
 @pytest.mark.skipif(other_user() is None, reason="only root makes files of two users")

@@ -1,8 +1,11 @@
 """Archives are read as the files inside, in their order, and no damage or bomb takes more than an error."""
 
+import errno
 import gzip
 import resource
+import subprocess
 import tarfile
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -12,6 +15,7 @@ from support.archives import tarred, zipped
 from support.corpora import documents_of
 from support.texts import lay, read, refused
 
+from gpt_cli.common.machine.failures import as_gpt_error
 from gpt_cli.errors import EnvironmentFailure
 from gpt_cli.text import compressed
 
@@ -57,6 +61,27 @@ def test_a_full_folder_of_temporary_files_is_an_error_of_the_machine(here: Path,
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert raised.value.hint == "set TMPDIR to a folder with more space"
+
+
+@pytest.mark.parametrize("name", ["a.zip", "a.html", "a.docx"])
+@pytest.mark.parametrize("fault", ["gone", "none", "no process"])
+def test_a_machine_that_gives_no_temporary_file_or_process_makes_no_file_bad(
+    here: Path, name: str, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    content = b"<p>text</p>" if name == "a.html" else zipped({"a.html": b"<p>text</p>"})
+    lay({"folder/a.txt": "good", f"folder/{name}": content})
+    monkeypatch.setattr(tempfile, "tempdir", str(here / "none") if fault == "gone" else None)
+    if fault == "none":
+        monkeypatch.setattr(tempfile, "_candidate_tempdir_list", list)
+    if fault == "no process":
+        monkeypatch.setattr(subprocess, "Popen", refuse)
+    with pytest.raises((EnvironmentFailure, OSError)) as raised:
+        read("folder", skip_bad=True)
+    hint = as_gpt_error(raised.value, "gpt train").hint or ""
+    assert hint.startswith("ulimit -u" if fault == "no process" else "set TMPDIR")
 
 
 @pytest.mark.parametrize("ending", ["zip", "tar.gz"])

@@ -8,14 +8,13 @@ import re
 
 from gpt_cli.errors import EXIT_CODE_STDOUT_CLOSED, EnvironmentFailure, GptError, shown
 
-# how accelerators, torch, C++, the dynamic linker, the threads of Python and oneDNN say that memory ran out
+# how accelerators, torch, C++, the dynamic linker and oneDNN say that memory ran out
 _OF_DEVICE = "out of memory"
 _LACKING = (
     _OF_DEVICE,
     "can't allocate memory",
     "bad_alloc",
     "failed to map segment",
-    "can't start new thread",
     "could not create a primitive",
 )
 _REASONS = {
@@ -66,6 +65,9 @@ def as_gpt_error(error: BaseException, command: str, less_memory: str | None = N
     if re.search("no kernel image|invalid device function", str(error)):  # of CUDA, of HIP
         sentence, hint = "this build of PyTorch has no code for this GPU", "‹device=cpu›, or install another build"
         return EnvironmentFailure("device", sentence, hint=hint)
+    if re.search("can't start new thread|Resource temporarily unavailable", str(error)):  # of Python; of C++ and forks
+        hint = "ulimit -u limits processes and threads, ulimit -v their memory"
+        return EnvironmentFailure("threads", f"{command} may start no more threads or processes", hint=hint)
     operation = re.search(r"'(aten::[\w.]+)'", str(error))
     if isinstance(error, NotImplementedError) and operation:
         hint = "‹device=cpu›" + (", or PYTORCH_ENABLE_MPS_FALLBACK=1 in front of gpt" if "MPS" in str(error) else "")
@@ -74,6 +76,9 @@ def as_gpt_error(error: BaseException, command: str, less_memory: str | None = N
     if is_lack_of_files(error):
         sentence = f"{command} needs more open files than the system allows a process"
         return EnvironmentFailure("open files", sentence, hint="ulimit -n 1024")
+    if isinstance(error, OSError) and "temporary directory" in str(error):  # of tempfile, which has tried several
+        hint = "set TMPDIR to a folder with more space"
+        return EnvironmentFailure("TMPDIR", "no folder for temporary files can be written", hint=hint)
     if isinstance(error, OSError):
         return EnvironmentFailure(shown(error.filename) if error.filename else "output", reason(error))
     sentence = f"this is a bug of gpt, {type(error).__name__}: {error}"

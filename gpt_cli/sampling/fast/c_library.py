@@ -78,13 +78,9 @@ def library() -> ctypes.CDLL | None:
     The environment variable CC names the compiler; an empty CC means that there is no compiler.
     """
     try:
-        compiler = shlex.split(os.environ.get("CC", "cc"))
-    except ValueError:  # a quote that does not end
-        return None
-    if not compiler:
-        return None
-    key = sha256("\0".join([SOURCE.read_text("utf-8"), *compiler, *_COMPILE, processor_abilities()]).encode())
-    try:
+        if not (compiler := shlex.split(os.environ.get("CC", "cc"))):
+            return None
+        key = sha256("\0".join([SOURCE.read_text("utf-8"), *compiler, *_COMPILE, processor_abilities()]).encode())
         cached = cache_directory("compiled") / f"token-{key.hexdigest()[:32]}.so"
         with suppress(OSError):  # missing, damaged, or in a folder from which nothing may run
             return ctypes.CDLL(str(cached))
@@ -92,12 +88,12 @@ def library() -> ctypes.CDLL | None:
             parts, built = Path(folder) / "token.o", Path(folder) / "token.so"
             for command in ([*_COMPILE, SOURCE, "-o", parts], ["-shared", parts, "-lm", "-o", built]):
                 subprocess.run([*compiler, *command], check=True, capture_output=True, timeout=_LONGEST)
-            loaded = ctypes.CDLL(str(built))
             with suppress(OSError, GptError):
                 make_directory(cached.parent)
                 write_durably(cached, [built.read_bytes()])
-            return loaded
-    except (OSError, subprocess.SubprocessError, GptError):
+                return ctypes.CDLL(str(cached))  # on some machines, nothing may run from the temporary folder
+            return ctypes.CDLL(str(built))
+    except (OSError, subprocess.SubprocessError, GptError, ValueError):  # ValueError: CC has a quote that does not end
         return None
 
 

@@ -133,7 +133,7 @@ def require_model(path: Path) -> None:
 def _models(folder: Path) -> list[str]:
     """Return the paths of the model directories in a folder, sorted; an empty list if the folder cannot be read."""
     with contextlib.suppress(OSError):
-        return sorted(visible(directory) for directory in folder.iterdir() if (directory / "config.json").is_file())
+        return sorted(visible(directory) for directory in folder.iterdir() if os.path.isfile(directory / "config.json"))
     return []
 
 

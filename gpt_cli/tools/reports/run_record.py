@@ -199,12 +199,13 @@ def _curved(value: float) -> float:
 
 def _header(run: RunFiles, notes: list[str]) -> Header | None:
     """Return the header of the latest readable checkpoint, else of the best one, else None; add errors to `notes`."""
-    for path in (*reversed(run.steps().values()), run.best):
-        try:
-            if path.exists():
-                return read_header(path)
-        except GptError as error:
-            notes.append(str(error))
+    with suppress(OSError):  # of a closed directory, which the overview has noted
+        for path in (*reversed(run.steps().values()), run.best):
+            try:
+                if path.exists():
+                    return read_header(path)
+            except GptError as error:
+                notes.append(str(error))
     return None
 
 

@@ -235,7 +235,7 @@ def removing(runs: Sequence[RunFiles], host: Host) -> Iterator[RunFiles]:
     removes directories that are then empty and, with the last run of a sweep, the sweep's files.
     """
     for run in runs:
-        with sole_trainer(run.path, host.warn):  # so that no training of it begins meanwhile
+        with sole_trainer(run.path, host.warn, removes=True):  # so that no training of it begins meanwhile
             foreign = run.foreign()
             for folder in run.logger_folders():
                 remove_directory(folder)
@@ -255,7 +255,7 @@ def removing(runs: Sequence[RunFiles], host: Host) -> Iterator[RunFiles]:
 
 def _remove_sweep(directory: Path) -> None:
     """Remove the directory of a sweep if nothing is left in it but the sweep's own files."""
-    left = {path.name: path for path in directory.iterdir()}
+    left = {path.name: path for path in directory.glob("*")}  # none if it may not be listed
     names = {SWEEP, SWEEP_PAGE} | (set() if is_held(directory) else {LOCK})  # a killed sweep leaves its lock
     if SWEEP in left and left.keys() <= names and all(is_lock(path) or is_ours(path) for path in left.values()):
         for path in left.values():

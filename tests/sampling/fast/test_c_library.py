@@ -1,5 +1,6 @@
 """Compiled code computes what torch computes, for all settings of a model."""
 
+import ctypes
 import os
 import shutil
 import subprocess
@@ -126,6 +127,21 @@ def test_without_a_compiler_torch_computes_all(compiler: str, tmp_path: Path, mo
 
 def test_a_cache_that_cannot_be_written_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gpt-cli").write_text("a file where the folder would be")
+    monkeypatch.setattr(c_library, "_COMPILE", QUICKLY)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert library() is not None
+
+
+def test_a_library_is_loaded_where_nothing_may_run_from_the_temporary_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(name: str) -> ctypes.CDLL:
+        if name.endswith("/token.so"):
+            raise OSError("failed to map segment from shared object")
+        return loaded(name)
+
+    loaded = ctypes.CDLL
+    monkeypatch.setattr(ctypes, "CDLL", refuse)
     monkeypatch.setattr(c_library, "_COMPILE", QUICKLY)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert library() is not None

@@ -99,6 +99,7 @@ def test_what_is_no_model_gets_the_command_that_helps(directory: Path, run: RunC
     run("import", directory, "--out", "runs/mine", exits=0)
     for name in ("steps/step2", "steps/step10", "two/small", "two/large"):
         shutil.copytree(directory, name)
+    Path("two/closed").symlink_to("x" * 300)  # stat fails, as for a link into a closed home
     again = "it has no config.json, so it is not a model of transformers"
     file = "runs/mine/checkpoints/best.safetensors"
     for name, sentence, hint in (

@@ -91,6 +91,7 @@ def test_files_beyond_what_a_run_can_have_are_refused(copied: Path, monkeypatch:
 def test_runs_are_named_as_in_the_list(copied: Path, here: Path) -> None:
     for place in ("runs/sweep/one", "runs/sweep/smoke", "elsewhere/smoke"):
         shutil.copytree(copied, here / place)
-    paths = [Path("runs/smoke"), Path("runs/sweep/one"), Path("runs/sweep/smoke"), Path("elsewhere/smoke")]
-    names = [read_record(path).name for path in paths]
-    assert names == ["smoke", "sweep/one", "sweep/smoke", "elsewhere/smoke"]
+    Path("runs/link").symlink_to("smoke")
+    paths = [Path(f"runs/{name}") for name in ("smoke", "link", "sweep/one", "sweep/smoke")]
+    names = [read_record(path).name for path in (*paths, Path("elsewhere/smoke"))]
+    assert names == ["smoke", "link", "sweep/one", "sweep/smoke", "elsewhere/smoke"]

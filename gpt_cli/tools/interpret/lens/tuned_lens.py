@@ -31,9 +31,9 @@ from gpt_cli.common.machine.memory import available_memory, require_available
 from gpt_cli.common.rng import permutation, random_words, stream_key
 from gpt_cli.common.safetensors_header import MALFORMED
 from gpt_cli.common.units import size
-from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, GptError, counted, visible
+from gpt_cli.errors import CheckpointError, DataError, EnvironmentFailure, GptError, counted, shown, visible
 from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, log_probabilities
-from gpt_cli.evaluation.texts import read_named_text, read_run_text
+from gpt_cli.evaluation.texts import gives_same_ids, read_named_text, read_run_text
 from gpt_cli.model import GPT
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.load import with_conversations
@@ -88,8 +88,7 @@ def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host:
     Raises UsageError or DataError for unreadable text, CheckpointError for NaN, EnvironmentFailure if memory is short.
     """
     run, identity = run_of_checkpoint(loaded.path), identity_of(loaded)
-    path = None if run is None else run.maps_file(loaded.step)
-    if path is not None and path.exists():
+    if run is not None and (path := run.maps_file(loaded.step)).exists():
         try:
             if cached := read_maps(path, identity, loaded):
                 return cached
@@ -97,7 +96,7 @@ def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host:
             host.notice(f"{visible(path)} belongs to other weights, so new maps are trained")
         except CheckpointError as error:
             host.warn(f"{error.where}: {error.sentence}; new maps are trained")
-    corpus, about, of_data = _training_text(request, target, loaded, host)
+    corpus, about, of_data, is_same = _training_text(request, target, loaded, host)
     ids = ids_of(corpus, loaded, host)
     end = round(len(ids) * DATA_TO_TRAIN) if of_data else len(ids)
     if end < 2:
@@ -109,29 +108,31 @@ def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host:
     text = visible(", ".join(source_names(about)))
     host.notice(f"training the maps of {counted(len(loaded.model.blocks) - 1, 'layer')} on {text}")
     with host.counting("training maps", steps, "steps") as count:
-        seed = loaded.config.train.seed
-        maps = train_maps(loaded.model, ids[:end] if of_data else ids, seed, count, steps=steps)
+        maps = train_maps(loaded.model, ids[:end] if of_data else ids, loaded.config.train.seed, count, steps=steps)
     tuned = Tuned(maps, about, of_data, steps)
     if run is None:
         host.notice("the maps are not kept, because these weights are in no checkpoint of a run")
+        return tuned
+    if not is_same:
+        host.warn(f"{text} has changed since this run was trained on it, so the maps are not kept")
         return tuned
     return _keep(tuned, run, run.maps_file(loaded.step), identity, host)
 
 
 def _training_text(
     request: ReadingRequest, target: ToInspect, loaded: Loaded, host: Host
-) -> tuple[Corpus, str | list[str], bool]:
-    """Return the run's training text or, if it cannot be read, --data; the text's sources; whether it is --data."""
+) -> tuple[Corpus, str | list[str], bool, bool]:
+    """Return the run's training text, or --data if unreadable; its sources; whether it is --data; if it is the same."""
     try:
         data = config_with_text(target.header, _ADVICE).data
-        training, _ = read_run_text(str(loaded.header.run.path), data, host, _ADVICE)
+        parts = read_run_text(str(loaded.header.run.path), data, host, _ADVICE)
     except GptError:
         if not request.data:
             raise
         assert target.text
         named = read_named_text(request.data, target.text, host)
-        return with_conversations(named, target.text.template), [*request.data], True
-    return training, data.source, False
+        return with_conversations(named, target.text.template), [*request.data], True, True
+    return parts[0], data.source, False, gives_same_ids(*parts, loaded, host)
 
 
 def num_steps(model: GPT) -> int:
@@ -239,7 +240,9 @@ def maps_bytes(tuned: Tuned, identity: str) -> bytes:
 def _keep(tuned: Tuned, run: RunFiles, path: Path, identity: str, host: Host) -> Tuned:
     """Store the maps in `path`; return `tuned` with this path, or unchanged, after a warning, if that is impossible."""
     try:
-        with sole_trainer(run.path, host.warn):
+        with sole_trainer(run.path, host.warn):  # which makes a missing directory
+            if not run.exists():
+                raise EnvironmentFailure(shown(run.path), "this run was removed while the maps trained")
             make_directory(path.parent)
             write_durably(path, [maps_bytes(tuned, identity)])
     except EnvironmentFailure as error:

@@ -5,6 +5,7 @@ import io
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -116,6 +117,28 @@ def test_maps_are_trained_once_and_kept_for_these_weights_alone(run: RunCommand,
     assert run("lens", "--run", str(copied), "--out", str(file), "--max-tokens", "99").code == 2
     run("runs", "rm", str(copied), "--yes")
     assert not copied.exists()
+
+
+def test_maps_do_not_bring_back_a_run_that_is_removed_while_they_train(
+    run: RunCommand, copied: Path, few_steps: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def remove_first(*words: Any, **more: Any) -> Maps:
+        shutil.rmtree(copied)
+        return train_maps(*words, **more)
+
+    monkeypatch.setattr(training, "train_maps", remove_first)
+    ended = run("lens", "--run", str(copied), "--tuned", "--prompt", "The value", exits=0)
+    assert "this run was removed while the maps trained; the maps are not kept" in ended.err
+    assert not copied.exists()
+
+
+def test_maps_of_a_text_that_has_changed_are_not_kept(run: RunCommand, copied: Path, few_steps: None) -> None:
+    Path("my.txt").write_text("one two three four five six seven\n" * 60, encoding="utf-8")
+    config = copied / "config.yaml"
+    config.write_text(config.read_text("utf-8").replace("source: python-docs", "source: my.txt"), encoding="utf-8")
+    ended = run("lens", "--run", str(copied), "--tuned", "--prompt", "The value", exits=0)
+    assert "warning: my.txt has changed since this run was trained on it, so the maps are not kept" in ended.err
+    assert not (copied / "lens").exists()
 
 
 def test_a_prompt_that_is_too_long_is_refused_before_maps_train(
