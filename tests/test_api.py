@@ -22,6 +22,7 @@ from gpt_cli.common.spelling import as_flags
 from gpt_cli.config.request import flag_of, flags_of
 from gpt_cli.config.suggest import FUNCTIONS
 from gpt_cli.errors import CheckpointError, UsageError
+from gpt_cli.training.events import Stepped
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -197,6 +198,36 @@ def test_threads_and_random_states_stay_as_they_are(
     before = state()
     work(torch.get_num_threads() + 1)
     assert state() == before
+
+
+def _modes() -> list[object]:
+    autocast = torch.is_autocast_enabled("cpu"), torch.is_autocast_cache_enabled()
+    gradients = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    return [autocast, gradients, torch.get_default_dtype(), torch.get_default_device()]
+
+
+def _figures() -> list[object]:
+    """Losses of a training in bfloat16, and of its evaluation; the modes are unchanged after every event and error."""
+    before = _modes()
+    training = gpt_cli.train("smoke", out="runs/other", dtype="bfloat16", overwrite=True, max_steps=3)
+    figures: list[object] = [report.loss for report in training if _modes() == before and isinstance(report, Stepped)]
+    with pytest.raises(UsageError):
+        gpt_cli.sample("The", run="runs/other", layer=1)  # pyright: ignore[reportCallIssue]
+    model = gpt_cli.load("runs/other")
+    figures += [model.evaluate(dtype="float32").runs[0]["loss"], model.model.output_weight.is_inference()]
+    assert _modes() == before
+    return figures
+
+
+def test_modes_of_the_caller_change_no_figure_and_stay_as_they_are(copied: Path) -> None:
+    expected = _figures()
+    assert len(expected) == 5, "three steps and two figures of the model"
+    with torch.autocast("cpu", torch.bfloat16), torch.inference_mode(), torch.device("meta"):
+        torch.set_default_dtype(torch.float64)
+        try:
+            assert _figures() == expected
+        finally:
+            torch.set_default_dtype(torch.float32)
 
 
 def test_a_model_in_memory_stands_for_its_run(smoke_run: Path) -> None:
