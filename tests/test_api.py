@@ -100,6 +100,14 @@ def test_settings_may_be_a_mapping() -> None:
     assert config.data.source == ["a", "b"]
 
 
+def test_whole_numbers_may_be_those_of_numpy(smoke_run: Path) -> None:
+    functions: Any = gpt_cli  # a type checker would refuse these
+    found = functions.sample("The", checkpoint=np.int64(20), seed=np.int64(2**60 + 1), max_new_tokens=1)
+    assert found.seed == 2**60 + 1
+    assert len(functions.attention("The", layers=np.int64(1)).weights) == 1
+    assert functions.explain("The value", query=np.uint8(0)).explanation.facts["queries"] == [0]
+
+
 def test_a_function_of_another_name_leads_to_ours(smoke_run: Path) -> None:
     names = {"eval": "evaluate", "attn_dump": "attention", "generate": "sample", "prepare": "data.prepare"}
     for name, ours in (*names.items(), ("trian", "train"), ("export", "export_model")):

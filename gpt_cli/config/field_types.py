@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from enum import Enum
+from numbers import Integral
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
@@ -28,7 +29,7 @@ def _read_whole(value: Any) -> Any:
     if isinstance(value, bool):
         raise UnreadableError
     if not isinstance(value, str):
-        return value
+        return int(value) if isinstance(value, Integral) else value  # pydantic reads numpy's as floats
     if re.fullmatch(r"[+-]?[0-9]{1,19}(_[0-9]{1,19}){0,99}", value):
         return int(value)
     if re.fullmatch(r"[+-]?[0-9]{1,9}(\.[0-9]{0,9})?([eE][+-]?[0-9]{1,2})?", value) and float(value).is_integer():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -46,7 +47,7 @@ def _read_selection(value: Any) -> Any:
     """Convert Python's indices of layers or heads, such as 2 or [0, 3], to text such as 0,3."""
     if isinstance(value, Sequence | range) and not isinstance(value, str):
         return ",".join(map(str, value))
-    return str(value) if isinstance(value, int) else value
+    return str(value) if isinstance(value, Integral) else value
 
 
 Selection = Annotated[
