@@ -67,6 +67,8 @@ def test_the_model_in_memory_counts_and_stays_as_it_is(smoke_run: Path) -> None:
     assert loaded.sample("The value", seed=1, max_new_tokens=8, without="0.0,1.1").samples != expected.samples
     assert loaded.sample("The value", seed=1, max_new_tokens=8) == expected
     assert loaded.model.training
+    loaded.model.bfloat16()
+    assert loaded.explain("The value").explanation.facts["layer"] == 0
     with torch.no_grad():
         for parameter in loaded.model.parameters():
             parameter.zero_()
