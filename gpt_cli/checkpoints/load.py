@@ -57,10 +57,13 @@ def load_for(
 ) -> Loaded:
     """Call `load` with `host.warn` and the other arguments; if `host.loaded` is set, return a copy of that model.
 
-    The copy is on the CPU in float32, wherever and whatever the user's model is.
+    The copy is on the CPU in float32 and without hooks, wherever and whatever the user's model is.
     """
     if host.loaded is None:
         reuse_memory()
         return load(path, checkpoint, host.warn, expected, as_stored=as_stored)
     model = copy.deepcopy(host.loaded.model).cpu().float().eval()
+    for module in model.modules():
+        for kind in ("forward", "forward_pre", "backward", "backward_pre"):
+            getattr(module, f"_{kind}_hooks").clear()
     return replace(host.loaded, model=model)
