@@ -158,7 +158,7 @@ def _meaning(name: str, field: Any) -> str:
 def _warned(line: str) -> None:
     """Issue the warning `line`; Python then shows it at the statement in the user's code that called gpt_cli."""
     frame, level = sys._getframe(1), 2
-    while frame.f_back and frame.f_globals["__name__"].partition(".")[0] in _NOT_THE_CALLER:
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in _NOT_THE_CALLER:
         frame, level = frame.f_back, level + 1
     warnings.warn(line, stacklevel=level)
 

@@ -16,6 +16,7 @@ import torch
 from support.package import COMMANDS
 
 import gpt_cli
+from gpt_cli.api import _warned
 from gpt_cli.cli.app import build
 from gpt_cli.cli.command_table import TABLE, function_of
 from gpt_cli.common.spelling import as_flags
@@ -156,6 +157,11 @@ def test_a_warning_names_the_line_of_the_caller(copied: Path) -> None:
     with pytest.warns(UserWarning, match="the file is truncated") as warned:
         gpt_cli.sample("The", run=copied, max_new_tokens=1)
     assert warned[0].filename == __file__
+
+
+def test_a_warning_reaches_code_that_has_no_name() -> None:
+    with pytest.warns(UserWarning, match="a line"):
+        exec("warned('a line')", {"warned": _warned})
 
 
 def test_help_of_python_shows_a_function_with_its_keywords() -> None:
