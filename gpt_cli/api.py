@@ -71,7 +71,7 @@ class Command(Generic[P, R]):
         self._run_keyword = "run" if "run" in request.model_fields else "path"
         self._chosen = {} if loaded is None else {self._run_keyword: loaded.path, "checkpoint": None}
         fields = {name: field for name, field in fields.items() if name not in self._chosen}
-        self.__name__ = self.__qualname__ = function.__name__
+        self.__name__, self.__qualname__, self.__module__ = function.__name__, function.__name__, function.__module__
         self._path = f"{function.__module__.removesuffix('.api')}.{function.__name__}"
         returned = function.__annotations__["return"]
         self.__signature__ = inspect.Signature([*_keywords(fields)], return_annotation=returned)
@@ -103,6 +103,10 @@ class Command(Generic[P, R]):
         if isinstance(result, Result) and (failure := result.failure()):
             name_keywords(failure)
         return result
+
+    def __reduce__(self) -> Any:
+        """Pickle a function by its name, as Python does, and a method with its model."""
+        return self.__name__ if self._loaded is None else (getattr, (self._loaded, self.__name__))
 
     def __repr__(self) -> str:
         return f"<function {self._path}>"

@@ -1,6 +1,7 @@
 """The commands as functions of Python: their keywords are the fields of their requests, and they raise our errors."""
 
 import inspect
+import pickle
 import pydoc
 import random
 import re
@@ -162,6 +163,13 @@ def test_a_warning_names_the_line_of_the_caller(copied: Path) -> None:
 def test_a_warning_reaches_code_that_has_no_name() -> None:
     with pytest.warns(UserWarning, match="a line"):
         exec("warned('a line')", {"warned": _warned})
+
+
+def test_a_function_can_be_pickled(smoke_run: Path) -> None:
+    for function in (gpt_cli.sample, gpt_cli.data.list, gpt_cli.configs.check):
+        assert pickle.loads(pickle.dumps(function)) is function
+    tokens = pickle.loads(pickle.dumps(gpt_cli.load().tokens))
+    assert tokens("The").as_dict() == gpt_cli.tokens("The").as_dict()
 
 
 def test_help_of_python_shows_a_function_with_its_keywords() -> None:
