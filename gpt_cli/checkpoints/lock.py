@@ -84,6 +84,7 @@ def _lock(descriptor: int) -> None:
 
 def _try_to_lock(path: Path, warn: Callable[[str], object], what: str) -> int | None:
     """Return a descriptor that holds the lock file `path`, or None (try again) if it vanished; see `sole_trainer`."""
+    this_process = f"{HOLDER}{os.getpid()} on {socket.gethostname()} since "
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     except FileNotFoundError:
@@ -103,6 +104,8 @@ def _try_to_lock(path: Path, warn: Callable[[str], object], what: str) -> int | 
         os.close(descriptor)
         sentence = f"{visible(holder)} is training this {what}, and only one process may train a {what}"
         hint = "wait for it, stop it, or name another directory with ‹out›"
+        if holder.startswith(this_process):
+            hint = "close() the training that this Python has begun, or name another directory with ‹out›"
         raise EnvironmentFailure(shown(path.parent), sentence, hint=hint) from None
     except OSError as error:
         if error.errno not in NO_LOCKS:
@@ -116,7 +119,7 @@ def _try_to_lock(path: Path, warn: Callable[[str], object], what: str) -> int | 
     try:
         now = datetime.now().astimezone().isoformat(" ", "seconds")
         os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{HOLDER}{os.getpid()} on {socket.gethostname()} since {now}\n".encode())
+        os.write(descriptor, f"{this_process}{now}\n".encode())
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):  # gpt runs rm must work on a full disk
             return descriptor

@@ -18,7 +18,7 @@ def test_the_second_trainer_is_told_who_the_first_is(tmp_path: Path) -> None:
     who = f"process {os.getpid()} on {socket.gethostname()} since 20"
     assert f'"{tmp_path}": {who}' in str(raised.value)
     assert str(raised.value).endswith(" is training this run, and only one process may train a run")
-    assert raised.value.hint == "wait for it, stop it, or name another directory with ‹out›"
+    assert raised.value.hint == "close() the training that this Python has begun, or name another directory with ‹out›"
 
 
 def test_the_lock_leaves_nothing_where_nothing_was_made(tmp_path: Path) -> None:
