@@ -25,10 +25,10 @@ _LOOKS, _LOOK_EVERY = 5, 0.02  # tries, and seconds between: `is_held` in anothe
 def sole_trainer(directory: Path, warn: Callable[[str], object], what: str = "run") -> Iterator[Callable[[], None]]:
     """Hold the lock of a run directory inside the context; make a missing directory. Readers need no lock.
 
-    Yields a function that raises EnvironmentFailure if the directory has been moved away or replaced. At the end, the
-    context removes the lock file, and empty directories that it made. Raises EnvironmentFailure if another process
-    holds the lock or the directory cannot be written. `warn` receives a line if the filesystem has no locks. Errors
-    call the directory `what` (run or sweep).
+    Yields a function that raises EnvironmentFailure if the directory is not there any more. At the end, the context
+    removes the lock file, and empty directories that it made. Raises EnvironmentFailure if another process holds the
+    lock or the directory cannot be written. `warn` receives a line if the filesystem has no locks. Errors call the
+    directory `what` (run or sweep).
     """
     made: list[Path] = []
     path = directory / LOCK
@@ -41,7 +41,8 @@ def sole_trainer(directory: Path, warn: Callable[[str], object], what: str = "ru
 
         def require_held() -> None:
             if not _is_at(held, path, unknown=True):
-                raise EnvironmentFailure(shown(directory), "it was moved away or replaced during the training")
+                sentence = "during the training it was moved away or replaced, or the working directory changed"
+                raise EnvironmentFailure(shown(directory), sentence)
 
         yield require_held
     finally:

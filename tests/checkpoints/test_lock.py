@@ -52,7 +52,7 @@ def test_a_directory_that_is_replaced_meanwhile_is_noticed_and_left_alone(tmp_pa
         require_held()
         run.rename(tmp_path / "old")
         with sole_trainer(run, pytest.fail):
-            with pytest.raises(EnvironmentFailure, match="it was moved away or replaced during the training"):
+            with pytest.raises(EnvironmentFailure, match="replaced, or the working directory changed"):
                 require_held()
             (run / "config.yaml").touch()
         (run / LOCK).touch()  # of a third trainer
