@@ -72,7 +72,6 @@ class Command(Generic[P, R]):
         self._chosen = {} if loaded is None else {self._run_keyword: loaded.path, "checkpoint": None}
         fields = {name: field for name, field in fields.items() if name not in self._chosen}
         self.__name__, self.__qualname__, self.__module__ = function.__name__, function.__name__, function.__module__
-        self._path = f"{function.__module__.removesuffix('.api')}.{function.__name__}"
         returned = function.__annotations__["return"]
         self.__signature__ = inspect.Signature([*_keywords(fields)], return_annotation=returned)
         about, what = inspect.getdoc(function), (inspect.getdoc(request) or "").replace("\n\n", "\f").replace("\n", " ")
@@ -105,11 +104,10 @@ class Command(Generic[P, R]):
         return result
 
     def __reduce__(self) -> Any:
-        """Pickle a function by its name, as Python does, and a method with its model."""
         return self.__name__ if self._loaded is None else (getattr, (self._loaded, self.__name__))
 
     def __repr__(self) -> str:
-        return f"<function {self._path}>"
+        return f"<function {self.__module__.removesuffix('.api')}.{self.__name__}>"
 
     def answer(self, request: Request, host: Host) -> R:
         """Run the command on a validated `request` and return its result; `host` shows notices and progress."""
@@ -146,11 +144,7 @@ def done(work: str, request: Request, inputs: Any, host: Host, *, torch: bool = 
         with host.importing() if torch or shares else nullcontext():
             function = getattr(import_module(f"gpt_cli.{module}"), name)
         threads = getattr(request, "threads", None)
-        if threads is None:
-            return function(request, inputs, host)
-        from gpt_cli.common.machine.devices import restored_threads
-
-        with restored_threads(threads):
+        with import_module("gpt_cli.common.machine.devices").restored_threads(threads) if threads else nullcontext():
             return function(request, inputs, host)
 
 
@@ -259,11 +253,10 @@ def train(request: TrainRequest, plan: Plan, host: Host) -> Training:
         sentence = "from Python one process trains; only the command line starts several"
         raise UsageError("‹processes›", sentence, hint=f"gpt train --processes {request.processes}")
 
+    from gpt_cli.training.events import Training
+    from gpt_cli.training.loop import train_whole
+    from gpt_cli.training.setup import dry_run
+
     if request.dry_run:
-        with host.importing():
-            from gpt_cli.training.setup import dry_run
         return dry_run(plan, host)  # pyright: ignore[reportReturnType] - its type is that of most calls
-    with host.importing():
-        from gpt_cli.training.events import Training
-        from gpt_cli.training.loop import train_whole
     return Training(train_whole(plan, host, progress=request.progress))

@@ -55,10 +55,7 @@ def load(
 def load_for(
     host: Host, path: Path | None, checkpoint: str | None, expected: Header | None = None, *, as_stored: bool = False
 ) -> Loaded:
-    """Call `load` with `host.warn` and the other arguments; if `host.loaded` is set, return a copy of that model.
-
-    The copy is on the CPU in float32 and without hooks, wherever and whatever the user's model is.
-    """
+    """Call `load` with `host.warn`, or copy the model `host.loaded`, if set, to the CPU, in float32, without hooks."""
     if host.loaded is None:
         reuse_memory()
         return load(path, checkpoint, host.warn, expected, as_stored=as_stored)

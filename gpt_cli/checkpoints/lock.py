@@ -37,12 +37,10 @@ def sole_trainer(directory: Path, warn: Callable[[str], object], what: str = "ru
         while descriptor is None:
             made += make_directory(directory)
             descriptor = _try_to_lock(path, warn, what)
-        held = descriptor
 
-        def require_held() -> None:
+        def require_held(held: int = descriptor) -> None:
             if not _is_at(held, path, unknown=True):
-                sentence = "during the training it was moved away or replaced, or the working directory changed"
-                raise EnvironmentFailure(shown(directory), sentence)
+                raise EnvironmentFailure(shown(directory), "it was moved or replaced, or the working directory changed")
 
         yield require_held
     finally:
@@ -85,7 +83,6 @@ def _lock(descriptor: int) -> None:
 
 def _try_to_lock(path: Path, warn: Callable[[str], object], what: str) -> int | None:
     """Return a descriptor that holds the lock file `path`, or None (try again) if it vanished; see `sole_trainer`."""
-    this_process = f"{HOLDER}{os.getpid()} on {socket.gethostname()} since "
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     except FileNotFoundError:
@@ -105,7 +102,7 @@ def _try_to_lock(path: Path, warn: Callable[[str], object], what: str) -> int | 
         os.close(descriptor)
         sentence = f"{visible(holder)} is training this {what}, and only one process may train a {what}"
         hint = "wait for it, stop it, or name another directory with ‹out›"
-        if holder.startswith(this_process):
+        if holder.startswith(f"{HOLDER}{os.getpid()} on {socket.gethostname()} "):
             hint = "close() the training that this Python has begun, or name another directory with ‹out›"
         raise EnvironmentFailure(shown(path.parent), sentence, hint=hint) from None
     except OSError as error:
@@ -120,7 +117,7 @@ def _try_to_lock(path: Path, warn: Callable[[str], object], what: str) -> int | 
     try:
         now = datetime.now().astimezone().isoformat(" ", "seconds")
         os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{this_process}{now}\n".encode())
+        os.write(descriptor, f"{HOLDER}{os.getpid()} on {socket.gethostname()} since {now}\n".encode())
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):  # gpt runs rm must work on a full disk
             return descriptor

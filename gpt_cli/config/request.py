@@ -187,8 +187,8 @@ Settings = Annotated[
     Field(description="Override one setting, e.g. model.d_model=256. Repeatable."),
 ]
 # Python may pass digits, such as the step of a checkpoint, as a number
-_ReadDigits = BeforeValidator(lambda value: str(value) if isinstance(value, Integral) else value)
-Digits = Coerced[Annotated[str, _ReadDigits] | None, str | int | None]
+ReadDigits = BeforeValidator(lambda value: str(value) if isinstance(value, Integral) else value)
+Digits = Coerced[Annotated[str, ReadDigits] | None, str | int | None]
 WhichRun = Annotated[
     Coerced[ReadPath | None, str | Path | LoadedRun | None],
     Flag("PATH", offers="runs"),

@@ -47,9 +47,8 @@ class Prepared:
     @property
     def memory_bytes(self) -> int:
         """The estimated memory of each process in bytes, including the targets that a teacher draws."""
-        if self.config.train.teacher_share is None:
-            return self.costs.training_bytes
-        return self.costs.training_bytes + teaching_bytes(self.vocab_size, self.num_training_tokens)
+        taught = teaching_bytes(self.vocab_size, self.num_training_tokens) if self.config.train.teacher_share else 0
+        return self.costs.training_bytes + taught
 
     @property
     def disk_bytes(self) -> int:

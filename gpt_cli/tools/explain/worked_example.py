@@ -44,6 +44,7 @@ def journey() -> Explanation:
     steps = [replace(step_of("token_embedding", "x", x), part="inputs")]
     parameters: dict[str, np.ndarray] = {}
     for name, (_, part) in _PARTS.items():
+        torch.default_generator.manual_seed(123)
         part_steps, used = part(x)
         steps += (replace(step, part=name) for step in part_steps)
         parameters |= {f"{name}.{key}": matrix.double().numpy() for key, matrix in used.items()}
@@ -78,7 +79,6 @@ def _projected(source: str, queries: Tensor, keys: Tensor, values: Tensor) -> li
 
 
 def _trainable(x: Tensor) -> StepsAndMatrices:
-    torch.default_generator.manual_seed(123)
     Wq, Wk, Wv = (torch.rand(3, 2) for _ in range(3))
     return _projected("x W{0}", x @ Wq, x @ Wk, x @ Wv), {"Wq": Wq, "Wk": Wk, "Wv": Wv}
 
@@ -117,14 +117,12 @@ def _dropout(x: Tensor) -> StepsAndMatrices:
 
 
 def _multi_head(x: Tensor) -> StepsAndMatrices:
-    torch.default_generator.manual_seed(123)
     heads = [Attention(3, 2) for _ in range(2)]
     used = {f"{name}{number}": matrix for number, head in enumerate(heads) for name, matrix in _matrices(head).items()}
     return _of_heads(x, heads)[0], used
 
 
 def _split(x: Tensor) -> StepsAndMatrices:
-    torch.default_generator.manual_seed(123)
     layers = {name: nn.Linear(3, 2, bias=False) for name in ("Wq", "Wk", "Wv")}
     output = nn.Linear(2, 2)
     heads = [Attention(3, 1) for _ in range(2)]
