@@ -71,8 +71,9 @@ def load(path: str | Path | None = None, checkpoint: str | int = "best") -> Trai
         hint = 'gpt_cli.load("runs/tiny") loads the run of that name'
         raise UsageError("path", f"{visible(repr(path), 200)} is not text", hint=hint)
     from gpt_cli.checkpoints.load import load as load_run
+    from gpt_cli.common.machine.torch_modes import default_modes
     from gpt_cli.errors import keywords_named
     from gpt_cli.trained import Trained
 
-    with keywords_named():
+    with keywords_named(), default_modes():
         return Trained(**vars(load_run(path, str(checkpoint))))

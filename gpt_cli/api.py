@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from gpt_cli.common.host import Host, drawn, ignored
 from gpt_cli.common.machine.cpu_contention import sharing
+from gpt_cli.common.machine.torch_modes import default_modes
 from gpt_cli.common.results import Result
 from gpt_cli.common.spelling import as_keywords, described
 from gpt_cli.config.request import LoadedRun, Request, flags_of, read_request
@@ -70,8 +71,7 @@ class Command(Generic[P, R]):
         self._run_keyword = "run" if "run" in request.model_fields else "path"
         self._chosen = {} if loaded is None else {self._run_keyword: loaded.path, "checkpoint": None}
         fields = {name: field for name, field in fields.items() if name not in self._chosen}
-        self.__name__ = self.__qualname__ = function.__name__
-        self._path = f"{function.__module__.removesuffix('.api')}.{function.__name__}"
+        self.__name__, self.__qualname__, self.__module__ = function.__name__, function.__name__, function.__module__
         returned = function.__annotations__["return"]
         self.__signature__ = inspect.Signature([*_keywords(fields)], return_annotation=returned)
         about, what = inspect.getdoc(function), (inspect.getdoc(request) or "").replace("\n\n", "\f").replace("\n", " ")
@@ -93,7 +93,7 @@ class Command(Generic[P, R]):
             of_run: Any = self.__get__(values.pop(self._run_keyword), LoadedRun)
             return of_run(**values)
         values = {name: value for name, value in {**values, **self._chosen}.items() if value is not None}
-        with keywords_named():
+        with keywords_named(), default_modes():
             request = read_request(self.request, values)
             hears = (getattr(request, "notice", None) or ignored, getattr(request, "warn", None) or _warned)
             notice, warn = (lambda line, hear=hear: hear(as_keywords(line)) for hear in hears)
@@ -103,8 +103,11 @@ class Command(Generic[P, R]):
             name_keywords(failure)
         return result
 
+    def __reduce__(self) -> Any:
+        return self.__name__ if self._loaded is None else (getattr, (self._loaded, self.__name__))
+
     def __repr__(self) -> str:
-        return f"<function {self._path}>"
+        return f"<function {self.__module__.removesuffix('.api')}.{self.__name__}>"
 
     def answer(self, request: Request, host: Host) -> R:
         """Run the command on a validated `request` and return its result; `host` shows notices and progress."""
@@ -157,7 +160,7 @@ def _meaning(name: str, field: Any) -> str:
 def _warned(line: str) -> None:
     """Issue the warning `line`; Python then shows it at the statement in the user's code that called gpt_cli."""
     frame, level = sys._getframe(1), 2
-    while frame.f_back and frame.f_globals["__name__"].partition(".")[0] in _NOT_THE_CALLER:
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in _NOT_THE_CALLER:
         frame, level = frame.f_back, level + 1
     warnings.warn(line, stacklevel=level)
 
@@ -254,11 +257,11 @@ def train(request: TrainRequest, plan: Plan, host: Host) -> Training:
         sentence = "from Python one process trains; only the command line starts several"
         raise UsageError("‹processes›", sentence, hint=f"gpt train --processes {request.processes}")
 
-    if request.dry_run:
-        with host.importing():
-            from gpt_cli.training.setup import dry_run
-        return dry_run(plan, host)  # pyright: ignore[reportReturnType] - its type is that of most calls
     with host.importing():
         from gpt_cli.training.events import Training
         from gpt_cli.training.loop import train_whole
+        from gpt_cli.training.setup import dry_run
+
+    if request.dry_run:
+        return dry_run(plan, host)  # pyright: ignore[reportReturnType] - its type is that of most calls
     return Training(train_whole(plan, host, progress=request.progress))

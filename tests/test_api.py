@@ -1,6 +1,7 @@
 """The commands as functions of Python: their keywords are the fields of their requests, and they raise our errors."""
 
 import inspect
+import pickle
 import pydoc
 import random
 import re
@@ -16,12 +17,14 @@ import torch
 from support.package import COMMANDS
 
 import gpt_cli
+from gpt_cli.api import _warned
 from gpt_cli.cli.app import build
 from gpt_cli.cli.command_table import TABLE, function_of
 from gpt_cli.common.spelling import as_flags
 from gpt_cli.config.request import flag_of, flags_of
 from gpt_cli.config.suggest import FUNCTIONS
 from gpt_cli.errors import CheckpointError, UsageError
+from gpt_cli.training.events import Stepped
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -99,6 +102,14 @@ def test_settings_may_be_a_mapping() -> None:
     assert config.data.source == ["a", "b"]
 
 
+def test_whole_numbers_may_be_those_of_numpy(smoke_run: Path) -> None:
+    functions: Any = gpt_cli  # a type checker would refuse these
+    found = functions.sample("The", checkpoint=np.int64(20), seed=np.int64(2**60 + 1), max_new_tokens=1)
+    assert found.seed == 2**60 + 1
+    assert len(functions.attention("The", layers=np.int64(1)).weights) == 1
+    assert functions.explain("The value", query=np.uint8(0)).explanation.facts["queries"] == [0]
+
+
 def test_a_function_of_another_name_leads_to_ours(smoke_run: Path) -> None:
     names = {"eval": "evaluate", "attn_dump": "attention", "generate": "sample", "prepare": "data.prepare"}
     for name, ours in (*names.items(), ("trian", "train"), ("export", "export_model")):
@@ -149,6 +160,18 @@ def test_a_warning_names_the_line_of_the_caller(copied: Path) -> None:
     assert warned[0].filename == __file__
 
 
+def test_a_warning_reaches_code_that_has_no_name() -> None:
+    with pytest.warns(UserWarning, match="a line"):
+        exec("warned('a line')", {"warned": _warned})
+
+
+def test_a_function_can_be_pickled(smoke_run: Path) -> None:
+    for function in (gpt_cli.sample, gpt_cli.data.list, gpt_cli.configs.check):
+        assert pickle.loads(pickle.dumps(function)) is function
+    tokens = pickle.loads(pickle.dumps(gpt_cli.load().tokens))
+    assert tokens("The").as_dict() == gpt_cli.tokens("The").as_dict()
+
+
 def test_help_of_python_shows_a_function_with_its_keywords() -> None:
     said = pydoc.plain(pydoc.render_doc(gpt_cli.data.list))
     assert "\nlist(progress=False) -> 'Corpora'\n    List the corpora that data accepts by name.\n" in said
@@ -197,6 +220,36 @@ def test_threads_and_random_states_stay_as_they_are(
     before = state()
     work(torch.get_num_threads() + 1)
     assert state() == before
+
+
+def _modes() -> list[object]:
+    autocast = torch.is_autocast_enabled("cpu"), torch.is_autocast_cache_enabled()
+    gradients = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    return [autocast, gradients, torch.get_default_dtype(), torch.get_default_device()]
+
+
+def _figures() -> list[object]:
+    """Losses of a training in bfloat16, and of its evaluation; the modes are unchanged after every event and error."""
+    before = _modes()
+    training = gpt_cli.train("smoke", out="runs/other", dtype="bfloat16", overwrite=True, max_steps=3)
+    figures: list[object] = [report.loss for report in training if _modes() == before and isinstance(report, Stepped)]
+    with pytest.raises(UsageError):
+        gpt_cli.sample("The", run="runs/other", layer=1)  # pyright: ignore[reportCallIssue]
+    model = gpt_cli.load("runs/other")
+    figures += [model.evaluate(dtype="float32").runs[0]["loss"], model.model.output_weight.is_inference()]
+    assert _modes() == before
+    return figures
+
+
+def test_modes_of_the_caller_change_no_figure_and_stay_as_they_are(copied: Path) -> None:
+    expected = _figures()
+    assert len(expected) == 5, "three steps and two figures of the model"
+    with torch.autocast("cpu", torch.bfloat16), torch.inference_mode(), torch.device("meta"):
+        torch.set_default_dtype(torch.float64)
+        try:
+            assert _figures() == expected
+        finally:
+            torch.set_default_dtype(torch.float32)
 
 
 def test_a_model_in_memory_stands_for_its_run(smoke_run: Path) -> None:

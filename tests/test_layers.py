@@ -36,6 +36,7 @@ IMPORTS_INSIDE = {
     "tools/reports/report.py": "matplotlib takes a second, and few reports are pictures; only a prompt needs torch",
     "tools/sweeps/sweep.py": "only counting GPUs needs torch",
     "tools/exchange/request.py": "only who imports or writes pages needs tokenizers, which load numpy",
+    "common/machine/torch_modes.py": "who has not imported torch has set none of its modes",
     "common/files.py": "few commands need a cache directory",
     "tools/interpret/attention_files.py": "matplotlib takes a second, and few formats are pictures",
     "tools/interpret/over_training.py": "only the steps of a prompt need torch",

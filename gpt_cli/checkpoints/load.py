@@ -55,8 +55,12 @@ def load(
 def load_for(
     host: Host, path: Path | None, checkpoint: str | None, expected: Header | None = None, *, as_stored: bool = False
 ) -> Loaded:
-    """Call `load` with `host.warn` and the other arguments; if `host.loaded` is set, return a copy of that model."""
+    """Call `load` with `host.warn`, or copy the model `host.loaded`, if set, to the CPU, in float32, without hooks."""
     if host.loaded is None:
         reuse_memory()
         return load(path, checkpoint, host.warn, expected, as_stored=as_stored)
-    return replace(host.loaded, model=copy.deepcopy(host.loaded.model).eval())
+    model = copy.deepcopy(host.loaded.model).cpu().float().eval()
+    for module in model.modules():
+        for kind in ("forward", "forward_pre", "backward", "backward_pre"):
+            getattr(module, f"_{kind}_hooks").clear()
+    return replace(host.loaded, model=model)

@@ -27,10 +27,10 @@ def sole_trainer(
 ) -> Iterator[Callable[[], None]]:
     """Hold the lock of a run directory inside the context; make a missing directory. Readers need no lock.
 
-    Yields a function that raises EnvironmentFailure if the directory has been moved away or replaced. At the end, the
-    context removes the lock file, and empty directories that it made. Raises EnvironmentFailure if another process
-    holds the lock or the directory cannot be written. `warn` receives a line if the filesystem has no locks. Errors
-    call the directory `what` (run or sweep). `removes` goes on where a full disk has no room for the lock.
+    Yields a function that raises EnvironmentFailure if the directory is not there any more. At the end, the context
+    removes the lock file, and empty directories that it made. Raises EnvironmentFailure if another process holds the
+    lock or the directory cannot be written. `warn` receives a line if the filesystem has no locks. Errors call the
+    directory `what` (run or sweep). If `removes`, a full disk without room for the lock is no error.
     """
     made: list[Path] = []
     path = directory / LOCK
@@ -43,7 +43,7 @@ def sole_trainer(
 
         def require_held() -> None:
             if not _is_at(held, path, unknown=True):
-                raise EnvironmentFailure(shown(directory), "it was moved away or replaced during the training")
+                raise EnvironmentFailure(shown(directory), "it was moved or replaced, or the working directory changed")
 
         yield require_held
     finally:
@@ -107,6 +107,8 @@ def _try_to_lock(path: Path, warn: Callable[[str], object], what: str, *, remove
         os.close(descriptor)
         sentence = f"{visible(holder)} is training this {what}, and only one process may train a {what}"
         hint = "wait for it, stop it, or name another directory with ‹out›"
+        if holder.startswith(f"{HOLDER}{os.getpid()} on {socket.gethostname()} "):
+            hint = "close() the training that this Python has begun, or name another directory with ‹out›"
         raise EnvironmentFailure(shown(path.parent), sentence, hint=hint) from None
     except OSError as error:
         if error.errno not in NO_LOCKS:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from enum import Enum
+from numbers import Integral
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
@@ -28,7 +29,7 @@ def _read_whole(value: Any) -> Any:
     if isinstance(value, bool):
         raise UnreadableError
     if not isinstance(value, str):
-        return value
+        return int(value) if isinstance(value, Integral) else value  # pydantic reads numpy's as floats
     if re.fullmatch(r"[+-]?[0-9]{1,19}(_[0-9]{1,19}){0,99}", value):
         return int(value)
     if re.fullmatch(r"[+-]?[0-9]{1,9}(\.[0-9]{0,9})?([eE][+-]?[0-9]{1,2})?", value) and float(value).is_integer():
@@ -38,33 +39,27 @@ def _read_whole(value: Any) -> Any:
 
 def _read_number(value: Any) -> Any:
     """Convert text such as `3e-4` to a float; raise UnreadableError for other text and for a bool."""
-    if isinstance(value, bool):
+    is_text = isinstance(value, str)
+    number = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?"
+    if isinstance(value, bool) or (is_text and not re.fullmatch(number, value)):
         raise UnreadableError
-    if not isinstance(value, str):
-        return value
-    if not re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?", value):
-        raise UnreadableError
-    return float(value)
+    return float(value) if is_text else value
 
 
 def _read_switch(value: Any) -> Any:
     """Read YAML's words for true and false as a bool; raise UnreadableError for anything else."""
-    if isinstance(value, str) and value.lower() in _TRUE + _FALSE:
-        return value.lower() in _TRUE
-    if isinstance(value, bool):
-        return value
+    if isinstance(value, str | bool) and str(value).lower() in _TRUE + _FALSE:
+        return str(value).lower() in _TRUE
     raise UnreadableError
 
 
 def _read_duration(value: Any) -> Any:
     """Convert `90s`, `1h30m`, `1d` or a number to seconds; raise UnreadableError if it is malformed or out of range."""
-    if isinstance(value, bool):
+    if isinstance(value, bool) or (isinstance(value, str) and not re.fullmatch(_DURATION, value)):
         raise UnreadableError
     if not isinstance(value, str | int | float):
         return value
     if isinstance(value, str):
-        if not re.fullmatch(_DURATION, value):
-            raise UnreadableError
         amounts = re.findall(rf"({_AMOUNT})([dhms]?)", value)
         value = round(sum(float(amount) * _UNITS[unit or "s"] for amount, unit in amounts), 3)
     if not 0.001 <= value <= _LONGEST:

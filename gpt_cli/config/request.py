@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
@@ -186,8 +187,8 @@ Settings = Annotated[
     Field(description="Override one setting, e.g. model.d_model=256. Repeatable."),
 ]
 # Python may pass digits, such as the step of a checkpoint, as a number
-_ReadDigits = BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)
-Digits = Coerced[Annotated[str, _ReadDigits] | None, str | int | None]
+ReadDigits = BeforeValidator(lambda value: str(value) if isinstance(value, Integral) else value)
+Digits = Coerced[Annotated[str, ReadDigits] | None, str | int | None]
 WhichRun = Annotated[
     Coerced[ReadPath | None, str | Path | LoadedRun | None],
     Flag("PATH", offers="runs"),

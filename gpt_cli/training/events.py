@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpt_cli.common.host import tqdm_of_here
+from gpt_cli.common.machine.torch_modes import default_modes
 from gpt_cli.common.results import WIDTH, Figures
 from gpt_cli.common.units import duration, with_error
 from gpt_cli.config import Config
@@ -46,9 +47,8 @@ class Prepared:
     @property
     def memory_bytes(self) -> int:
         """The estimated memory of each process in bytes, including the targets that a teacher draws."""
-        if self.config.train.teacher_share is None:
-            return self.costs.training_bytes
-        return self.costs.training_bytes + teaching_bytes(self.vocab_size, self.num_training_tokens)
+        taught = teaching_bytes(self.vocab_size, self.num_training_tokens) if self.config.train.teacher_share else 0
+        return self.costs.training_bytes + taught
 
     @property
     def disk_bytes(self) -> int:
@@ -181,13 +181,13 @@ class Training(Generator[TrainingEvent, None, None]):
 
     def send(self, value: None, /) -> TrainingEvent:
         """Train up to the next event and return it; next() does the same."""
-        with keywords_named():
+        with keywords_named(), default_modes():
             self._last = self._events.send(value)
         return self._last
 
     def throw(self, *error: Any) -> TrainingEvent:
         """Raise an error inside the training generator; `close` ends a training in this way."""
-        with keywords_named():
+        with keywords_named(), default_modes():
             return self._events.throw(*error)
 
     def finish(self) -> Finished:

@@ -18,7 +18,7 @@ def test_the_second_trainer_is_told_who_the_first_is(tmp_path: Path) -> None:
     who = f"process {os.getpid()} on {socket.gethostname()} since 20"
     assert f'"{tmp_path}": {who}' in str(raised.value)
     assert str(raised.value).endswith(" is training this run, and only one process may train a run")
-    assert raised.value.hint == "wait for it, stop it, or name another directory with ‹out›"
+    assert raised.value.hint == "close() the training that this Python has begun, or name another directory with ‹out›"
 
 
 def test_the_lock_leaves_nothing_where_nothing_was_made(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_directory_that_is_replaced_meanwhile_is_noticed_and_left_alone(tmp_pa
         require_held()
         run.rename(tmp_path / "old")
         with sole_trainer(run, pytest.fail):
-            with pytest.raises(EnvironmentFailure, match="it was moved away or replaced during the training"):
+            with pytest.raises(EnvironmentFailure, match="replaced, or the working directory changed"):
                 require_held()
             (run / "config.yaml").touch()
         (run / LOCK).touch()  # of a third trainer

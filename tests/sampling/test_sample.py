@@ -64,9 +64,13 @@ def test_the_model_in_memory_counts_and_stays_as_it_is(smoke_run: Path) -> None:
     loaded = gpt_cli.load()
     expected = gpt_cli.sample("The value", seed=1, max_new_tokens=8)
     loaded.model.train()
+    loaded.model.final_norm.register_forward_hook(lambda *_: pytest.fail("a hook of the user runs"))
+    loaded.model.final_norm.register_forward_pre_hook(lambda *_: pytest.fail("a hook of the user runs"))
     assert loaded.sample("The value", seed=1, max_new_tokens=8, without="0.0,1.1").samples != expected.samples
     assert loaded.sample("The value", seed=1, max_new_tokens=8) == expected
     assert loaded.model.training
+    loaded.model.bfloat16()
+    assert loaded.explain("The value").explanation.facts["layer"] == 0
     with torch.no_grad():
         for parameter in loaded.model.parameters():
             parameter.zero_()

@@ -159,7 +159,7 @@ def dropout() -> Explanation:
 def padding() -> Explanation:
     """Show the attention weights of two padded sentences in one batch, in two heads with random parameters."""
     ids = torch.tensor(SENTENCES)
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     x = torch.randn(6, 8)[ids].double()  # an embedding of 6 tokens
     attention = CrossAttention(d_model=8, num_heads=2).double()
     weights = attention.weights(x, x, padding_mask(ids, 0))

@@ -44,6 +44,7 @@ def journey() -> Explanation:
     steps = [replace(step_of("token_embedding", "x", x), part="inputs")]
     parameters: dict[str, np.ndarray] = {}
     for name, (_, part) in _PARTS.items():
+        torch.default_generator.manual_seed(123)
         part_steps, used = part(x)
         steps += (replace(step, part=name) for step in part_steps)
         parameters |= {f"{name}.{key}": matrix.double().numpy() for key, matrix in used.items()}
@@ -78,14 +79,13 @@ def _projected(source: str, queries: Tensor, keys: Tensor, values: Tensor) -> li
 
 
 def _trainable(x: Tensor) -> StepsAndMatrices:
-    torch.manual_seed(123)
     Wq, Wk, Wv = (torch.rand(3, 2) for _ in range(3))
     return _projected("x W{0}", x @ Wq, x @ Wk, x @ Wv), {"Wq": Wq, "Wk": Wk, "Wv": Wv}
 
 
 def linear_head() -> Attention:
     """Return a new head (D = 3, K = 2) with the same weights at each call; seeds torch's global generator with 789."""
-    torch.manual_seed(789)
+    torch.default_generator.manual_seed(789)
     return Attention(3, 2)
 
 
@@ -112,19 +112,17 @@ def _causal(x: Tensor) -> StepsAndMatrices:
 
 def _dropout(x: Tensor) -> StepsAndMatrices:
     weights = linear_head().weights(x)
-    torch.manual_seed(123)
+    torch.default_generator.manual_seed(123)
     return [step_of("weights", "w", weights), step_of("dropped", "w · keep / (1 - 0.5)", F.dropout(weights, 0.5))], {}
 
 
 def _multi_head(x: Tensor) -> StepsAndMatrices:
-    torch.manual_seed(123)
     heads = [Attention(3, 2) for _ in range(2)]
     used = {f"{name}{number}": matrix for number, head in enumerate(heads) for name, matrix in _matrices(head).items()}
     return _of_heads(x, heads)[0], used
 
 
 def _split(x: Tensor) -> StepsAndMatrices:
-    torch.manual_seed(123)
     layers = {name: nn.Linear(3, 2, bias=False) for name in ("Wq", "Wk", "Wv")}
     output = nn.Linear(2, 2)
     heads = [Attention(3, 1) for _ in range(2)]

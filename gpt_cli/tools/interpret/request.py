@@ -29,6 +29,7 @@ from gpt_cli.config.request import (
     MaybePath,
     NamedPaths,
     Prompt,
+    ReadDigits,
     Request,
     Seed,
     Several,
@@ -43,14 +44,13 @@ STDOUT = Path("-")
 
 
 def _read_selection(value: Any) -> Any:
-    """Convert Python's indices of layers or heads, such as 2 or [0, 3], to text such as 0,3."""
-    if isinstance(value, Sequence | range) and not isinstance(value, str):
-        return ",".join(map(str, value))
-    return str(value) if isinstance(value, int) else value
+    """Convert several indices of layers or heads in Python, such as [0, 3], to text such as 0,3."""
+    return ",".join(map(str, value)) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
 Selection = Annotated[
-    Coerced[Annotated[str, BeforeValidator(_read_selection)] | None, str | int | Sequence[int] | None], Flag("LIST")
+    Coerced[Annotated[str, ReadDigits, BeforeValidator(_read_selection)] | None, str | int | Sequence[int] | None],
+    Flag("LIST"),
 ]
 Layers = Annotated[Selection, Field(description="Layers, such as 0,3-5. Default: all.")]
 Heads = Annotated[Selection, Field(description="Heads, such as 0-3. Default: all.")]

@@ -110,9 +110,10 @@ def test_every_stage_stands_in_the_json_with_every_row() -> None:
 @pytest.mark.parametrize(
     "what", [{"example": "journey"}, *({"study": name} for name in ("mask", "dropout", "padding"))]
 )
-def test_the_generator_of_torch_is_left_alone(what: dict[str, Any]) -> None:
+def test_the_generators_of_torch_are_left_alone(what: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", lambda _: pytest.fail("the generators of GPUs are seeded"))
     gpt_cli.explain(**what)
     assert torch.equal(torch.rand(3), expected)
