@@ -32,7 +32,7 @@ from gpt_cli.text.encode import encode_parts
 from gpt_cli.text.load import SourceCorpus, read_data
 from gpt_cli.text.sft_examples import Examples
 from gpt_cli.text.tokenizers import BytePairTokenizer, Tokenizer
-from support.corpora import read_split
+from support.corpora import documents_of, read_split
 
 KINDS = ("txt", "jsonl", "txt.gz", "jsonl.gz", "txt.zst", "jsonl.zst", "parquet")
 
@@ -163,6 +163,12 @@ def lay(files: Mapping[str, str | bytes]) -> None:
 def read(source: str | list[str], **settings: Any) -> SourceCorpus:
     """Read a source with settings of the section data."""
     return read_data(DataConfig.model_validate({"source": source, **settings}))
+
+
+def read_with_notices(source: str | list[str], **settings: Any) -> tuple[tuple[str, ...], list[str]]:
+    """Return the documents of a source, and the notices about it."""
+    corpus = read(source, **settings)
+    return documents_of(corpus), list(corpus.notices())
 
 
 def refused(source: str | list[str], match: str | None = None, **settings: Any) -> DataError:
