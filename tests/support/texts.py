@@ -142,6 +142,18 @@ def cut(documents: Iterable[str], sizes: list[int]) -> list[TextBlock]:
     return found
 
 
+def joined(blocks: Iterable[TextBlock]) -> list[str]:
+    """The documents that blocks are of."""
+    found = list[str]()
+    for block in blocks:
+        assert block.text, "a block is never empty"
+        assert block.content == block.text.encode()
+        if block.starts:
+            found.append("")
+        found[-1] += block.text
+    return found
+
+
 def array(ids: Any) -> np.ndarray:
     """Ids wherever they are, as an array."""
     return ids[:]

@@ -239,18 +239,6 @@ def test_a_disk_that_refuses_costs_a_small_text_time_alone(
     assert encoded([LINES], ByteTokenizer()).tolist() == list(LINES.encode())
 
 
-def test_a_full_disk_stops_a_large_text_which_continues_later(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "IN_MEMORY", 0)
-    with monkeypatch.context() as patch:
-        patch.setattr(files, "os", Operations(Fault(60, "ENOSPC", ever_after=True)))
-        with pytest.raises(EnvironmentFailure, match="there is no space left on the filesystem"):
-            encode(Texts((LINES,)), ByteTokenizer())
-    before = {part: identity(part) for part in (small / "tokens").glob("*/part-*")}
-    assert len(before) > 3
-    assert array(encode(Texts((LINES,)), ByteTokenizer())).tolist() == list(LINES.encode())
-    assert before == {part: identity(part) for part in before}
-
-
 def test_too_little_space_is_noticed_before_anything_is_written(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "IN_MEMORY", 0)
     usage = namedtuple("usage", "free")
@@ -298,12 +286,6 @@ def test_a_user_without_a_home_directory_encodes_without_a_cache(monkeypatch: py
     monkeypatch.setattr(module, "IN_MEMORY", 11)  # a text that needs the disk
     with pytest.raises(EnvironmentFailure, match="no home directory"):
         encode(Texts(("abc",)), ByteTokenizer())
-
-
-def test_a_character_that_the_vocabulary_lacks_leaves_nothing(small: Path) -> None:
-    with pytest.raises(DataError, match="knows 12 characters"):
-        encode(Texts((LINES,)), CharTokenizer("0123456789 \n"))
-    assert not list((small / "tokens").glob("*/*.*s*"))
 
 
 def test_an_error_about_too_little_text_has_both_numbers() -> None:

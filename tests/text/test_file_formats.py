@@ -13,7 +13,7 @@ import pytest
 import zstandard
 from support.faults import scaled
 from support.measured import measured
-from support.texts import json_lines, parquet
+from support.texts import joined, json_lines, parquet
 
 from gpt_cli.errors import DataError, EnvironmentFailure
 from gpt_cli.text import compressed
@@ -27,12 +27,8 @@ TEXT = "今天天气很好。🙂\nIt was a fine day.\r\n" * 20
 
 
 def documents(path: Path | str, how: Reading | None = None, *, named: bool = True) -> list[str] | None:
-    remarks, found = Remarks(), list[str]()
-    for block in read_file(Path(path), how or Reading(), remarks, named=named):
-        assert block.content == block.text.encode()
-        if block.starts:
-            found.append("")
-        found[-1] += block.text
+    remarks = Remarks()
+    found = joined(read_file(Path(path), how or Reading(), remarks, named=named))
     return None if remarks.counts["file"] else found
 
 
