@@ -123,16 +123,14 @@ def test_a_pdf_is_the_text_of_its_pages_with_whole_words(here: Path) -> None:
 
 
 def test_a_document_without_text_is_an_error_as_a_scan_is(here: Path) -> None:
-    (here / "scan.pdf").write_bytes(pdf(""))
+    lay({"scan.pdf": pdf(""), "a.html": "<html><body><script>render()</script><img src='a.png'></body></html>"})
     refused("scan.pdf", '^"scan.pdf": this PDF contains no text; perhaps its pages are scanned$')
-    (here / "a.html").write_text("<html><body><script>render()</script><img src='a.png'></body></html>")
     refused("a.html", '^"a.html": this document contains no text$')
 
 
 def test_a_prompt_may_be_a_document_or_packed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(here / "a.docx", "今天 *fine*")
-    (here / "a.txt.gz").write_bytes(gzip.compress("今天 fine\n".encode()))
-    (here / "a.json").write_text('["今天"]')
+    lay({"a.txt.gz": gzip.compress("今天 fine\n".encode()), "a.json": '["今天"]'})
     assert [read_prompt(None, here / name, None, None)[0] for name in ("a.docx", "a.txt.gz")] == ["今天 fine"] * 2
     assert read_prompt(None, here / "a.json", None, None)[0] == '["今天"]'
     monkeypatch.setattr("gpt_cli.sampling.prompts.PROMPT_BYTES", 5)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.archives import zipped
 from support.corpora import documents_of, read_corpus
@@ -33,14 +33,10 @@ texts = st.text("aab \n\n\r今🙂", max_size=30)
 sizes = st.lists(st.integers(1, 7), min_size=1, max_size=5)
 
 
+@example(["one\r\n\r\ntwo\n\nthree"], [4, 2, 5], "\n\n")  # two blocks share a separator of Windows
 @given(st.lists(texts, max_size=4), sizes, st.sampled_from(SEPARATORS))
 def test_a_separator_is_found_wherever_blocks_are_cut(documents: list[str], sizes: list[int], separator: str) -> None:
     assert joined(split_at(separator, cut(documents, sizes))) == Twin(documents).divided(separator).documents
-
-
-def test_a_separator_of_windows_that_two_blocks_share() -> None:
-    text = "one\r\n\r\ntwo\n\nthree"  # in blocks that end one\r, \n\r, \ntwo\n
-    assert joined(split_at("\n\n", cut([text], [4, 2, 5]))) == ["one", "two", "three"]
 
 
 @given(st.lists(texts, max_size=4), sizes, st.integers(0, 50), st.integers(0, 50))

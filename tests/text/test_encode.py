@@ -230,10 +230,9 @@ def test_ctrl_c_keeps_what_was_written(small: Path) -> None:
     assert before == {part: identity(part) for part in before}, "no finished part is written again"
 
 
-@pytest.mark.parametrize("kind", ["ENOSPC", "EROFS", "EIO"])
-@pytest.mark.parametrize("number", [1, 8, 30])
+@pytest.mark.parametrize(("number", "kind"), [(1, "EROFS"), (8, "ENOSPC"), (30, "EIO")])
 def test_a_disk_that_refuses_costs_a_small_text_time_alone(
-    small: Path, monkeypatch: pytest.MonkeyPatch, kind: str, number: int
+    small: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: str
 ) -> None:
     monkeypatch.setattr(files, "os", Operations(Fault(number, kind, ever_after=True)))
     assert encoded([LINES], ByteTokenizer()).tolist() == list(LINES.encode())

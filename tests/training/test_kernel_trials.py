@@ -227,19 +227,33 @@ def test_a_kernel_whose_gradients_are_wrong_for_the_last_tokens_is_found_out() -
 
 
 @pytest.mark.parametrize(
-    ("compiles", "seconds", "used"),
-    [("auto", 0.9, True), ("auto", None, False), ("off", 0.9, True), ("off", 1.1, False)],
+    ("compiles", "num_steps", "seconds", "used"),
+    [
+        ("auto", 30, 0.9, True),
+        ("auto", 30, None, False),
+        ("off", 30, 0.9, True),
+        ("off", 30, 1.1, False),
+        ("auto", 19, 0.9, False),  # of less than twenty seconds, no kernel is compiled
+        ("off", 19, 0.9, False),
+    ],
 )
-def test_a_kernel_stays_only_if_whole_steps_are_replayed_and_not_slower_with_it(
-    install: Callable[..., None], monkeypatch: pytest.MonkeyPatch, compiles: str, seconds: float | None, used: bool
+def test_a_kernel_stays_only_if_whole_steps_are_replayed_and_not_slower_with_it_in_a_long_training(
+    install: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    compiles: str,
+    num_steps: int,
+    seconds: float | None,
+    used: bool,
 ) -> None:
     """A graph of a step takes 1 s without the kernel; alone, the kernel takes a tenth of the time."""
-    install(Twin(), 0.1)
+    twin = Twin()
+    install(twin, 0.1)
     monkeypatch.setattr(step_time, "record_step", lambda state, _: seconds if any(kernels(state)) else 1.0)
-    state = state_on("sim", f"train.compile={compiles}", "train.max_steps=30")
+    state = state_on("sim", f"train.compile={compiles}", f"train.max_steps={num_steps}")
     time_steps(state, Host(warn=pytest.fail), may_compile=True, must_compile=False)
     assert kernels(state) == [used, used]
     assert ("attention" in state.progress.environment) == used
+    assert (twin.num_calls > 0) == (num_steps == 30)
 
 
 def test_a_run_that_continues_keeps_its_kernel_where_nothing_compiles(
@@ -252,20 +266,6 @@ def test_a_run_that_continues_keeps_its_kernel_where_nothing_compiles(
     state.config = state.config.changed(train={"compile": "on"})
     choose_kernels(state, pytest.fail)
     assert kernels(state) == [True, True]
-
-
-@pytest.mark.parametrize("compiles", ["auto", "off"])
-def test_a_training_of_less_than_twenty_seconds_compiles_no_kernel(
-    install: Callable[..., None], monkeypatch: pytest.MonkeyPatch, compiles: str
-) -> None:
-    """A step takes a second; of 30 steps, above, a kernel is tried."""
-    twin = Twin()
-    install(twin, 0.1)
-    monkeypatch.setattr(step_time, "record_step", lambda *_: 1.0)
-    state = state_on("sim", f"train.compile={compiles}", "train.max_steps=19")
-    time_steps(state, Host(warn=pytest.fail), may_compile=True, must_compile=False)
-    assert kernels(state) == [False, False]
-    assert twin.num_calls == 0
 
 
 def test_blocks_with_a_window_stay_plain(install: Callable[..., None]) -> None:
