@@ -48,7 +48,7 @@ def test_an_epoch_sees_every_window_once_and_the_next_one_cuts_elsewhere(
     """Also one that is too long for a list of its windows."""
     if not listed:
         monkeypatch.setattr(module, "LISTED_WINDOWS", 98)
-        monkeypatch.setattr(module, "permutation", pytest.fail)
+        monkeypatch.setattr(module, "_order", pytest.fail)
     batches = Batches(torch.arange(1001, dtype=torch.int32), 10, 3, seed=5)
     count = batches.windows_per_epoch
     assert count == 99
