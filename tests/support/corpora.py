@@ -1,9 +1,10 @@
-"""A corpus of documents that are in memory, and the documents of any corpus."""
+"""A corpus of documents that are in memory, the documents of any corpus, and the amounts of work that are counted."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
-from gpt_cli.common.host import NOBODY, Host
+from gpt_cli.common.host import NOBODY, Counting, Host
 from gpt_cli.config import DataConfig
 from gpt_cli.text.corpus import Corpus, SurveyedCorpus, Tally
 from gpt_cli.text.documents import TextBlock, in_blocks
@@ -38,6 +39,17 @@ def read_corpus(
 def read_split(config: DataConfig) -> tuple[Corpus, Corpus]:
     """The training and the validation corpus of a config."""
     return split_of(read_data(config), config)
+
+
+def noting(amounts: dict[str, list[int]]) -> Counting:
+    """A Counting that notes, by what is counted, its total and the amounts."""
+
+    @contextmanager
+    def counting(what: str, total: int | None, _: str) -> Iterator[Callable[[int], object]]:
+        amounts[what] = [total or 0]
+        yield amounts[what].append
+
+    return counting
 
 
 def documents_of(corpus: Corpus) -> tuple[str, ...]:

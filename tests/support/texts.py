@@ -32,7 +32,7 @@ from gpt_cli.text.encode import encode_parts
 from gpt_cli.text.load import SourceCorpus, read_data
 from gpt_cli.text.sft_examples import Examples
 from gpt_cli.text.tokenizers import BytePairTokenizer, Tokenizer
-from support.corpora import read_split
+from support.corpora import documents_of, read_split
 
 KINDS = ("txt", "jsonl", "txt.gz", "jsonl.gz", "txt.zst", "jsonl.zst", "parquet")
 
@@ -142,6 +142,18 @@ def cut(documents: Iterable[str], sizes: list[int]) -> list[TextBlock]:
     return found
 
 
+def joined(blocks: Iterable[TextBlock]) -> list[str]:
+    """The documents that blocks are of."""
+    found = list[str]()
+    for block in blocks:
+        assert block.text, "a block is never empty"
+        assert block.content == block.text.encode()
+        if block.starts:
+            found.append("")
+        found[-1] += block.text
+    return found
+
+
 def array(ids: Any) -> np.ndarray:
     """Ids wherever they are, as an array."""
     return ids[:]
@@ -163,6 +175,12 @@ def lay(files: Mapping[str, str | bytes]) -> None:
 def read(source: str | list[str], **settings: Any) -> SourceCorpus:
     """Read a source with settings of the section data."""
     return read_data(DataConfig.model_validate({"source": source, **settings}))
+
+
+def read_with_notices(source: str | list[str], **settings: Any) -> tuple[tuple[str, ...], list[str]]:
+    """Return the documents of a source, and the notices about it."""
+    corpus = read(source, **settings)
+    return documents_of(corpus), list(corpus.notices())
 
 
 def refused(source: str | list[str], match: str | None = None, **settings: Any) -> DataError:

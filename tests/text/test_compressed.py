@@ -13,7 +13,7 @@ import pytest
 import zstandard
 from support.archives import tarred, zipped
 from support.corpora import documents_of
-from support.texts import lay, read, refused
+from support.texts import lay, read, read_with_notices, refused
 
 from gpt_cli.common.machine.failures import as_gpt_error
 from gpt_cli.errors import EnvironmentFailure
@@ -91,17 +91,15 @@ def test_bad_files_of_an_archive_are_left_out_as_a_whole_where_the_config_says_s
     hint = refused(f"a.{ending}", r"bad\.txt: line 9,001").hint or ""
     assert hint.startswith("unpack the archive first; if it is ")
     assert hint.endswith("; or ‹data.skip_bad=true› leaves such files out")
-    corpus = read(f"a.{ending}", skip_bad=True)
-    assert documents_of(corpus) == ("good",)
-    assert list(corpus.notices()) == [f"left out 1 bad file: a.{ending}/bad.txt"]
+    left_out = f"left out 1 bad file: a.{ending}/bad.txt"
+    assert read_with_notices(f"a.{ending}", skip_bad=True) == (("good",), [left_out])
 
 
 def test_an_archive_inside_another_is_left_out_with_its_name(here: Path) -> None:
     inner = archive_of("zip", {"b.txt": b"inner"})
     (here / "a.zip").write_bytes(archive_of("zip", {"a.txt": b"outer", "b.zip": inner}))
-    corpus = read("a.zip")
-    assert documents_of(corpus) == ("outer",)
-    assert list(corpus.notices()) == ["left out 1 file without text: a.zip/b.zip (an archive inside another)"]
+    left_out = "left out 1 file without text: a.zip/b.zip (an archive inside another)"
+    assert read_with_notices("a.zip") == (("outer",), [left_out])
 
 
 def test_a_bomb_and_too_many_files_are_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,17 +54,14 @@ def parts(found: Examples, number: int = 0) -> tuple[bytes, bytes]:
     return as_text[0], as_text[1]
 
 
-def test_answers_are_learned_with_the_token_that_ends_them(here: Path) -> None:
+def test_answers_are_learned_with_the_token_that_ends_them_or_where_that_is_asked_all_but_the_first(here: Path) -> None:
     found, validation = examples(lines(here / "a.jsonl", CHAT, PAIR))
     assert parts(found) == (b"Add.\n1+1\n2+2\n", b"2.4.")
     assert parts(validation) == (b"2+3\n", b"5.")
     own, _ = examples("a.jsonl", "data.template=Q: {prompt}\\nA: ")
     assert parts(own) == (b"Add.\nQ: 1+1\nA: Q: 2+2\nA: ", b"2.4.")
-
-
-def test_all_tokens_but_the_first_are_learned_where_that_is_asked(here: Path) -> None:
-    found, _ = examples(lines(here / "a.jsonl", PAIR, PAIR), "data.loss=all")
-    assert parts(found) == (b"2", b"+3\n5.")
+    _, whole = examples("a.jsonl", "data.loss=all")
+    assert parts(whole) == (b"2", b"+3\n5.")
 
 
 def test_the_last_examples_validate_and_none_is_cut(here: Path) -> None:

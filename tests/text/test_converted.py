@@ -1,12 +1,12 @@
 """Books, office files, web pages and PDF as text: written by pandoc, or by hand, with a known content."""
 
 import gzip
+import io
 import random
 import resource
 import subprocess
 import sys
 import time
-import zlib
 from functools import cache
 from io import BytesIO
 from pathlib import Path
@@ -15,9 +15,11 @@ from unittest.mock import Mock
 
 import pypandoc
 import pytest
+from matplotlib import rc_context
+from matplotlib.figure import Figure
 from support.corpora import documents_of
 from support.faults import scaled
-from support.texts import damaged, error_lines, lay, no_home, read, refused
+from support.texts import damaged, error_lines, lay, no_home, read, read_with_notices, refused
 
 from gpt_cli.errors import DataError, EnvironmentFailure
 from gpt_cli.sampling.prompts import read_prompt
@@ -77,17 +79,16 @@ def test_what_stands_between_title_and_text_is_part_of_it(here: Path, ending: st
 
 def test_pictures_are_counted_and_left_out(here: Path) -> None:
     write(here / "a.html", "One ![picture](a.png) two ![](b.png).\n")
-    corpus = read("a.html")
-    assert documents_of(corpus)[0].split() == ["One", "two", "."]
-    assert list(corpus.notices()) == ["left out 2 pictures of a.html"]
+    (document,), notices = read_with_notices("a.html")
+    assert (document.split(), notices) == (["One", "two", "."], ["left out 2 pictures of a.html"])
 
 
 @pytest.mark.parametrize("ending", [".html", ".docx", ".epub", ".rtf"])
 def test_tables_of_contents_are_counted_and_left_out(here: Path, ending: str) -> None:
     write(here / f"a{ending}", "# One\n\nText.\n\n## Two\n\nMore, see [one](#one).\n", "--toc")
-    corpus = read(f"a{ending}")
-    assert documents_of(corpus)[0].split() == ["One", "Text.", "Two", "More,", "see", "one."]
-    assert list(corpus.notices()) == [f"left out 1 table of contents of a{ending}"]
+    (document,), notices = read_with_notices(f"a{ending}")
+    assert document.split() == ["One", "Text.", "Two", "More,", "see", "one."]
+    assert notices == [f"left out 1 table of contents of a{ending}"]
 
 
 @pytest.mark.parametrize(
@@ -101,9 +102,8 @@ def test_tables_of_contents_are_counted_and_left_out(here: Path, ending: str) ->
 )
 def test_a_table_of_contents_is_nothing_but_links_within(here: Path, page: str, text: str, number: int) -> None:
     (here / "a.html").write_text(page)
-    corpus = read("a.html")
-    assert " ".join(documents_of(corpus)[0].split()) == text
-    assert len(list(corpus.notices())) == number
+    (document,), notices = read_with_notices("a.html")
+    assert (" ".join(document.split()), len(notices)) == (text, number)
 
 
 def test_a_second_start_converts_nothing(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,27 +114,16 @@ def test_a_second_start_converts_nothing(here: Path, monkeypatch: pytest.MonkeyP
 
 
 def pdf(words: str) -> bytes:
-    """A PDF with one line on one page."""
-    stream = zlib.compress(f"BT /F1 24 Tf 72 720 Td ({words}) Tj ET".encode())
-    objects = [
-        b"<</Type/Catalog/Pages 2 0 R>>",
-        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
-        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Contents 4 0 R/Resources<</Font<</F1 5 0 R>>>>>>",
-        b"<</Length %d/Filter/FlateDecode>>stream\n%b\nendstream" % (len(stream), stream),
-        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
-    ]
-    content, offsets = b"%PDF-1.4\n", list[int]()
-    for number, body in enumerate(objects, start=1):
-        offsets.append(len(content))
-        content += b"%d 0 obj%b endobj\n" % (number, body)
-    table = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
-    start = len(content)
-    content += b"xref\n0 6\n0000000000 65535 f \n" + table
-    return content + b"trailer<</Size 6/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % start
+    """A PDF with these lines on one page."""
+    content, page = io.BytesIO(), Figure()
+    page.text(0.1, 0.5, words)
+    with rc_context({"pdf.use14corefonts": True}):
+        page.savefig(content, format="pdf")
+    return content.getvalue()
 
 
 def test_a_pdf_is_the_text_of_its_pages_with_whole_words(here: Path) -> None:
-    (here / "a.pdf").write_bytes(pdf("A word that is hyphen-) Tj 0 -28 Td (ated twice."))
+    (here / "a.pdf").write_bytes(pdf("A word that is hyphen-\nated twice."))
     assert documents_of(read("a.pdf")) == ("A word that is hyphenated twice.\n",)
 
 
@@ -149,16 +138,14 @@ def test_a_pdf_is_read_where_ulimit_allows_less_memory_than_its_conversion(
 
 
 def test_a_document_without_text_is_an_error_as_a_scan_is(here: Path) -> None:
-    (here / "scan.pdf").write_bytes(pdf(""))
+    lay({"scan.pdf": pdf(""), "a.html": "<html><body><script>render()</script><img src='a.png'></body></html>"})
     refused("scan.pdf", '^"scan.pdf": this PDF contains no text; perhaps its pages are scanned$')
-    (here / "a.html").write_text("<html><body><script>render()</script><img src='a.png'></body></html>")
     refused("a.html", '^"a.html": this document contains no text$')
 
 
 def test_a_prompt_may_be_a_document_or_packed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(here / "a.docx", "今天 *fine*")
-    (here / "a.txt.gz").write_bytes(gzip.compress("今天 fine\n".encode()))
-    (here / "a.json").write_text('["今天"]')
+    lay({"a.txt.gz": gzip.compress("今天 fine\n".encode()), "a.json": '["今天"]'})
     assert [read_prompt(None, here / name, None, None)[0] for name in ("a.docx", "a.txt.gz")] == ["今天 fine"] * 2
     assert read_prompt(None, here / "a.json", None, None)[0] == '["今天"]'
     monkeypatch.setattr("gpt_cli.sampling.prompts.PROMPT_BYTES", 5)
@@ -180,9 +167,9 @@ def test_an_error_of_pandoc_names_the_line(here: Path) -> None:
 def test_a_document_includes_nothing_and_has_bounded_time_and_size(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (here / "secret.txt").write_text("secret")
     (here / "a.tex").write_text("\\begin{document}fine \\input{secret.txt} \\include{secret.txt}\\end{document}")
-    corpus = read("a.tex")
-    assert "secret" not in documents_of(corpus)[0]
-    assert list(corpus.notices()) == ["left out 2 commands to include a file, of a.tex"]
+    (document,), notices = read_with_notices("a.tex")
+    assert "secret" not in document
+    assert notices == ["left out 2 commands to include a file, of a.tex"]
     (here / "c.tex").write_text("By \\person{Ada Lovelace}, \\vspace{1cm}\\pagestyle{empty} of \\gls{London}.")
     assert list(read("c.tex").notices()) == ["left out 1 unknown command with text, of c.tex"]
     (here / "d.tex").write_text("\\begin{figure}\\includegraphics{a}\\caption{The three ports.}\\end{figure}")

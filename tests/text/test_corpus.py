@@ -4,7 +4,7 @@ import io
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
-from support.corpora import Texts, documents_of, read_corpus, read_split
+from support.corpora import Texts, documents_of, noting, read_corpus, read_split
 from support.texts import KINDS, Twin, lay, packed, refused, unpacked
 
 from gpt_cli.common.host import Host
@@ -201,9 +201,7 @@ def test_any_source_in_blocks_of_any_size_gives_what_whole_strings_give(
             assert part.num_characters == sum(map(len, twin_part.documents))
 
 
-def test_texts_with_other_documents_have_other_digests() -> None:
-    texts = [("ab",), ("a", "b"), ("a", "b", "c"), ("ab", "c"), ("abc",), ("今",)]
-    assert len({Texts(documents).digest for documents in texts}) == len(texts)
+def test_other_parts_of_a_text_have_other_digests() -> None:
     parts = [part for fraction in (0.2, 0.4) for part in Texts(("abcde",)).split(fraction)]
     assert len({part.digest for part in parts}) == 4
 
@@ -254,15 +252,9 @@ def test_no_hint_names_the_setting_that_is_set_already(here: Path) -> None:
 
 def test_a_look_at_many_files_shows_that_it_is_at_work(here: Path) -> None:
     (here / "a.txt").write_text("A")
-    shown = list[tuple[str, list[int]]]()
-
-    @contextlib.contextmanager
-    def counting(what: str, _total: int | None, _unit: str) -> Iterator[Callable[[int], object]]:
-        shown.append((what, []))
-        yield shown[-1][1].append
-
-    read_corpus(".", host=Host(counting=counting))
-    assert shown == [("looking for changes", [0]), ("reading", [1])]
+    amounts: dict[str, list[int]] = {}
+    read_corpus(".", host=Host(counting=noting(amounts)))
+    assert [*amounts.items()] == [("looking for changes", [0, 0]), ("reading", [1, 1])]
 
 
 def test_a_text_that_changed_since_the_first_pass_is_noticed(here: Path) -> None:
@@ -289,19 +281,14 @@ def test_a_stdin_without_end_fills_neither_memory_nor_disk(
         def read(self, size: int = -1) -> bytes:
             return b"y\n" * (size // 2)
 
-    amounts: list[int] = []
-
-    @contextlib.contextmanager
-    def counting(what: str, _total: int | None, _unit: str) -> Iterator[Callable[[int], object]]:
-        yield amounts.append if what == "reading stdin" else lambda _: None
-
+    amounts: dict[str, list[int]] = {}
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=Endless()))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
     monkeypatch.setattr("gpt_cli.text.load.STDIN_BYTES", limit)
     with pytest.raises(DataError) as raised:
-        read_corpus("-", host=Host(counting=counting))
+        read_corpus("-", host=Host(counting=noting(amounts)))
     assert str(raised.value) == f"stdin: {sentence}"
-    assert 0.99 < sum(amounts) / min(free // 2, limit) <= 1
+    assert 0.99 < sum(amounts["reading stdin"]) / min(free // 2, limit) <= 1
 
 
 def test_two_corpora_of_a_command_have_the_same_stdin(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,16 +1,15 @@
 import gzip
 import re
 import zipfile
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.archives import zipped
 from support.corpora import documents_of, read_corpus
-from support.texts import Twin, cut
+from support.texts import Twin, cut, joined, lay
 from support.texts import pieces as twin_pieces
 
 from gpt_cli.errors import DataError
@@ -31,27 +30,13 @@ SEPARATORS = ["\n\n", "\n", "aab", "aa", "\r\n", "\n \n", "今🙂", "a\n\na"]
 texts = st.text("aab \n\n\r今🙂", max_size=30)
 
 
-def joined(blocks: Iterable[TextBlock]) -> list[str]:
-    found = list[str]()
-    for block in blocks:
-        assert block.text, "a block is never empty"
-        if block.starts:
-            found.append("")
-        found[-1] += block.text
-    return found
-
-
 sizes = st.lists(st.integers(1, 7), min_size=1, max_size=5)
 
 
+@example(["one\r\n\r\ntwo\n\nthree"], [4, 2, 5], "\n\n")  # two blocks share a separator of Windows
 @given(st.lists(texts, max_size=4), sizes, st.sampled_from(SEPARATORS))
 def test_a_separator_is_found_wherever_blocks_are_cut(documents: list[str], sizes: list[int], separator: str) -> None:
     assert joined(split_at(separator, cut(documents, sizes))) == Twin(documents).divided(separator).documents
-
-
-def test_a_separator_of_windows_that_two_blocks_share() -> None:
-    text = "one\r\n\r\ntwo\n\nthree"  # in blocks that end one\r, \n\r, \ntwo\n
-    assert joined(split_at("\n\n", cut([text], [4, 2, 5]))) == ["one", "two", "three"]
 
 
 @given(st.lists(texts, max_size=4), sizes, st.integers(0, 50), st.integers(0, 50))
@@ -94,15 +79,24 @@ SIMPLIFIED = "今天天气很好，我们去公园散步。\n树上的鸟在唱�
 TRADITIONAL = "今天天氣很好，我們去公園散步。\n樹上的鳥在唱歌，孩子們在草地上跑。\n" * 3
 
 
-def test_chinese_in_marked_utf_16_is_no_binary_data_whatever_its_bytes_are(here: Path) -> None:
-    content = "第一章\n　　清晨，他慢慢地走过石板桥。\n".encode("utf-16")
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("第一章\n　　清晨，他慢慢地走过石板桥。\n", "UTF-16"),
+        ("The value of a name.", "UTF-16BE"),
+        ("The value of a name.", "UTF-16LE"),
+    ],
+)
+def test_utf_16_is_neither_binary_data_nor_a_text_full_of_nuls(here: Path, text: str, encoding: str) -> None:
+    content = text.encode(encoding)
     assert refusal(content) == [
         "error: a.txt: this is UTF-16, but text must be UTF-8",
-        "hint: if it is UTF-16: iconv -f UTF-16 -t utf-8 OLD > NEW",
+        f"hint: if it is {encoding}: iconv -f {encoding} -t utf-8 OLD > NEW",
     ]
     (here / "a.txt").write_bytes(content)
     with pytest.raises(DataError, match="this is UTF-16"):  # and not left out as a file without text
         read_corpus(".")
+    assert decode_utf8(b"a\0b" * 20, "a.txt") == "a\0b" * 20  # which may be meant
 
 
 def test_a_text_of_several_encodings_is_not_converted_as_a_whole() -> None:
@@ -152,8 +146,7 @@ def test_of_the_encodings_of_chinese_the_likely_one_is_named_first(text: str, en
 
 
 def test_the_command_that_converts_names_the_file(here: Path) -> None:
-    Path("my novel.txt").write_bytes(b"caf\xe9 au lait")
-    Path("-dash.txt").write_bytes(b"caf\xe9 au lait")
+    lay({"my novel.txt": b"caf\xe9 au lait", "-dash.txt": b"caf\xe9 au lait"})
     for name, command in (
         ("my novel.txt", "'my novel.txt' > 'my novel-utf8.txt'"),
         ("-dash.txt", "./-dash.txt > -dash-utf8.txt"),
@@ -161,15 +154,6 @@ def test_the_command_that_converts_names_the_file(here: Path) -> None:
         with pytest.raises(DataError) as raised:
             decode_utf8(Path(name).read_bytes(), name)
         assert raised.value.hint == f"if it is LATIN1: iconv -f LATIN1 -t utf-8 {command}"
-
-
-def test_utf16_of_english_is_no_text_full_of_nuls() -> None:
-    for name in ("UTF-16BE", "UTF-16LE"):
-        assert refusal("The value of a name.".encode(name)) == [
-            "error: a.txt: this is UTF-16, but text must be UTF-8",
-            f"hint: if it is {name}: iconv -f {name} -t utf-8 OLD > NEW",
-        ]
-    assert decode_utf8(b"a\0b" * 20, "a.txt") == "a\0b" * 20  # which may be meant
 
 
 @pytest.mark.parametrize("kind", ["<u2", ">u2", "<u4", "<i8"])
@@ -198,17 +182,17 @@ def test_utf8_that_was_damaged_is_never_converted_from_another_encoding() -> Non
         assert hint == f"hint: {command} leaves out what is damaged; look at the new file before you use it"
 
 
-def test_bytes_of_no_encoding_are_not_converted() -> None:
-    assert refusal(bytes(range(256)) * 4) == ["error: a.txt: this is binary data, not text", "hint: name a text file"]
-    assert refusal(bytes([0, *range(128, 256)]) * 4)[1] == "hint: name a text file"
+NOISE = np.random.default_rng(0).integers(0, 256, 3000, np.uint8).tobytes()
+STARTS = [b"MZ\x90\0\3\0\0\0", b"AT&TFORM\0\0\4\1", b"ID3\4\0\0\0\0", b"\0\0\0 ftypisom"]
 
 
-@pytest.mark.parametrize(
-    "start", [b"MZ\x90\0\3\0\0\0", b"AT&TFORM\0\0\4\1", b"ID3\4\0\0\0\0", b"\0\0\0 ftypisom", b"\0" * 999]
-)
-def test_programs_music_and_films_are_no_numbers(start: bytes) -> None:
-    content = start + np.random.default_rng(0).integers(0, 256, 3000, np.uint8).tobytes() * (len(start) < 999)
+@pytest.mark.parametrize("content", [*(start + NOISE for start in STARTS), bytes(999), bytes(range(256)) * 4])
+def test_programs_music_films_and_bytes_of_no_encoding_are_binary_data(content: bytes) -> None:
     assert refusal(content) == ["error: a.txt: this is binary data, not text", "hint: name a text file"]
+
+
+def test_bytes_of_no_encoding_that_may_be_text_are_not_converted() -> None:
+    assert refusal(bytes([0, *range(128, 256)]) * 4)[1] == "hint: name a text file"
 
 
 AS_TABLE = "save it as .csv in the program that wrote it"

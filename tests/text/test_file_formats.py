@@ -13,7 +13,7 @@ import pytest
 import zstandard
 from support.faults import scaled
 from support.measured import measured
-from support.texts import json_lines, parquet
+from support.texts import joined, json_lines, lay, parquet
 
 from gpt_cli.errors import DataError, EnvironmentFailure
 from gpt_cli.text import compressed
@@ -27,12 +27,8 @@ TEXT = "今天天气很好。🙂\nIt was a fine day.\r\n" * 20
 
 
 def documents(path: Path | str, how: Reading | None = None, *, named: bool = True) -> list[str] | None:
-    remarks, found = Remarks(), list[str]()
-    for block in read_file(Path(path), how or Reading(), remarks, named=named):
-        assert block.content == block.text.encode()
-        if block.starts:
-            found.append("")
-        found[-1] += block.text
+    remarks = Remarks()
+    found = joined(read_file(Path(path), how or Reading(), remarks, named=named))
     return None if remarks.counts["file"] else found
 
 
@@ -45,16 +41,14 @@ def refusal(path: Path | str, how: Reading | None = None) -> str:
 def test_a_byte_order_mark_is_dropped_at_the_start_alone(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compressed, "BLOCK", 8192)
     text = "\ufeff" + "今" * 8192 + "\ufeffend"
-    (here / "a.txt").write_text(text)
-    (here / "a.txt.gz").write_bytes(gzip.compress(text.encode()))
+    lay({"a.txt": text, "a.txt.gz": gzip.compress(text.encode())})
     assert documents("a.txt") == documents("a.txt.gz") == [text[1:]]
 
 
 def test_the_first_bad_byte_is_named_with_its_line_in_any_block(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compressed, "BLOCK", 8192)
     content = "今\n".encode() * 5000 + b"ab\xff"
-    (here / "a.txt").write_bytes(content)
-    (here / "b.txt").write_bytes(content[:-3] + "今".encode()[:2])
+    lay({"a.txt": content, "b.txt": content[:-3] + "今".encode()[:2]})
     assert "a.txt: line 5,001: this is UTF-8 that is damaged or cut off at byte 0xff, offset 20,002" in refusal("a.txt")
     assert "b.txt: line 5,001: this is UTF-8 that is damaged or cut off at byte 0xe4, offset 20,000" in refusal("b.txt")
 
@@ -229,17 +223,15 @@ def test_a_bomb_is_refused_in_little_memory(here: Path) -> None:
 
 def test_text_that_looks_like_a_bomb_may_be_unpacked(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compressed, "EXPANSION_FROM", 0)
-    (here / "a.txt.gz").write_bytes(gzip.compress(b"a" * 100_000))
+    lay({"a.txt.gz": gzip.compress(b"a" * 100_000), "plain.txt": b"a" * 100_000})
     assert "hint: if it is text after all, unpack it, and name the unpacked file" in refusal("a.txt.gz")
-    (here / "plain.txt").write_bytes(b"a" * 100_000)
     assert documents("plain.txt") == ["a" * 100_000]
 
 
 def test_what_nobody_named_is_judged_by_its_first_bytes(here: Path) -> None:
     with open(here / "sparse", "wb") as file:
         file.truncate(2**34)
-    (here / "a.gz").write_bytes(gzip.compress(bytes(2**20)))
-    (here / "a.zst").write_bytes(zstandard.compress(bytes(2**20)))
+    lay({"a.gz": gzip.compress(bytes(2**20)), "a.zst": zstandard.compress(bytes(2**20))})
     assert [documents(name, named=False) for name in ("sparse", "a.gz", "a.zst")] == [None] * 3
 
 

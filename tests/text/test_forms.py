@@ -1,6 +1,7 @@
 """Several contents in each form, written by other programs: Python's csv, pyarrow as `datasets` uses it."""
 
 import csv
+import gzip
 import io
 import json
 import random
@@ -67,7 +68,7 @@ FORMS: dict[str, Callable[[Sequence[str]], bytes]] = {
     "excel-tab.tsv": lambda texts: table(texts, dialect="excel-tab"),
     "lines.jsonl": lines,
     "texts.jsonl": lambda texts: "".join(json.dumps(text) + "\n" for text in texts).encode(),
-    "lines-unescaped.jsonl": lambda texts: lines(texts, ensure_ascii=False),
+    "lines-unescaped.NDJSON.gz": lambda texts: gzip.compress(lines(texts, ensure_ascii=False)),
     "lines.json": lambda texts: lines([*texts, ""]),
     "array.json": lambda texts: json.dumps([{"text": text, "id": 1} for text in texts]).encode(),
     "array-indented.json": lambda texts: json.dumps([{"text": text} for text in texts], indent=4).encode(),

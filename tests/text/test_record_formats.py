@@ -4,7 +4,6 @@ test_records.py compares the dialects of .csv.
 """
 
 import csv
-import gzip
 import json
 import re
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.corpora import documents_of
-from support.texts import read, refused, run_hint
+from support.texts import read, read_with_notices, refused, run_hint
 
 from gpt_cli.errors import DataError
 from gpt_cli.text import record_formats as module
@@ -84,9 +83,7 @@ def test_names_of_columns_may_have_spaces_around_them(here: Path) -> None:
 
 def test_excel_may_name_the_delimiter_in_the_first_line(here: Path) -> None:
     (here / "a.csv").write_text("sep=;\nid;text\n1;a, b\n2\n")
-    corpus = read("a.csv", skip_bad=True)
-    assert documents_of(corpus) == ("a, b",)
-    assert list(corpus.notices()) == ["left out 1 bad record: a.csv:4"]
+    assert read_with_notices("a.csv", skip_bad=True) == (("a, b",), ["left out 1 bad record: a.csv:4"])
 
 
 def test_the_command_of_a_hint_mends_the_line_ends_of_old_macs(here: Path) -> None:
@@ -105,13 +102,6 @@ def test_an_array_is_read_as_one_whatever_the_name_says(here: Path) -> None:
     assert documents_of(read("a.jsonl")) == ("one", "two")
 
 
-def test_ndjson_is_json_lines(here: Path) -> None:
-    (here / "a.ndjson").write_text('{"text": "one"}\n{"text": "two"}\n')
-    (here / "b.NDJSON.gz").write_bytes(gzip.compress(b'{"prompt": "a", "response": "b"}\n'))
-    assert documents_of(read("a.ndjson")) == ("one", "two")
-    assert read("b.NDJSON.gz").how.conversations
-
-
 def test_tags_in_records_are_noted_as_in_plain_text(here: Path) -> None:
     text = "<p>Post <b>1</b></p><br/><a href='x'>more</a>"
     (here / "a.csv").write_text(f"text\n{text}\n")
@@ -127,9 +117,8 @@ def test_tags_in_records_are_noted_as_in_plain_text(here: Path) -> None:
 )
 def test_json_that_is_no_list_of_records_is_text_and_a_notice_says_so(here: Path, text: str) -> None:
     (here / "a.json").write_text(text)
-    corpus = read("a.json")
-    assert documents_of(corpus) == (text,)
-    assert [*corpus.notices()] == ["in a.json, gpt finds no list of records, so it reads the JSON as plain text"]
+    notice = "in a.json, gpt finds no list of records, so it reads the JSON as plain text"
+    assert read_with_notices("a.json") == ((text,), [notice])
 
 
 def test_lines_without_cells_and_a_header_alone_are_no_rows() -> None:

@@ -15,7 +15,7 @@ import pyarrow.parquet
 import pytest
 from support.archives import zipped
 from support.corpora import documents_of
-from support.texts import lay, read, refused, run_hint
+from support.texts import lay, read, read_with_notices, refused, run_hint
 
 from gpt_cli.text.conversations import read_conversation
 from gpt_cli.text.load import SourceCorpus
@@ -144,9 +144,8 @@ def test_capital_letters_in_the_names_of_fields_change_nothing(here: Path, endin
     notice = f"in a.{ending}, the question is in question, the answer in answer; gpt does not read Context"
     assert list(corpus.notices()) == [notice]
     put(f"b.{ending}", [{"Text": "short", "note": "a note that is longer than it"}])
-    corpus = read(f"b.{ending}")
-    assert documents_of(corpus) == ("short",)
-    assert list(corpus.notices()) == [f"in b.{ending}, Text is the text of each record; gpt does not read note"]
+    notice = f"in b.{ending}, Text is the text of each record; gpt does not read note"
+    assert read_with_notices(f"b.{ending}") == (("short",), [notice])
     assert documents_of(read(f"a.{ending}", text_field="Context")) == ("It rained.",) * 2
 
 
@@ -169,9 +168,9 @@ def test_chats_of_an_export_without_an_answer_are_left_out_and_counted(here: Pat
     whole = chat_of_chatgpt("a", "b")
     question = [{"sender": "human", "text": "Are you there?"}]
     put("q.json", [whole | {"current_node": 1}, whole, {"chat_messages": []}, {"chat_messages": question}])
-    corpus = read("q.json")
-    assert corpus.num_documents == 1
-    assert "left out 3 records with an empty text or answer: q.json: item 1" in "".join(corpus.notices())
+    documents, notices = read_with_notices("q.json")
+    assert len(documents) == 1
+    assert "left out 3 records with an empty text or answer: q.json: item 1" in "".join(notices)
 
 
 THOUGHT = [
@@ -245,9 +244,8 @@ def test_the_only_column_of_long_texts_is_the_text_and_a_notice_says_so(here: Pa
     rows = [{"title": "春晓", "poem": text * 3, "year": "730", "note": "of the Tang dynasty"} for text in TEXTS]
     for name in ("poems.csv", "poems.parquet"):
         put(name, rows)
-        corpus = read(name)
-        assert documents_of(corpus) == tuple(text * 3 for text in TEXTS)
-        assert list(corpus.notices()) == [f"in {name}, poem is the text of each record; gpt does not read note, title"]
+        notice = f"in {name}, poem is the text of each record; gpt does not read note, title"
+        assert read_with_notices(name) == (tuple(text * 3 for text in TEXTS), [notice])
     assert documents_of(read("poems.csv", text_field="title")) == ("春晓",) * 3
 
 
@@ -271,9 +269,7 @@ def test_an_id_a_date_an_address_a_path_and_base64_are_no_text_however_long(here
     assert (error.hint or "").startswith("‹data.text_field=body›")  # short, so gpt does not guess
     text = "I am on my way, and I bring bread."
     put("a.jsonl", [{name: NO_TEXTS[name], "body": text}] * 3)
-    corpus = read("a.jsonl")
-    assert documents_of(corpus) == (text,) * 3
-    assert list(corpus.notices()) == ["in a.jsonl, body is the text of each record"]
+    assert read_with_notices("a.jsonl") == ((text,) * 3, ["in a.jsonl, body is the text of each record"])
 
 
 @pytest.mark.parametrize(
@@ -350,10 +346,8 @@ def test_a_list_of_lines_is_a_text_and_the_text_if_it_is_the_longest_field(here:
 
 def test_lines_of_json_in_a_file_of_another_ending_are_text_and_noted(here: Path) -> None:
     put("wiki_00", json_lines_of(ROWS))
-    corpus = read("wiki_00")
-    assert corpus.num_documents == 1
-    note = "in wiki_00, braces and names of JSON become tokens, unless the file name ends in .jsonl"
-    assert list(corpus.notices()) == [note]
+    notice = "in wiki_00, braces and names of JSON become tokens, unless the file name ends in .jsonl"
+    assert read_with_notices("wiki_00") == ((json_lines_of(ROWS),), [notice])
 
 
 def test_texts_inside_objects_and_lists_are_named_and_no_shorter_field_is_taken_for_them(here: Path) -> None:
@@ -568,9 +562,8 @@ EMPTY_TEXTS: dict[str, str | bytes] = {
 @pytest.mark.parametrize("name", EMPTY_TEXTS)
 def test_records_with_an_empty_text_are_counted(here: Path, name: str) -> None:
     put(name, EMPTY_TEXTS[name])
-    corpus = read(name)
-    assert documents_of(corpus) == ("one",)
-    (notice,) = corpus.notices()
+    documents, (notice,) = read_with_notices(name)
+    assert documents == ("one",)
     assert notice.startswith(f"left out 2 records with an empty text or answer: {name}")
 
 

@@ -226,7 +226,7 @@ def test_a_missing_part_or_one_of_another_size_gives_no_ids(
 # --- kills, full disks, company
 
 
-def disturbed(directory: Path, number: int, what: BaseException, *, torn: bool = False) -> bool:
+def disturbed(directory: Path, number: int, what: BaseException, *, torn: bool) -> bool:
     """Write with a fault at that file operation and ever after; returns whether it came so far."""
 
     def fail(at: int, name: str, arguments: tuple[Any, ...]) -> None:
@@ -244,12 +244,18 @@ def disturbed(directory: Path, number: int, what: BaseException, *, torn: bool =
         return False
 
 
-@pytest.mark.parametrize("torn", [False, True])
-def test_killed_at_any_file_operation_a_preparation_continues(tmp_path: Path, torn: bool) -> None:
+@pytest.mark.parametrize(
+    ("what", "torn"),
+    [(KilledError(), False), (KilledError(), True), (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), False)],
+    ids=["killed", "killed in a write", "a full disk"],
+)
+def test_disturbed_at_any_file_operation_a_preparation_continues(
+    tmp_path: Path, what: BaseException, torn: bool
+) -> None:
     write(tmp_path / "whole")
     expected = contents(tmp_path / "whole")
     kept, number = [], 1
-    while disturbed(directory := tmp_path / str(number), number, KilledError(), torn=torn):
+    while disturbed(directory := tmp_path / str(number), number, what, torn=torn):
         assert open_tokens(directory) is None or contents(directory) == expected
         if directory.exists():
             kept.append(TokenWriter(directory, np.uint16).num_groups)
@@ -259,17 +265,6 @@ def test_killed_at_any_file_operation_a_preparation_continues(tmp_path: Path, to
     assert number > 20
     assert kept == sorted(kept)
     assert set(kept) == {0, 2, 4, 6, 8}  # a durable part is not written again
-
-
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
-def test_a_full_disk_is_an_error_after_which_a_preparation_continues(tmp_path: Path, code: int) -> None:
-    write(tmp_path / "whole")
-    number = 1
-    while disturbed(directory := tmp_path / str(number), number, OSError(code, os.strerror(code))):
-        write(directory).verify()
-        assert contents(directory) == contents(tmp_path / "whole")
-        number += 1
-    assert number > 20
 
 
 def test_a_group_that_was_refused_can_be_added_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

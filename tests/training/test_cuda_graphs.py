@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support.accelerator import Accelerator, on_cpu
-from support.helpers import CORPUS_TEXT, RunCommand, small_config
+from support.helpers import CORPUS_TEXT, run_command, small_config
 from support.simulated_graph import SimulatedGraph, give_graphs
 from torch import Tensor, nn
 
@@ -113,25 +113,17 @@ def test_a_training_that_is_over_leaves_its_memory_without_the_garbage_collector
     assert left[1] == left[0]
 
 
-def test_tokens_of_the_disk_reach_a_repeated_step(accelerator: Accelerator, tmp_path: Path) -> None:
+def test_tokens_of_the_disk_and_answers_reach_a_repeated_step(accelerator: Accelerator, tmp_path: Path) -> None:
+    """Answers in windows with several examples, and another number of them in each step."""
     graphs = give_graphs(accelerator)
     writer = TokenWriter(tmp_path, np.uint16)
     writer.add(np.random.default_rng(0).integers(257, size=2000).astype(np.uint16))
-    on_disk, expected = writer.finish({}), bits(state_on("cpu"))
-    state = TrainingState.at_the_start(config("sim"), on_disk, 257)
-    assert record_step(state, pytest.fail)
-    assert same(bits(state), expected)
-    assert graphs[-1].num_replays == 2 + 4
-
-
-def test_answers_reach_a_repeated_step(accelerator: Accelerator) -> None:
-    """Windows with several examples, and another number of answers in each step."""
-    give_graphs(accelerator)
     pairs = [Conversation((Turn("user", f"{n}"), Turn("assistant", f"{n * n}"))) for n in range(1, 99)]
-    examples = gather(pairs, ByteTokenizer(), plain_template(), 16)
-    on_cpu, repeated = (TrainingState.at_the_start(config(device), examples, 257) for device in ("cpu", "sim"))
-    assert record_step(repeated, pytest.fail)
-    assert same(bits(repeated), bits(on_cpu))
+    for text in (writer.finish({}), gather(pairs, ByteTokenizer(), plain_template(), 16)):
+        expected, repeated = (TrainingState.at_the_start(config(device), text, 257) for device in ("cpu", "sim"))
+        assert record_step(repeated, pytest.fail)
+        assert same(bits(repeated), bits(expected))
+        assert graphs[-1].num_replays == 2 + 4
 
 
 def test_a_repeated_step_that_diverges_is_noticed_as_any_other(accelerator: Accelerator) -> None:
@@ -306,25 +298,27 @@ def test_devices_without_graphs_and_many_processes_take_ordinary_steps(accelerat
     assert state.whole_step is None
 
 
-def test_a_whole_training_ends_the_same_with_repeated_steps(
-    accelerator: Accelerator, here: Path, run: RunCommand
-) -> None:
+def train_on_and_off(*words: str) -> None:
+    """Train four steps in a run `on`, and in a run `off` that replays no graph."""
+    Path("text.txt").write_text(CORPUS_TEXT[:600])
+    words += ("model.dropout=0.2", "model.num_blocks=1", "model.context_length=16", "data.source=text.txt")
+    for name, graph in (("on", "auto"), ("off", "off")):
+        flags = [flag for word in (*words, f"train.graph={graph}") for flag in ("--set", word)]
+        run_command("train", "--config", "smoke", "--device", "sim", "--max-steps", "4", "--out", name, *flags, exits=0)
+
+
+def test_a_whole_training_ends_the_same_with_repeated_steps(accelerator: Accelerator, here: Path) -> None:
     """Evaluations, samples, snapshots and a start from a checkpoint see the weights that the graph has changed."""
     graphs = give_graphs(accelerator)
-    Path("text.txt").write_text(CORPUS_TEXT[:600])
-    words = [f"{what}every=2" for what in ("train.eval_", "train.sample_", "train.save_", "inspect.")]
-    words += ["inspect.prompt=The value", "model.dropout=0.2", "data.source=text.txt"]
-    words += ["model.num_blocks=1", "model.context_length=16"]
-    flags = [flag for word in words for flag in ("--set", word)]
-    for name, more in (("on", []), ("off", ["--set", "train.graph=off"])):
-        run("train", "--config", "smoke", "--device", "sim", "--max-steps", "4", "--out", name, *flags, *more, exits=0)
+    periods = [f"{what}every=2" for what in ("train.eval_", "train.sample_", "train.save_", "inspect.")]
+    train_on_and_off(*periods, "inspect.prompt=The value")
     assert 2 + 4 in [graph.num_replays for graph in graphs]
     files = sorted(path.relative_to("on") for path in Path("on").rglob("*.safetensors"))
     assert len(files) > 3
     stopped = Path(shutil.copytree("on", "stopped"))
     for path in stopped.glob("checkpoints/*4.safetensors"):
         path.unlink()
-    run("train", "--out", "stopped", "--resume", "--device", "sim", exits=0)
+    run_command("train", "--out", "stopped", "--resume", "--device", "sim", exits=0)
     assert 2 + 2 in [graph.num_replays for graph in graphs]
     for name in ("off", "stopped"):
         for file in files:
@@ -333,15 +327,11 @@ def test_a_whole_training_ends_the_same_with_repeated_steps(
         assert (Path(name) / "samples.txt").read_text() == Path("on/samples.txt").read_text()
 
 
-def test_each_of_several_models_has_a_graph_of_its_own(accelerator: Accelerator, here: Path, run: RunCommand) -> None:
+def test_each_of_several_models_has_a_graph_of_its_own(accelerator: Accelerator, here: Path) -> None:
     """The last one has another weight decay, and no dropout, than a graph of the others would repeat."""
     graphs = give_graphs(accelerator)
-    Path("text.txt").write_text(CORPUS_TEXT[:600])
-    words = ["train.teacher_share=0.25", "train.num_models=3", "train.weight_decay=1", "model.dropout=0.2"]
-    words += ["model.num_blocks=1", "model.context_length=16", "train.sample_every=null", "data.source=text.txt"]
-    flags = [flag for word in words for flag in ("--set", word)]
-    for name, more in (("on", []), ("off", ["--set", "train.graph=off"])):
-        run("train", "--config", "smoke", "--device", "sim", "--max-steps", "4", "--out", name, *flags, *more, exits=0)
+    models = "train.teacher_share=0.25", "train.num_models=3", "train.weight_decay=1"
+    train_on_and_off(*models, "train.sample_every=null")
     assert [graph.num_replays for graph in graphs][-3:] == [2 + 1, 2 + 1, 2 + 2]
     ours, others = (load_file(f"{name}/checkpoints/step-00000004.safetensors") for name in ("on", "off"))
     assert all(torch.equal(ours[key].nan_to_num(), others[key].nan_to_num()) for key in ours)

@@ -142,6 +142,21 @@ def record(state: TrainingState, warn: Callable[[str], object]) -> float | None:
     return record_step(state, warn)
 
 
+def continued(*settings: str, **choices: str) -> TrainingState:
+    """A training that goes on at step 3, for which an earlier process had made these choices."""
+    state = state_on("sim", *settings)
+    state.progress = replace(state.progress, step=3, environment=environment(state.config) | choices)
+    return state
+
+
+def assert_same_after_two_steps(one: TrainingState, other: TrainingState) -> None:
+    for state in (one, other):
+        for _ in range(2):
+            take_step(state)
+    pairs = zip(one.optimizer.changing(), other.optimizer.changing(), strict=True)
+    assert all(torch.equal(*map(on_cpu, pair)) for pair in pairs)
+
+
 def kernels(state: TrainingState) -> list[bool]:
     return [block.attention.kernel is not None for block in state.model.blocks]
 
@@ -158,11 +173,7 @@ def test_a_faster_kernel_that_agrees_trains_to_the_same_weights(install: Callabl
     assert calls > 4  # of the trial and of the recording
     record(plain, pytest.fail)
     plain.model.use_kernel(None)
-    for state in (by_kernel, plain):
-        for _ in range(2):
-            take_step(state)
-    pairs = zip(by_kernel.optimizer.changing(), plain.optimizer.changing(), strict=True)
-    assert all(torch.equal(on_cpu(one), on_cpu(other)) for one, other in pairs)
+    assert_same_after_two_steps(by_kernel, plain)
 
 
 @pytest.mark.parametrize(
@@ -216,19 +227,33 @@ def test_a_kernel_whose_gradients_are_wrong_for_the_last_tokens_is_found_out() -
 
 
 @pytest.mark.parametrize(
-    ("compiles", "seconds", "used"),
-    [("auto", 0.9, True), ("auto", None, False), ("off", 0.9, True), ("off", 1.1, False)],
+    ("compiles", "num_steps", "seconds", "used"),
+    [
+        ("auto", 30, 0.9, True),
+        ("auto", 30, None, False),
+        ("off", 30, 0.9, True),
+        ("off", 30, 1.1, False),
+        ("auto", 19, 0.9, False),  # of less than twenty seconds, no kernel is compiled
+        ("off", 19, 0.9, False),
+    ],
 )
-def test_a_kernel_stays_only_if_whole_steps_are_replayed_and_not_slower_with_it(
-    install: Callable[..., None], monkeypatch: pytest.MonkeyPatch, compiles: str, seconds: float | None, used: bool
+def test_a_kernel_stays_only_if_whole_steps_are_replayed_and_not_slower_with_it_in_a_long_training(
+    install: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    compiles: str,
+    num_steps: int,
+    seconds: float | None,
+    used: bool,
 ) -> None:
     """A graph of a step takes 1 s without the kernel; alone, the kernel takes a tenth of the time."""
-    install(Twin(), 0.1)
+    twin = Twin()
+    install(twin, 0.1)
     monkeypatch.setattr(step_time, "record_step", lambda state, _: seconds if any(kernels(state)) else 1.0)
-    state = state_on("sim", f"train.compile={compiles}", "train.max_steps=30")
+    state = state_on("sim", f"train.compile={compiles}", f"train.max_steps={num_steps}")
     time_steps(state, Host(warn=pytest.fail), may_compile=True, must_compile=False)
     assert kernels(state) == [used, used]
     assert ("attention" in state.progress.environment) == used
+    assert (twin.num_calls > 0) == (num_steps == 30)
 
 
 def test_a_run_that_continues_keeps_its_kernel_where_nothing_compiles(
@@ -237,25 +262,10 @@ def test_a_run_that_continues_keeps_its_kernel_where_nothing_compiles(
     """Its trial compares results alone, so it needs no compiled attention."""
     install(Twin(), 0.1)
     monkeypatch.setattr(torch, "compile", broken)
-    state = state_on("sim")
+    state = continued(attention="triton")
     state.config = state.config.changed(train={"compile": "on"})
-    state.progress = replace(state.progress, step=3, environment=environment(state.config) | {"attention": "triton"})
     choose_kernels(state, pytest.fail)
     assert kernels(state) == [True, True]
-
-
-@pytest.mark.parametrize("compiles", ["auto", "off"])
-def test_a_training_of_less_than_twenty_seconds_compiles_no_kernel(
-    install: Callable[..., None], monkeypatch: pytest.MonkeyPatch, compiles: str
-) -> None:
-    """A step takes a second; of 30 steps, above, a kernel is tried."""
-    twin = Twin()
-    install(twin, 0.1)
-    monkeypatch.setattr(step_time, "record_step", lambda *_: 1.0)
-    state = state_on("sim", f"train.compile={compiles}", "train.max_steps=19")
-    time_steps(state, Host(warn=pytest.fail), may_compile=True, must_compile=False)
-    assert kernels(state) == [False, False]
-    assert twin.num_calls == 0
 
 
 def test_blocks_with_a_window_stay_plain(install: Callable[..., None]) -> None:
@@ -269,9 +279,7 @@ def test_blocks_with_a_window_stay_plain(install: Callable[..., None]) -> None:
 def test_a_run_that_continues_does_as_it_did_before(install: Callable[..., None], used: bool, seconds: float) -> None:
     """Whatever the clock says now, since other kernels give other digits."""
     install(Twin(), seconds)
-    state = state_on("sim")
-    before = environment(state.config) | ({"attention": "triton"} if used else {})
-    state.progress = replace(state.progress, step=3, environment=before)
+    state = continued(**({"attention": "triton"} if used else {}))
     choose_kernels(state, pytest.fail)
     assert kernels(state) == [used, used]
 
@@ -279,12 +287,10 @@ def test_a_run_that_continues_does_as_it_did_before(install: Callable[..., None]
 @pytest.mark.parametrize("compiles", ["off", "on"])
 def test_a_run_that_continues_without_its_kernel_says_so(install: Callable[..., None], compiles: str) -> None:
     install(broken, 0.1)
-    state, warnings = state_on("sim", f"train.compile={compiles}"), list[str]()
-    without = environment(state.config)
-    state.progress = replace(state.progress, step=3, environment={**without, "attention": "triton"})
+    state, warnings = continued(f"train.compile={compiles}", attention="triton"), list[str]()
     choose_kernels(state, warnings.append)
     assert warnings == ["not bit-exact from here on: attention triton -> plain"]
-    assert state.progress.environment == without
+    assert state.progress.environment == environment(state.config)
 
 
 def test_compiled_blocks_use_a_kernel_that_beats_compiled_attention(install: Callable[..., None]) -> None:
@@ -296,11 +302,7 @@ def test_compiled_blocks_use_a_kernel_that_beats_compiled_attention(install: Cal
     assert kernels(by_kernel) == [True, True]
     assert "attention" in by_kernel.progress.environment
     assert twin.num_calls > 4  # of the trial are 4
-    for state in (by_kernel, plain):
-        for _ in range(2):
-            take_step(state)
-    pairs = zip(by_kernel.optimizer.changing(), plain.optimizer.changing(), strict=True)
-    assert all(torch.equal(on_cpu(one), on_cpu(other)) for one, other in pairs)
+    assert_same_after_two_steps(by_kernel, plain)
 
 
 def test_a_new_run_whose_blocks_are_compiled_after_a_trial_tries_again(install: Callable[..., None]) -> None:
@@ -385,12 +387,10 @@ def test_a_run_that_continues_keeps_its_compiled_loss_or_says_that_it_cannot(
     install: Callable[..., None], loss: Callable[..., Tensor], warning: list[str]
 ) -> None:
     install(broken, 0.1, loss=loss, loss_seconds=9.0)
-    state, warnings = state_on("sim", "train.compile=on"), list[str]()
-    without = environment(state.config)
-    state.progress = replace(state.progress, step=3, environment=without | {"loss": "compiled"})
+    state, warnings = continued("train.compile=on", loss="compiled"), list[str]()
     choose_kernels(state, warnings.append)
     assert warnings == [f"not bit-exact from here on: {line}" for line in warning]
-    assert state.progress.environment == without | ({} if warning else {"loss": "compiled"})
+    assert state.progress.environment == environment(state.config) | ({} if warning else {"loss": "compiled"})
 
 
 def test_a_stop_before_a_step_keeps_the_record_of_a_loss_that_fails(

@@ -1,9 +1,8 @@
-import contextlib
 import json
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.corpora import noting
 from support.helpers import small_config
 from support.runs import assert_same, assert_same_run, finish, metrics, start, tensors
 
 from gpt_cli.checkpoints.checkpoint import read_checkpoint
 from gpt_cli.checkpoints.run_directory import RunDirectory
-from gpt_cli.common.host import Counting, Host
+from gpt_cli.common.host import Host
 from gpt_cli.errors import CheckpointError, DivergedError, EnvironmentFailure
 from gpt_cli.model import GPT
 from gpt_cli.text.sft_examples import Examples
@@ -26,7 +26,6 @@ from gpt_cli.training.batches import Batches
 from gpt_cli.training.events import Evaluated, Finished, Sampled, Saved, Stepped, TrainingEvent
 from gpt_cli.training.loop import lower_rates, train
 from gpt_cli.training.run import Run
-from gpt_cli.training.state import Outcome
 from gpt_cli.training.step import compute_gradient, send, time_step
 from gpt_cli.training.validation import validation_score
 
@@ -52,12 +51,11 @@ def until_saved(reports: Iterator[TrainingEvent], step: int) -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        ["model.dropout=0.3", "train.micro_batch_size=2"],
         ["model.dropout=0.1", "train.dtype=bfloat16", "model.positions=rope", "train.batch_size=64"],
         ["model.attention=latent", "model.positions=rope", "model.feed_forward_size=40", "train.optimizer=muon"],
         ["train.rank=2", "train.freeze=1", "train.micro_batch_size=1"],
     ],
-    ids=["accumulation", "bfloat16-over-epochs", "latent", "low-rank"],
+    ids=["bfloat16-over-epochs", "latent", "low-rank"],
 )
 def test_a_run_cut_in_two_equals_the_whole_bit_for_bit(tmp_path: Path, settings: list[str]) -> None:
     config = small_config(*settings, "train.sample_every=8")
@@ -83,21 +81,6 @@ def test_micro_batches_give_the_gradient_of_the_whole_batch(tmp_path: Path) -> N
     for other in gradients[1:]:
         for a, b in zip(gradients[0], other, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-14)
-
-
-def test_an_evaluation_computes_as_many_sequences_at_once_as_a_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Or a model whose steps fit into memory would not fit there at its first evaluation."""
-    sizes = list[int]()
-
-    def noted(*words: Any, batch_size: int, **options: Any) -> Any:
-        sizes.append(batch_size)
-        return validation_score(*words, batch_size=batch_size, **options)
-
-    monkeypatch.setattr("gpt_cli.training.evaluate_and_log.validation_score", noted)
-    finish(start(tmp_path, small_config("train.max_steps=1", "train.micro_batch_size=2")))
-    assert sizes == [2]
 
 
 def test_one_repeated_batch_is_learned(tmp_path: Path) -> None:
@@ -207,33 +190,13 @@ def test_an_unfinished_accumulation_is_dropped(tmp_path: Path) -> None:
     assert all(parameter.grad is None for parameter in run.state.model.parameters())
 
 
-def test_a_checkpoint_that_is_asked_for_is_saved_after_the_step(tmp_path: Path) -> None:
-    run = start(tmp_path, small_config())
-    reports = list(train(run, Host(save_requested=lambda: run.progress.step == 3)))
-    saved = [(report.step, report.requested) for report in reports if isinstance(report, Saved)]
-    assert saved == [(3, True), (4, False), (8, False)]
-
-
-def test_the_error_of_a_failed_write_names_what_is_intact(tmp_path: Path) -> None:
+def test_a_checkpoint_whose_directory_is_gone_is_not_called_intact(tmp_path: Path) -> None:
     folder = tmp_path / "a b"
-    run = start(folder, small_config("train.log_every=1"))
-    (folder / "metrics.jsonl").mkdir()
-    with pytest.raises(EnvironmentFailure) as raised:
-        list(train(run))
-    assert raised.value.lines() == [
-        f'error: writing "{folder}/metrics.jsonl": this is a directory; nothing was saved yet',
-        f"hint: continue with gpt train --out '{folder}' --resume",
-    ]
-    (folder / "metrics.jsonl").rmdir()
-    reports = train(run)
+    reports = train(start(folder, small_config("train.log_every=1")))
     until_saved(reports, 4)
-    (folder / "metrics.jsonl").unlink()
-    (folder / "metrics.jsonl").mkdir()
-    with pytest.raises(EnvironmentFailure, match="is a directory; the checkpoint of step 4 is intact"):
-        list(reports)
     shutil.rmtree(folder)
     with pytest.raises(EnvironmentFailure) as raised:
-        list(train(run))
+        list(reports)
     assert raised.value.lines() == [
         f'error: writing "{folder}/metrics.jsonl": there is no such directory; the checkpoint of step 4 is gone with its directory',
         f"hint: put the directory back; then continue with gpt train --out '{folder}' --resume",
@@ -262,21 +225,23 @@ def test_a_validation_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> No
         list(train(run))
 
 
-@pytest.mark.parametrize("what", ["weight", "rate"])
-def test_a_loss_that_is_not_finite_ends_before_the_weights_change(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize(("what", "step", "rate"), [("weight", 1, 50), ("logits", 6, 93.75)])
+def test_a_loss_that_is_not_finite_ends_before_the_weights_change(
+    tmp_path: Path, what: str, step: int, rate: float
+) -> None:
     run = start(tmp_path, small_config("train.learning_rate=100", "train.gradient_clip=null", "train.max_steps=50"))
     if what == "weight":
         with torch.no_grad():
             run.state.model.token_embedding.weight[ord("s")] = math.nan
     else:
         run.state.model.register_forward_hook(lambda *call: call[2] * (1e30 if run.progress.step == 5 else 1))
-    with pytest.raises(DivergedError, match=r"the loss is (nan|inf)") as raised:
+    figures = f"the loss is (nan|inf) and the gradient norm is nan at learning rate {rate:g}"
+    intact = "nothing was saved yet" if what == "weight" else "the checkpoint of step 4 is intact"
+    with pytest.raises(DivergedError, match=f"^step {step}: {figures}; {intact}$") as raised:
         list(train(run))
+    assert raised.value.exit_code == 6
     assert raised.value.hint == "start again with ‹overwrite=True› and ‹train.learning_rate=0.03›"
-    assert outcome_of(run) == {"stopped_by": "diverged", "step": 6 if what == "rate" else 1}
-    if what == "rate":
-        assert str(raised.value).startswith("step 6:")
-        assert "the checkpoint of step 4 is intact" in str(raised.value)
+    assert outcome_of(run) == {"stopped_by": "diverged", "step": step}
     saved = run.directory.newest(print)
     assert saved is None or all(tensor.isfinite().all() for tensor in saved.weights.values())
 
@@ -287,15 +252,6 @@ def test_a_lower_rate_is_the_usual_one_or_a_third_and_every_rate_has_a_flag() ->
         assert lower_rates(small_config(f"train.learning_rate={rate}")) == f"‹train.learning_rate={lower:g}›"
     flags = "‹train.learning_rate=0.0003› ‹train.muon_learning_rate=0.007›"
     assert lower_rates(small_config("train.optimizer=muon")) == flags
-
-
-def test_the_error_of_a_divergence_contains_its_figures(tmp_path: Path) -> None:
-    run = start(tmp_path, small_config())
-    run.state.unread = [Outcome(8000, torch.tensor([math.inf, 2.0]), 1e-3)]
-    with pytest.raises(DivergedError) as raised:
-        list(train(run))
-    sentence = "the loss is inf and the gradient norm is 2 at learning rate 0.001; nothing was saved yet"
-    assert (str(raised.value), raised.value.exit_code) == (f"step 8,000: {sentence}", 6)
 
 
 class Clock:
@@ -383,21 +339,12 @@ def test_a_run_saved_without_elapsed_time_has_spent_the_seconds_of_its_steps(tmp
     assert start(tmp_path, stored.config, old).progress.elapsed == 3600
 
 
-def noting(amounts: dict[str, list[int]]) -> Counting:
-    """A Counting that notes, by what is counted, its total and the amounts."""
-
-    @contextlib.contextmanager
-    def counting(what: str, total: int | None, _: str) -> Iterator[Callable[[int], object]]:
-        amounts[what] = [total or 0]
-        yield amounts[what].append
-
-    return counting
-
-
-def test_long_work_is_counted_and_the_closing_evaluation_needs_no_batch_size(
+def test_work_is_counted_and_an_evaluation_computes_as_much_at_once_as_a_step_but_the_closing_one_more(
     tmp_path: Path,
 ) -> None:
-    run = start(tmp_path, small_config("train.batch_size=1", "train.max_steps=1", "data.validation_tokens=64"))
+    """A model whose steps fit into memory fits there at its evaluations too."""
+    micro = ("train.batch_size=2", "train.micro_batch_size=1")
+    run = start(tmp_path, small_config(*micro, "train.max_steps=1", "data.validation_tokens=64"))
     amounts: dict[str, list[int]] = {}
     finished = finish(run, Host(counting=noting(amounts)))
     assert amounts["evaluating"] == [64, 0, *[16] * 4]

@@ -127,9 +127,8 @@ def test_texts_are_in_quotes_where_a_setting_may_not_change() -> None:
     ]
 
 
-@pytest.mark.parametrize("run", [None, small_config("data.source=moved.txt")])
-def test_the_new_run_that_a_hint_begins_reads_the_text_of_the_old_one(run: Config | None) -> None:
+@pytest.mark.parametrize(("run", "text"), [(None, "my.txt"), (small_config("data.source=moved.txt"), "moved.txt")])
+def test_the_new_run_that_a_hint_begins_reads_the_text_of_the_old_one(run: Config | None, text: str) -> None:
     """Not that of a --config, which is often another."""
     *_, hint = refused(small_config("data.source=my.txt"), small_config("train.seed=2"), run)
-    text = "my.txt" if run is None else "moved.txt"
     assert f"gpt train --init-from runs/mine --data {text} --out runs/mine-2 ..." in hint

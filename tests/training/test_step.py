@@ -65,6 +65,7 @@ def test_a_checkpoint_saved_between_reads_contains_the_outcome_of_its_step(
 
     for report in train(run, Host(stop=lambda: 15 if now("signal") else None, save_requested=lambda: now("asked"))):
         if isinstance(report, Saved):
+            assert report.requested == (how == "asked")
             break
     stored = run.directory.newest(print)
     assert stored is not None

@@ -45,30 +45,31 @@ def settings(**values: object) -> TrainConfig:
     return TrainConfig.model_validate({"warmup_steps": 0, **values})
 
 
-def test_models_share_the_steps_and_the_rate_falls_for_each() -> None:
-    by_step, progress, ends, rates = settings(max_steps=10, teacher_share=0.3), START, list[int](), list[float]()
-    for step in range(10):
+def by_steps(config: TrainConfig) -> list[tuple[Progress, TrainConfig]]:
+    """The progress before each step, and the settings of the model that takes the step."""
+    progress, found = START, list[tuple[Progress, TrainConfig]]()
+    for step in range(config.max_steps or 0):
         progress = replace(progress, step=step)
-        if model_ends(progress, by_step):
-            ends.append(step)
+        if model_ends(progress, config):
             progress = replace(progress, teachers=(*progress.teachers, step))
-        rates.append(lr_multiplier(step - progress.model_step, settings_of_model(progress, by_step)))
-    assert ends == [3]
+        found.append((progress, settings_of_model(progress, config)))
+    return found
+
+
+def test_models_share_the_steps_and_the_rate_falls_for_each() -> None:
+    found = by_steps(settings(max_steps=10, teacher_share=0.3))
+    rates = [lr_multiplier(progress.step - progress.model_step, of_model) for progress, of_model in found]
+    assert found[-1][0].teachers == (3,)
     assert rates == pytest.approx([1, 2 / 3, 1 / 3, 1, 6 / 7, 5 / 7, 4 / 7, 3 / 7, 2 / 7, 1 / 7])
 
 
 def test_after_the_first_model_all_train_equally_long_and_the_last_twice_as_long() -> None:
-    by_step, progress, ends = settings(max_steps=50, teacher_share=0.2, num_models=4), START, list[int]()
-    for step in range(50):
-        progress = replace(progress, step=step)
-        if model_ends(progress, by_step):
-            ends.append(step)
-            progress = replace(progress, teachers=(*progress.teachers, step))
-        of_model = settings_of_model(progress, by_step)
+    found = by_steps(settings(max_steps=50, teacher_share=0.2, num_models=4))
+    for progress, of_model in found:
         assert progress.model_step + (of_model.max_steps or 0) in (10, 20, 30, 50)
         # what is drawn anew is not memorised
-        assert of_model.weight_decay == pytest.approx(0.01 if step >= 30 else 0.1)
-    assert ends == [10, 20, 30]
+        assert of_model.weight_decay == pytest.approx(0.01 if progress.step >= 30 else 0.1)
+    assert found[-1][0].teachers == (10, 20, 30)
 
 
 def test_models_share_the_time() -> None:

@@ -42,24 +42,6 @@ def test_bits_are_counted_per_byte_of_the_predicted_text() -> None:
     assert found.bits_per_byte == pytest.approx(4 * 2 / 7)
 
 
-def test_the_loss_is_the_mean_over_all_windows_and_its_error_theirs_however_they_are_batched() -> None:
-    model = GPT(SIZES, 257, torch.Generator().manual_seed(1)).eval()
-    ids = np.random.default_rng(0).integers(0, 257, 60)
-    windows = validation_windows(60, 8)
-    nats = [
-        cross_entropy(model(torch.tensor(ids[None, a:b])), torch.tensor(ids[None, a + 1 : b + 1]), "sum").item()
-        for a, b in windows
-    ]
-    error = standard_error(np.array(nats), np.array([end - start for start, end in windows]))
-    for size in (1, 3, 100):
-        parts = Observations()
-        found = validation_score(
-            model, ByteTokenizer(), ids, windows, batch_size=size, dtype="float32", by_window=parts
-        )
-        assert found.loss == pytest.approx(sum(nats) / 59, rel=1e-5)
-        assert parts.standard_error() == pytest.approx(error, rel=1e-4)
-
-
 def test_an_evaluation_leaves_mode_and_random_state_alone_also_where_it_is_stopped() -> None:
     def stop(_: int) -> None:
         raise KeyboardInterrupt
@@ -74,15 +56,20 @@ def test_an_evaluation_leaves_mode_and_random_state_alone_also_where_it_is_stopp
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_loss_is_the_cross_entropy_to_the_bit_with_and_without_its_error(dtype: str) -> None:
+@pytest.mark.parametrize("size", [1, 5, 100])
+def test_the_loss_is_the_cross_entropy_to_the_bit_with_and_without_its_error(size: int, dtype: str) -> None:
     model = GPT(SIZES, 257, torch.Generator().manual_seed(1)).eval()
     ids = np.random.default_rng(0).integers(0, 257, 60)
-    windows = validation_windows(60, 8)
-    nats = 0.0
-    for chosen in (windows[:5], windows[5:7], windows[7:]):  # seven of 8 tokens, and one of 3
+    windows = validation_windows(60, 8)  # seven of 8 tokens, and one of 3
+    nats, by_window, parts = 0.0, list[float](), Observations()
+    for chosen in (*(windows[at : min(at + size, 7)] for at in range(0, 7, size)), windows[7:]):
         batch = torch.tensor(np.array([ids[a : b + 1] for a, b in chosen]))
         with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
-            nats += cross_entropy(model(batch[:, :-1]), batch[:, 1:], "sum").item()
-    for by_window in (None, Observations()):
-        found = validation_score(model, ByteTokenizer(), ids, windows, batch_size=5, dtype=dtype, by_window=by_window)
+            logits = model(batch[:, :-1])
+            nats += cross_entropy(logits, batch[:, 1:], "sum").item()
+            by_window += cross_entropy(logits, batch[:, 1:], "none").view(len(chosen), -1).sum(dim=1).tolist()
+    for noted in (None, parts):
+        found = validation_score(model, ByteTokenizer(), ids, windows, batch_size=size, dtype=dtype, by_window=noted)
         assert found.loss == nats / 59
+    error = standard_error(np.array(by_window), np.array([8] * 7 + [3]))
+    assert parts.standard_error() == pytest.approx(error, rel=1e-4)

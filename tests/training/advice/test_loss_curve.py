@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.prepared import prepared
@@ -42,16 +43,17 @@ def rows(table: str) -> list[Row]:
     return found
 
 
+def curve_of(*settings: str, vocab_size: int = 1024, tokens: int = 143_569, **start: Any) -> Curve:
+    """The curve of a run of `tiny`, before its first line."""
+    found = prepared("tiny", "train.max_steps=3000", *settings, vocab_size=vocab_size, tokens=tokens)
+    return Curve(replace(found, **start))
+
+
 def told(
-    table: Sequence[Row],
-    *settings: str,
-    norm: float = 0.7,
-    vocab_size: int = 1024,
-    tokens: int = 143_569,
-    said: Sequence[Row] = (),
+    table: Sequence[Row], *settings: str, norm: float = 0.7, said: Sequence[Row] = (), **sizes: int
 ) -> list[tuple[int, str]]:
     """The step and the text of each piece of advice about `tiny`, after lines whose advice was given before."""
-    curve = Curve(prepared("tiny", "train.max_steps=3000", *settings, vocab_size=vocab_size, tokens=tokens))
+    curve = curve_of(*settings, **sizes)
     for step, loss, validation_loss in said:
         curve.add(Line(step, loss, norm, validation_loss))
     return [
@@ -61,17 +63,8 @@ def told(
     ]
 
 
-def told_at_the_end(
-    table: Sequence[Row],
-    *settings: str,
-    vocab_size: int = 1024,
-    tokens: int = 143_569,
-    stopped_by: str = "steps",
-    began_from: str | None = None,
-    ends_early: bool = False,
-) -> list[str]:
-    start = prepared("tiny", "train.max_steps=3000", *settings, vocab_size=vocab_size, tokens=tokens)
-    curve = Curve(replace(start, began_from=began_from, ends_early=ends_early))
+def told_at_the_end(table: Sequence[Row], *settings: str, stopped_by: str = "steps", **start: Any) -> list[str]:
+    curve = curve_of(*settings, **start)
     for step, loss, validation_loss in table:
         curve.add(Line(step, loss, 0.7, validation_loss))
     best = min(validation_loss for _, _, validation_loss in table if validation_loss is not None)
@@ -335,9 +328,8 @@ def test_at_the_end_of_a_loss_that_still_falls_more_is_suggested(
 
 def test_the_next_model_is_not_compared_with_its_teacher() -> None:
     """Its validation loss ends above that of the teacher, with a lower training loss; that is no turn."""
-    lines = rows(TINY)
-    settings = ("train.max_steps=3000", "train.teacher_share=0.5")
-    curve, last = Curve(prepared("tiny", *settings, vocab_size=1024, tokens=143_569)), lines[-1][0]
+    lines, curve = rows(TINY), curve_of("train.teacher_share=0.5")
+    last, _, _ = lines[-1]
     for step, loss, validation_loss in lines:
         assert curve.add(Line(step, loss, 0.7, validation_loss)) == []
     for step, loss, validation_loss in lines:
