@@ -35,9 +35,9 @@ _MOST_EPOCHS, _OF_CHARACTERS = 12.0, 5.0  # before a text is known by heart; of 
 # train longer (note 0066)
 _TEACHING_PAYS, _MOST_TAUGHT_TOKENS = 2.5, 1_000_000
 _OF_TEACHER, _OF_TWO, _OF_TWO_OF_CHARACTERS = 0.5, 5, 4
-# if there is time, both models have this size and read as often, with this weight decay and, if tokens are characters,
-# with this dropout and average of the weights (note 0066)
-_LARGE, _LARGE_DECAY, _LARGE_DROPOUT, _LARGE_EMA = (256, 6), 1.0, 0.1, 0.98
+# if there is time, both models have this size and read as often, on short texts with this weight decay; models of this
+# width have this dropout and average of the weights, over more steps where tokens are byte pairs (note 0066)
+_LARGE, _LARGE_DECAY, _LARGE_DROPOUT, _LARGE_EMA, _LARGE_EMA_OF_PAIRS = (256, 6), 1.0, 0.1, 0.98, 0.99
 # if tokens are characters and there is even more time, so many models train in turn, and teach the last (note 0066)
 _SEVERAL = range(4, 9)
 _FIXES_SIZE = {"d_model", "num_blocks", "feed_forward_size", "ngram_embedding", "weight_decay", "teacher_share"}
@@ -118,7 +118,7 @@ def choose_settings(
         and not {*of_model, *of_train} & _FIXES_SIZE
         and _large_pays(text, budget, times * most_epochs * tokens, vocabulary, of_train)
     )
-    large_by_characters = large and tokenizer["kind"] == "char"
+    by_characters = tokenizer["kind"] == "char"
     if large:  # rounded to the heads that are fixed
         width, blocks = fitting_width(_LARGE[0], of_model), _LARGE[1]
     sizes, tokens_per_step = (width, blocks, vocabulary, of_model.get("feed_forward_size")), batch * length
@@ -141,14 +141,15 @@ def choose_settings(
     taught = of_train.get("teacher_share", teaching_pays)
     num_models, of_first = of_train.get("num_models", 2), _OF_TEACHER * most_epochs * tokens / tokens_per_step
     if taught:
-        if large_by_characters and "num_models" not in of_train:
+        if large and by_characters and "num_models" not in of_train:
             fitting = int((possible - of_first) / (of_two - of_first))
             num_models = min(fitting, _SEVERAL[-1]) if fitting >= _SEVERAL[0] else 2
         useful = of_two if num_models == 2 else _rounded(of_first + num_models * (of_two - of_first))
     num_steps = _lasting(budget, possible, useful)
     ends_early, epochs = num_steps < possible, num_steps * tokens_per_step / tokens
     heads = of_model.get("num_heads") or heads_of(width, of_model.get("num_key_value_heads") or 1)
-    dropout = _LARGE_DROPOUT if large_by_characters else next(each for least, each in _DROPOUTS if epochs >= least)
+    averaged = taught and width >= fitting_width(_LARGE[0], of_model)
+    dropout = next(each for least, each in _DROPOUTS if epochs >= least)
     model = {
         "context_length": length,
         "d_model": width,
@@ -159,7 +160,7 @@ def choose_settings(
         **form,
         "bias": False,
         "ngram_embedding": ngrams,
-        "dropout": dropout,
+        "dropout": min(dropout, _LARGE_DROPOUT) if averaged else dropout,
     } | of_model
     often = min(_CADENCES, key=lambda usual: abs(usual - num_steps / 10))
     train = {
@@ -173,7 +174,7 @@ def choose_settings(
         "teacher_share": max(0.01, round(_OF_TEACHER * most_epochs / epochs, 2)) if taught else None,
         **({"num_models": num_models} if num_models > 2 else {}),
         **({"weight_decay": _LARGE_DECAY} if large else {}),
-        **({"ema_decay": _LARGE_EMA} if large_by_characters else {}),
+        **({"ema_decay": _LARGE_EMA if by_characters else _LARGE_EMA_OF_PAIRS} if averaged else {}),
     } | of_train
     if budget.steps is None:
         fewer = {"max_steps": num_steps} if ends_early else {}

@@ -149,11 +149,18 @@ def test_an_hour_buys_two_larger_models_with_a_higher_weight_decay() -> None:
     assert chosen(text, 3600, model={"num_heads": 12}).config.model.d_model == 240  # pairs of numbers in 12 heads
     hour = chosen(text, 3600)
     assert (hour.config.train.weight_decay, hour.config.model.context_length, hour.num_steps) == (1.0, 128, 3000)
-    assert "hence dropout 0.2 and weight decay 1" in hour.reasons[3]
+    assert "hence dropout 0.1 and weight decay 1" in hour.reasons[3]
+    assert hour.config.train.ema_decay == 0.99
     for model, train in (({"d_model": 128}, {}), ({}, {"weight_decay": 0.3}), ({}, {"patience": 2})):
         assert chosen(text, 3600, model=model, train=train).config.train.weight_decay < 1
-    for num_bytes in (20_000, 1_100_000):
-        assert chosen(english(num_bytes), 3600).config.train.weight_decay == 0.1  # nobody has measured it
+    small, large = (chosen(english(num_bytes), 3600).config for num_bytes in (20_000, 1_100_000))
+    assert small.train.weight_decay == large.train.weight_decay == 0.1  # nobody has measured more
+    assert [(each.model.d_model, each.model.dropout, each.train.ema_decay) for each in (small, large)] == [
+        (64, 0.2, None),
+        (256, 0.1, 0.99),
+    ]
+    once = chosen(english(10**9), 3600, train={"teacher_share": 0.2}).config
+    assert (once.model.d_model, once.model.dropout) == (256, 0.0)
     little = choose_settings(text, Budget(3600, step_seconds=0.06), {}, most_parameters=1e6)
     assert little.config.model.d_model == 128
 
