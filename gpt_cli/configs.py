@@ -1,7 +1,5 @@
 """The commands of `gpt config`: their requests, their results, and their Python functions. Needs no torch."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Errors that a user can correct: one class for each exit code, all printed in the same format."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The result of `gpt_cli.load`: a trained model, with functions of `gpt_cli` as its methods."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpt_cli import api

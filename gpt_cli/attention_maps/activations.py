@@ -4,8 +4,6 @@ The model has no hooks: this module calls the model's own functions on the model
 attention are named as in `Stages` (queries, weights), those of the residual stream as in TransformerLens (resid_pre).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """Check which attention tensors a file can store; estimate its memory, disk space and pixels. Needs no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 

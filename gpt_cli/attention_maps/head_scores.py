@@ -1,7 +1,5 @@
 """Score attention heads by means over their attention weights, such as the mean weight on the first token."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ The residual stream sums the embedding and all head and feed-forward outputs. A 
 each logit is a sum over these parts too. Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate

@@ -1,7 +1,5 @@
 """Compute a model's attention on one prompt, as NumPy arrays; check beforehand that memory and disk space suffice."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Draw attention as a picture: a grid with a map for each head, a row for each layer, and tokens at the edges."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

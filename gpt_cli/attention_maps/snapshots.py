@@ -1,7 +1,5 @@
 """Snapshots of a run: small files with the attention on one text at steps of the training. Needs no torch."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence

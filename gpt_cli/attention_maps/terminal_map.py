@@ -1,7 +1,5 @@
 """Attention in a terminal: a map of shaded cells, with the tokens beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

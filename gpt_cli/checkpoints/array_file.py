@@ -1,7 +1,5 @@
 """Read and write files of NumPy arrays: safetensors with JSON metadata, and a SHA-256 of both. Needs no torch."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Layout: header, weights, then optimizer moments. The header contains two digests
 header and the weights, so that a reader of weights can check all that it reads, and one over the moments.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain

@@ -1,7 +1,5 @@
 """Load a model from the checkpoint that the user names, or from the default one."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

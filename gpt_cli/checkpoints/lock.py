@@ -1,7 +1,5 @@
 """Lock a run directory, so that it has one trainer and no other writer."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

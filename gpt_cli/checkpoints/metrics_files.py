@@ -3,8 +3,6 @@
 A line of a sample that looks like a heading is written with a backslash before it, so that readers see no heading.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

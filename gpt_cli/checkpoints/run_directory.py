@@ -1,7 +1,5 @@
 """Write the files of a run directory, and read its newest checkpoint to resume."""
 
-from __future__ import annotations
-
 import json
 import math
 import shlex

@@ -1,7 +1,5 @@
 """Find runs and summarise each one, without reading weights or all metrics. Needs no torch."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import os

@@ -1,7 +1,5 @@
 """The paths of the files of a run directory; `run_directory.py` writes the files. Needs no torch."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

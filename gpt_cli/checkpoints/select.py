@@ -1,7 +1,5 @@
 """Select the checkpoint that the user names, or the default one. Needs no torch."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ The config.yaml of a run names the text. A checkpoint outside a run names a text
 checkpoint: gpt then reads only texts of the catalogue that are already on this disk.
 """
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import itertools

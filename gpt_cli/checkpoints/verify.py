@@ -1,7 +1,5 @@
 """Read the content of a checkpoint, and verify its digests. Needs no torch."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Run the commands of `gpt`, and turn exceptions into lines on stderr and exit codes."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shlex

@@ -1,7 +1,5 @@
 """List the commands of `gpt` in a table, with help and examples, and find the Python function of a command."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any, NamedTuple
 

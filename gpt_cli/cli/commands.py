@@ -1,7 +1,5 @@
 """Make typer commands from request classes, whose fields become flags; each command prints its result."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Complete commands, flags and the names of runs, configs and texts after TAB in a shell, for `gpt completion`."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable

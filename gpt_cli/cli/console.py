@@ -1,7 +1,5 @@
 """Print results on stdout, everything else on stderr."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -1,7 +1,5 @@
 """Format the help of commands in the language of the user."""
 
-from __future__ import annotations
-
 import re
 from collections import UserDict
 from collections.abc import Callable, Sequence

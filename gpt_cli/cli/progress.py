@@ -1,7 +1,5 @@
 """Show progress: a bar on a terminal, lines of text elsewhere. The shown time advances between counts too."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import threading

@@ -3,8 +3,6 @@
 A thread receives a training's signals, because Python runs handlers only between operations of the main thread.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

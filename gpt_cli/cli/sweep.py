@@ -1,7 +1,5 @@
 """Run `gpt sweep` in a terminal: pass signals on to its trainings, which print to the terminal themselves."""
 
-from __future__ import annotations
-
 import shlex
 import signal
 from collections.abc import Callable, Sequence

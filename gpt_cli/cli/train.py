@@ -1,7 +1,5 @@
 """Plan `gpt train` before torch is loaded: read the request, and start or join several processes."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Print the output of `gpt train`: an announcement, a bar or lines of progress, and the result."""
 
-from __future__ import annotations
-
 import shlex
 import signal
 import sys

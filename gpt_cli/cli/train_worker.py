@@ -1,7 +1,5 @@
 """Run one process of `gpt train`: handle signals, connect to the other processes, and print events."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from contextlib import nullcontext

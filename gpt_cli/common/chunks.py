@@ -1,7 +1,5 @@
 """Format long texts piece by piece, so that none is in memory as a whole. Needs no torch."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Import optional libraries for logging and file formats, which pip installs as extras. Needs no torch."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 The checks read only the beginning of a file, and never wait for a pipe.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Write files atomically, so that no reader ever sees half of a file."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib

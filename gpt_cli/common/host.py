@@ -1,7 +1,5 @@
 """The interface between a long task and its caller: lines for the user, progress, and requests to stop."""
 
-from __future__ import annotations
-
 import contextlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator

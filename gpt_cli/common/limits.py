@@ -4,8 +4,6 @@ Each limit bounds the memory or the time that an input can cost. Input beyond a 
 names the limit; docs/reliability.md lists the main limits.
 """
 
-from __future__ import annotations
-
 # configs and sweeps
 CONFIG_BYTES = 1_000_000
 CONFIG_LEVELS = 4  # of nesting

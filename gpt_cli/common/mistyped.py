@@ -1,7 +1,5 @@
 """Correct mistyped words: find the nearest name, and replace marks of a Chinese keyboard by ASCII."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Callable, Iterable
 from functools import lru_cache

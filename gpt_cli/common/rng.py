@@ -4,8 +4,6 @@ Every random choice of the program comes from a key made of the seed and the nam
 layer, ...). A resumed run therefore draws the same numbers as an uninterrupted run, and no draw changes another draw.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 

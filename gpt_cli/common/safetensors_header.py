@@ -1,7 +1,5 @@
 """Read and write the header of a safetensors file: 8 bytes of length, then JSON. Needs no torch."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Convert numbers of safetensors files to float32 with numpy, which has no bfloat16, and check them. Needs no torch."""
 
-from __future__ import annotations
-
 import numpy as np
 
 # the types that become float32

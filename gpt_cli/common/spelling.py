@@ -4,8 +4,6 @@ A marked name with a dot is a setting: ‹model.bias=true› becomes --set model
 Whole commands, such as gpt train --data my.txt, have no marks and are the same for both. Needs no torch.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Parse untrusted JSON, and check numbers that a training has recorded. Needs no torch."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Format rows as aligned columns, for terminals and notebooks."""
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Format times, bytes and losses for people."""
 
-from __future__ import annotations
-
 import math
 
 from gpt_cli.errors import counted

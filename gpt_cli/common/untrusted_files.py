@@ -1,7 +1,5 @@
 """Read untrusted files: only regular files, read completely, and refused if they change while they are read."""
 
-from __future__ import annotations
-
 import codecs
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """Describe mistakes in a config by errors that name the line or the flag, and the nearest correct key."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """Types of settings, which parse values from the text of a file or a flag, and the base class of config sections."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator

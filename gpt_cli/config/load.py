@@ -3,8 +3,6 @@
 Configs of earlier versions can always be loaded, because `without_retired` translates their keys.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Declare the settings of the model, and compute the sizes that follow from them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from math import isqrt
 from typing import Annotated, Literal

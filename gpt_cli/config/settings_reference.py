@@ -1,7 +1,5 @@
 """Describe the allowed values of settings, for errors and for the table of all settings."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args

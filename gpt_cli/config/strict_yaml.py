@@ -4,8 +4,6 @@ Every scalar except null stays text until the declared type reads it, so YAML do
 or `12:30`. Tags, anchors, aliases, merge keys and repeated keys are errors that name their line.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Read rank, world size and address of a process from its launcher's environment variables. Needs no torch."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Start the processes of `gpt train --processes N` on this machine, and wait for their end. Needs no torch."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

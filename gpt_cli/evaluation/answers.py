@@ -1,7 +1,5 @@
 """Measure models on answers of conversations: loss, exact matches and multiple choice, with standard errors."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """`gpt eval`: measure models on texts and conversations, and report the losses."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain

@@ -3,8 +3,6 @@
 `longest_shared_run` and `copied_share` compare hashes of n symbols, a million at once, then check the few matches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

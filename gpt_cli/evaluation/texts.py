@@ -1,7 +1,5 @@
 """Read the text on which a trained model is measured: the text of --data, or the text that the run was trained on."""
 
-from __future__ import annotations
-
 import contextlib
 import fnmatch
 import os

@@ -1,7 +1,5 @@
 """Surprisal of each token of a text: as a list, as a table, and as the text on coloured backgrounds."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Causal self-attention: one head step by step, then many heads, fused or one by one, on the same parameters."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast

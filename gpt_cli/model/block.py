@@ -1,7 +1,5 @@
 """A transformer block, built from a config: attention and feed-forward, each with a norm and a residual connection."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """Estimate the parameters, operations and memory of a model from its config, before it is trained."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import get_args
 

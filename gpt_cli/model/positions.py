@@ -1,7 +1,5 @@
 """Position encodings: sinusoidal, which are added to embeddings, and rotary (RoPE), which rotate queries and keys."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Decode with a key-value cache: the model runs on each new token alone, not again on the tokens before it."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 

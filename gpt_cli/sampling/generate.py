@@ -1,7 +1,5 @@
 """Generate new tokens, one after another."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

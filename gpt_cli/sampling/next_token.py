@@ -1,7 +1,5 @@
 """Compute the probabilities of the next token, and draw the token; `CpuDraws` draws on the CPU."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The requests (flags and inputs) of `gpt sample` and `gpt eval`. Needs no torch."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path

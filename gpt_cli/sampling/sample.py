@@ -1,7 +1,5 @@
 """`gpt sample`: continuations of prompts."""
 
-from __future__ import annotations
-
 import re
 from array import array
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Decode token ids to text, one id at a time, in whole characters."""
 
-from __future__ import annotations
-
 import codecs
 from collections.abc import Sequence
 

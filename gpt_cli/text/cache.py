@@ -1,7 +1,5 @@
 """Cache JSON data on disk, such as the survey (size and digest) of a corpus, until a file of the corpus changes."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

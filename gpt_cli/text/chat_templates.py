@@ -4,8 +4,6 @@ The Jinja template of a tokenizer is never executed. gpt recognises the ChatML a
 tokens, and uses a plain template in place of any other.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

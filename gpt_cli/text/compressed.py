@@ -1,7 +1,5 @@
 """Decompress gzip and Zstandard data as streams, and read the files of archives in order, up to a size limit."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import os

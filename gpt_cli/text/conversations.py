@@ -1,7 +1,5 @@
 """Parse conversations (questions with answers) from the records of JSON files and tables. Needs no torch."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

@@ -4,8 +4,6 @@ The pip extra `documents` installs both. Each runs in a separate process, with l
 read only the document. The text is cached by the digest of the document.
 """
 
-from __future__ import annotations
-
 import codecs
 import contextlib
 import hashlib

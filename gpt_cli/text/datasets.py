@@ -1,7 +1,5 @@
 """The catalogue of corpora that gpt knows by name, and the commands `gpt data list` and `gpt data fetch`."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -3,8 +3,6 @@
 No document needs to fit in memory. For bytes that are not UTF-8, the DataError names the file format if gpt knows it.
 """
 
-from __future__ import annotations
-
 import codecs
 import re
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """Encode a corpus to token ids on all cores in bounded memory; cache the ids by the digests of text and tokenizer."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import functools

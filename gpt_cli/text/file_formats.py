@@ -3,8 +3,6 @@
 `record_formats.py` parses a file into records, and `records.py` takes the documents from the records.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

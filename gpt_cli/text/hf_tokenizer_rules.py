@@ -4,8 +4,6 @@ An untrusted file could name a pattern that takes exponential time, a step that 
 id that takes gigabytes. gpt refuses all features that are not listed here, and names them in one error.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Load the corpus of SOURCEs (files, directories, globs, stdin, catalogue names); find its size and digest."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

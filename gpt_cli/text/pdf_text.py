@@ -1,7 +1,5 @@
 """Write the text of a PDF from stdin to stdout; run as a separate process, because PDFium is native code."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import resource

@@ -1,7 +1,5 @@
 """Prepare and verify texts: `gpt data prepare` and `gpt data verify`."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Iterator

@@ -3,8 +3,6 @@
 A bad record raises DataError or is left out, as `Remarks` decides. `name` (a path) locates records in messages.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import functools

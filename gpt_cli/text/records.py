@@ -1,7 +1,5 @@
 """Find the fields of records (table rows, JSON) that contain the text, or question and answer. Needs no torch."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

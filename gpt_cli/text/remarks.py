@@ -1,7 +1,5 @@
 """Collect remarks while texts are read: which fields are the text, and which parts are left out."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The arguments of the `gpt data` commands, as Request classes. Needs no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Encode conversations to token ids with a loss mask, and pack examples into windows."""
 
-from __future__ import annotations
-
 import hashlib
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -4,8 +4,6 @@ Some patterns would take the library exponential time or gigabytes, so gpt refus
 is not listed here.
 """
 
-from __future__ import annotations
-
 # words with their leading space, up to three digits, runs of marks, white space
 WORD_PATTERN = r" ?\p{L}+| ?\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 # as Radford et al. 2019 published it, which imported tokenizers have

@@ -4,8 +4,6 @@ The files are `part-00000.safetensors`, ... and, written last, `index.json`. A p
 a killed preparation can resume.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib

@@ -1,7 +1,5 @@
 """Train a tokenizer on a text, or load a stored, cached or published one."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """Training batches: (seed, step) alone decides which windows of the text a step reads."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple

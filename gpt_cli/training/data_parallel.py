@@ -1,7 +1,5 @@
 """Data parallelism: each rank has all weights, but gradient sums and optimizer state only for parameters it owns."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Evaluate, log, sample and take attention snapshots after a step; compute all results before writing the first."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Events that a training yields to its caller."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Stop a training at a signal, at the same point on all ranks."""
 
-from __future__ import annotations
-
 from gpt_cli.common.host import Stop
 from gpt_cli.distributed.collectives import Ranks
 from gpt_cli.errors import GptError

@@ -1,7 +1,5 @@
 """Decide what to do after a step, and when a model or the run ends: pure functions of progress and settings."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

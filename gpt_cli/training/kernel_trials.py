@@ -1,7 +1,5 @@
 """Decide by trials whether a step uses a Triton kernel for attention with dropout, and a compiled loss."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Sequence

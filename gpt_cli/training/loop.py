@@ -1,7 +1,5 @@
 """The training loop: generators that train, evaluate and save, yield events, and never print."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, nullcontext

@@ -1,7 +1,5 @@
 """Train part of a model: freeze the first blocks (`train.freeze`), or train low-rank products, LoRA (`train.rank`)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 

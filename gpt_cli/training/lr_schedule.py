@@ -1,7 +1,5 @@
 """Learning-rate schedules, by step or by elapsed time."""
 
-from __future__ import annotations
-
 import math
 
 from gpt_cli.config import TrainConfig

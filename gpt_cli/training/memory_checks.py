@@ -1,7 +1,5 @@
 """Check that memory and disk are large enough for a training."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

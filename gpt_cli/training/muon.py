@@ -4,8 +4,6 @@ Muon cuts feed-forward matrices into pieces that are about square. Pieces of d_m
 matrices `projection_layer` of attention; Wq, Wk and Wv of each head are in another batch, uncut.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 

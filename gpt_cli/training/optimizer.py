@@ -3,8 +3,6 @@
 Neither is a torch.optim.Optimizer: creating one imports torch's compiler, which takes a second.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

@@ -1,7 +1,5 @@
 """Prompts of a training: for samples, for attention snapshots, and for the user's first try of the trained model."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Sequence
 

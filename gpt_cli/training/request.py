@@ -1,7 +1,5 @@
 """The request to train, and the plan made from it. Requests are checked before torch is loaded or a file written."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Callable

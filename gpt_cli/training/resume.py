@@ -1,7 +1,5 @@
 """Check a run before `start.py` resumes it: its config, environment and text, and what is left to train."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Mapping

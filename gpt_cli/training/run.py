@@ -1,7 +1,5 @@
 """A training with its files: the state, the run directory, and the validation text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Thread

@@ -1,7 +1,5 @@
 """Prepare a training, or show its config: choose settings, read text and weights, build the state, estimate costs."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass, field, replace
 from typing import Any

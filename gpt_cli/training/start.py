@@ -1,7 +1,5 @@
 """Read what a training starts from: a config, a text, and weights (random, of another model, or of a checkpoint)."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

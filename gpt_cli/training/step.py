@@ -1,7 +1,5 @@
 """One optimizer step: gradient, clipping, update of the weights, and checks of the result."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import time

@@ -1,7 +1,5 @@
 """Time a training step, and make it faster if that pays: compile the blocks, choose kernels, record a CUDA graph."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import warnings

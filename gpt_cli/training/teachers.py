@@ -6,8 +6,6 @@ learns from the mean of the predictions of all earlier models but the first (Hin
 Targets are drawn from a teacher's probabilities, and some from n-gram counts of the text (`TaughtTargets`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import reduce
 

@@ -1,7 +1,5 @@
 """Measure the loss of a model on validation text; compute the cross-entropy, which training uses too."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import add

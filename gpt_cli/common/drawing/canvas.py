@@ -3,8 +3,6 @@
 Texts may be Chinese, and matplotlib's own font lacks Chinese characters. Needs no torch.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import logging

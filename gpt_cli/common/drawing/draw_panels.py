@@ -3,8 +3,6 @@
 Row 0 of a heat map, such as the first layer, is at the top. An error is one standard error, as a caption states.
 """
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Sequence
 from typing import Any

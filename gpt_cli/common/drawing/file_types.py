@@ -1,7 +1,5 @@
 """File endings of pictures and reports, and the check of the ending of an output file. Needs no numpy."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The panels of a picture as data: heat maps, and curves with errors. `draw_panels.py` draws panels."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Format tokens as labels and as cells of CSV, and weights as colours. Needs no torch."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from itertools import accumulate

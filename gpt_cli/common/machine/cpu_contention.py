@@ -7,8 +7,6 @@ the thread it waits for has no core, and work takes 2 to 5 times as long (note 0
 threads makes torch's waiting threads sleep until the team ends. How threads wait changes no result.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

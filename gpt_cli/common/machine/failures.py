@@ -1,7 +1,5 @@
 """Explain errors of libraries and of the system, such as a lack of memory, and choose exit codes. Needs no torch."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -1,7 +1,5 @@
 """Measure free memory, let this process reuse what it frees, and check memory before torch is imported."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import gc

@@ -1,7 +1,5 @@
 """Handle signals that end a command, and write to a pipe or a terminal whose reader may be slow or gone."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

@@ -1,7 +1,5 @@
 """Compute in torch's default modes, whatever modes a caller from Python has set."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Cross-attention from one sequence to another, and padding masks: parts of encoder-decoder models."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import cast
 

@@ -1,7 +1,5 @@
 """Grouped-query attention: heads of a group share keys and values, which makes the key-value cache smaller."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import cast
 

@@ -1,7 +1,5 @@
 """Multi-head latent attention, which computes keys and values from one small, cached vector (latent) per token."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import cast
 

@@ -1,7 +1,5 @@
 """N-gram embeddings: the first block receives the previous tokens, so it need not learn to attend to them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import cast
 

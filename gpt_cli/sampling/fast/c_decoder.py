@@ -1,7 +1,5 @@
 """Decode one token of one sequence in a single call of compiled C code; `Decoder` computes the same with torch."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

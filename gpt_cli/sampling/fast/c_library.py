@@ -3,8 +3,6 @@
 Torch is slower: it dispatches about 20 operations a block for each token, and sums only float32 weights in float32.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shlex

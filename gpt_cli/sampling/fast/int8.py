@@ -1,7 +1,5 @@
 """Weights rounded to 8-bit integers: a quarter of float32's memory to read, at the price of a small error."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

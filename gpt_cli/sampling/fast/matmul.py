@@ -3,8 +3,6 @@
 benchmarks/products.py times all forms beside F.linear; note 0026 has the figures behind `choose_form`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """The implementations that `gpt bench` times on random tokens: gpt's training and sampling, and plain baselines."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The roof (as in the roofline model) is the best rate that the benchmark measures
 or in the variants themselves. So no variant exceeds 100 % of the roof.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """`gpt bench --check-device`: run the same computations on a device and on the CPU, and compare the results."""
 
-from __future__ import annotations
-
 import platform
 import tempfile
 from collections import Counter

@@ -1,7 +1,5 @@
 """`gpt info`: parameters, operations and memory of a config, a run or a checkpoint."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The requests (flags and inputs) of `gpt info` and `gpt bench`. Needs no torch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, cast
 

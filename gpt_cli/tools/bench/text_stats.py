@@ -1,7 +1,5 @@
 """`gpt data stats`: count characters, lines and documents of a text, and estimate its tokens for a config."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Write a model as a directory that transformers loads: model card, config, weights and tokenizer."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping

@@ -1,7 +1,5 @@
 """Export a trained model: for transformers, llama.cpp or gpt itself, or as web pages."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Recipes that build the tensors of a transformers class from the tensors of a gpt_cli model. Needs no torch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

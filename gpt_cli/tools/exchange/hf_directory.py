@@ -4,8 +4,6 @@ All lengths that a file declares are checked against its size before memory is a
 unpickled, and an index may name only files of its own directory.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

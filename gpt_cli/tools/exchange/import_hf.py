@@ -3,8 +3,6 @@
 Several directories can also be one model at several steps of its training, as published for Pythia.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping, Sequence

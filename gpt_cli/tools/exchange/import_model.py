@@ -1,7 +1,5 @@
 """Write an imported model as a run, one weight at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial

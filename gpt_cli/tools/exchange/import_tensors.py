@@ -1,7 +1,5 @@
 """Read gpt_cli weights from tensors of a transformers class, by inverting the recipes of an export. Needs no torch."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Build a web page in which a trained model runs."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Python and JavaScript know different versions of Unicode, and even browsers diff
 pattern that splits text is written out as the code points that the library tiktoken matches.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import math

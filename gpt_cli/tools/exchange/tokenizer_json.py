@@ -1,7 +1,5 @@
 """Write and read tokenizer.json and tokenizer_config.json, the tokenizer files of transformers. Needs no torch."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise

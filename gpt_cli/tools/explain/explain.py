@@ -1,7 +1,5 @@
 """`gpt explain`: explain a model's head, a published example or one idea (a study) as text, page, JSON or picture."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """An explanation as data: computation steps with their numbers, which render.py and plots.py show."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

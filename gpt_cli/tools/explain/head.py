@@ -1,7 +1,5 @@
 """Explain a head of a trained model (multi-head, grouped-query or latent attention), step by step in float64."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Draw the studies of `gpt explain` as pictures."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

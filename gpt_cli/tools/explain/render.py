@@ -1,7 +1,5 @@
 """Format an explanation as text for a terminal, as Markdown, or as an HTML page."""
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Iterator, Sequence

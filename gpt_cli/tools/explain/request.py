@@ -1,7 +1,5 @@
 """The request class of `gpt explain`, which checks the arguments of this command. Its import needs no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated, Literal
 

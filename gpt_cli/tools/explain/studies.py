@@ -1,7 +1,5 @@
 """Four studies, each an Explanation of one idea: division of scores, causal mask, dropout, padding."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

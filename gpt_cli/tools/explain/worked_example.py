@@ -4,8 +4,6 @@ The inputs, the seeds and the order of the random draws are those of courses on 
 attention of this package computes everything else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

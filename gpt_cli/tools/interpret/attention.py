@@ -1,7 +1,5 @@
 """Compute attention on a prompt: with generated tokens (`gpt attn-dump`), or at each checkpoint of a run."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace

@@ -3,8 +3,6 @@
 `--over-training` reads snapshots of attention, which `gpt train --watch` writes; with a prompt, it reads checkpoints.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The arguments of `gpt tokens` and `gpt attn-dump` as classes; base classes for other commands. Needs no torch."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Encode the prompt, or the windows of a text, that an inspected model reads; load a run's checkpoints in turn."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

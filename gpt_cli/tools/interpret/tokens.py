@@ -1,7 +1,5 @@
 """`gpt tokens`: a text split into tokens, shown above their ids. Needs no torch."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from functools import partial

@@ -4,8 +4,6 @@ Each package works offline with files in the run directory, unless the user's en
 gives packages no data about the machine, the code or other programs.
 """
 
-from __future__ import annotations
-
 import html
 import importlib
 import os

@@ -5,8 +5,6 @@ training uses `Followers`; `main` runs the process of one logger, whose stdin cl
 `kill -9`, and whose stdout reports why it failed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

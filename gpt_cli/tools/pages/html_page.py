@@ -1,7 +1,5 @@
 """Build a web page, one file that needs no network and no server. The kinds of pages are at the end of this module."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Compare runs: means over seeds, mean curves, and settings. Needs no torch."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import Counter

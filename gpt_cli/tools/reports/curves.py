@@ -1,7 +1,5 @@
 """Prepare curves for drawing: select points, scale values, and format numbers, axis ends and the letters of runs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The curves of runs as a picture: a plot for each quantity, all runs overlaid, and their losses by setting."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Requests of `gpt runs`, `gpt runs rm` and `gpt report`: their flags and checks. Needs no torch."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Read the record of a run: metrics, samples, settings and environment. Needs no torch, and writes nothing."""
 
-from __future__ import annotations
-
 import math
 from array import array
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """List runs, and remove them. Needs no torch."""
 
-from __future__ import annotations
-
 import os
 import time
 from abc import ABC, abstractmethod

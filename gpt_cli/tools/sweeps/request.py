@@ -1,7 +1,5 @@
 """The request (flags and inputs) of `gpt sweep`. Needs no torch."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Train the points (runs) of a sweep that have not ended, and compare all points."""
 
-from __future__ import annotations
-
 import heapq
 import json
 import os

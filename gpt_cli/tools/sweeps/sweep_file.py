@@ -1,7 +1,5 @@
 """Read a sweep's file: a base config, and settings to train in all combinations (grid) or in random draws."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import os

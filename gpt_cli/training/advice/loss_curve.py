@@ -3,8 +3,6 @@
 The thresholds come from runs of the configs `tiny` and `smoke`, on their own texts and on parts of Shakespeare.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections import deque

@@ -1,7 +1,5 @@
 """Define `Advice`, a sentence with flags to try, and compute usual learning rates. Imports no torch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from gpt_cli.common.spelling import as_flags

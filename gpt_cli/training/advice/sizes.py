@@ -1,7 +1,5 @@
 """Give advice before the first step, based on the sizes of model and text and on the learning rates."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpt_cli.common.units import quantity

@@ -1,7 +1,5 @@
 """Choose the config of `gpt train` without --config: measure the text, time this machine, apply the rules."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Choose width, depth, heads and context length of a model for a text and a budget. Imports no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 The measurements behind the rules are in the notes 0013 to 0019.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

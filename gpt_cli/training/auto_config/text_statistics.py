@@ -1,7 +1,5 @@
 """Statistics of a text, from its size and its first million characters. Imports no torch."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable

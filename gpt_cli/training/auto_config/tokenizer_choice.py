@@ -1,7 +1,5 @@
 """Choose the tokenizer for a text: single characters, or byte pairs and their number. Imports no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -18,8 +18,6 @@ GPT-2 and GPT-Neo compute only multi-head attention, so an export writes other f
 of a group for each head of the group, and multiplies the low-rank matrices of latent attention.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

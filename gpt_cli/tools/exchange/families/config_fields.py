@@ -1,7 +1,5 @@
 """Read the keys of a transformers config.json, report unread keys, and write the keys of rope. Needs no torch."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

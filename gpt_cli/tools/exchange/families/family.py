@@ -1,7 +1,5 @@
 """Base class of the converters between transformers classes and gpt_cli models. Needs no torch."""
 
-from __future__ import annotations
-
 import math
 import re
 from abc import ABC, abstractmethod

@@ -3,8 +3,6 @@
 GPT-2 and GPT-Neo have learned position embeddings; GPT-NeoX, the class of Pythia, has rope. Needs no torch.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from itertools import chain

@@ -1,7 +1,5 @@
 """Converters for Llama (Touvron et al. 2023) and classes with mostly the same tensor names. Needs no torch."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

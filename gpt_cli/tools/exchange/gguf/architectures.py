@@ -3,8 +3,6 @@
 Each architecture computes what a transformers class computes, so exports reuse the class's recipes. Needs no torch.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

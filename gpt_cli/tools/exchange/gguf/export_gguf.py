@@ -1,7 +1,5 @@
 """Write a model as GGUF, and a Modelfile with which Ollama imports the file."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

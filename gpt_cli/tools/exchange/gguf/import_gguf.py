@@ -1,7 +1,5 @@
 """Read an untrusted GGUF file as if it were the transformers directory from which it was made. Needs no torch."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

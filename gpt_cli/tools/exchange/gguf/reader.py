@@ -3,8 +3,6 @@
 All lengths in a header are checked against the size of the file before memory is allocated for them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import math

@@ -4,8 +4,6 @@ Character and byte tokenizers become byte pair encodings that merge the bytes of
 characters. Needs no torch.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

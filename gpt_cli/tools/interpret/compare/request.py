@@ -1,7 +1,5 @@
 """The arguments of `gpt compare`, as a class that checks them. Needs no torch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, NamedTuple
 

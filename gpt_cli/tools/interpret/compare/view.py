@@ -1,7 +1,5 @@
 """How `gpt compare` shows the differences of two models: tables, CSV and pictures. Needs no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Ablation of heads (`gpt heads --ablate`): how much the loss rises without each head, or without each layer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`gpt heads`: score heads; on request, ablate them, and list circuits, promoted tokens, passages of largest output."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

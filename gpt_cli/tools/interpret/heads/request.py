@@ -1,7 +1,5 @@
 """The arguments of `gpt heads`, as a class that checks them. Needs no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """How `gpt heads` shows scores, passages and circuits of heads, of one model or by training step. Needs no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter

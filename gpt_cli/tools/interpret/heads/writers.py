@@ -1,7 +1,5 @@
 """Show passages and circuits of heads: tables for a terminal, and a page that also has the scores. Needs no torch."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

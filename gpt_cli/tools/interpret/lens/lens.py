@@ -1,7 +1,5 @@
 """`gpt lens`: what the final norm and the output layer predict from the residual stream after each block."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The arguments of `gpt lens`, as a class that checks them. Needs no torch."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """How `gpt lens` shows the predictions of layers, of one model or by training step. Needs no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 

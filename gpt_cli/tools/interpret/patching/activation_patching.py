@@ -4,8 +4,6 @@ A change of the residual stream reaches only later positions and higher blocks. 
 positions are those of the corrupt prompt, and in the last block only the last position has to be computed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 

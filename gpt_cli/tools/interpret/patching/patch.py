@@ -1,7 +1,5 @@
 """`gpt patch`: the share of a metric that activations of a clean prompt recover in a corrupt prompt, also by step."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

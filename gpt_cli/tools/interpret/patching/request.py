@@ -1,7 +1,5 @@
 """The arguments of `gpt patch`, as a class that checks them. Needs no torch."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path

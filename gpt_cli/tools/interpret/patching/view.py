@@ -1,7 +1,5 @@
 """How `gpt patch` shows the shares that patches recover, for one model or by training step. Needs no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
