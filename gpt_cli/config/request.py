@@ -210,9 +210,7 @@ CONFIG = Field(
 ConfigFile = Annotated[NamedPath, Flag("FILE", offers="configs"), CONFIG]
 MaybeConfigFile = Annotated[MaybeNamedPath, Flag("FILE", offers="configs"), CONFIG]
 Sources = Annotated[
-    NamedPaths,
-    Flag("SOURCE", offers="texts", position=True),
-    Field(description="The text, as in gpt train --data."),
+    NamedPaths, Flag("SOURCE", offers="texts", position=True), Field(description="The text, as in gpt train --data.")
 ]
 Device = Annotated[
     Annotated[str, Field(pattern=DEVICE_PATTERN)] | None,

@@ -139,8 +139,7 @@ class TrainRequest(Request):
     )
 
     dry_run: Switch = Field(
-        default=False,
-        description="Print the config and all lines that precede the first step, but train nothing.",
+        default=False, description="Print the config and all lines that precede the first step, but train nothing."
     )
 
     exclusive = (("resume", "overwrite"),)

@@ -8,13 +8,7 @@ from gpt_cli.errors import EXIT_CODE_STDOUT_CLOSED, EnvironmentFailure, GptError
 
 # how accelerators, torch, C++, the dynamic linker and oneDNN say that memory ran out
 _OF_DEVICE = "out of memory"
-_LACKING = (
-    _OF_DEVICE,
-    "can't allocate memory",
-    "bad_alloc",
-    "failed to map segment",
-    "could not create a primitive",
-)
+_LACKING = (_OF_DEVICE, "can't allocate memory", "bad_alloc", "failed to map segment", "could not create a primitive")
 _REASONS = {
     errno.ENOSPC: "there is no space left on the filesystem",
     errno.EDQUOT: "the disk quota is used up",

@@ -64,10 +64,7 @@ class Architecture(NamedTuple):
         """Map GGUF's name of each tensor that a `family` model can have to that of transformers, for these `blocks`."""
         layers = {**self.attention, **dict(zip(family.norms, ("attn_norm", "ffn_norm"), strict=True))}
         layers |= {f"mlp.{theirs}": _FEED_FORWARD[ours] for theirs, ours in family.layers.items()}
-        names = {
-            "token_embd.weight": family.embedding,
-            "output.weight": family.output,
-        }
+        names = {"token_embd.weight": family.embedding, "output.weight": family.output}
         if family.position_table:
             names["position_embd.weight"] = f"{family.prefix}{family.position_table}"
         for kind in ("weight", "bias"):
