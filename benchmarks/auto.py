@@ -43,7 +43,8 @@ from gpt_cli.config.load import read_config, validate, write_config
 from gpt_cli.errors import GptError
 from gpt_cli.text.load import SourceCorpus, read_data
 from gpt_cli.tools.bench.baselines import vocab_size_of
-from gpt_cli.training.auto_config.rules import Budget, choose_settings
+from gpt_cli.training.auto_config.choice import Budget
+from gpt_cli.training.auto_config.rules import choose_settings
 from gpt_cli.training.auto_config.text_statistics import TextFigures, text_figures
 from gpt_cli.training.state import TrainingState
 from gpt_cli.training.step import take_step

@@ -33,7 +33,8 @@ from gpt_cli.config.load import build_config, read_config
 from gpt_cli.config.strict_yaml import Document
 from gpt_cli.errors import GptError, UsageError
 from gpt_cli.text.load import read_data
-from gpt_cli.training.auto_config.rules import Budget, choose_settings
+from gpt_cli.training.auto_config.choice import Budget
+from gpt_cli.training.auto_config.rules import choose_settings
 from gpt_cli.training.auto_config.text_statistics import TextFigures, text_figures
 
 BASE = "base"

@@ -28,7 +28,7 @@ from gpt_cli.text.encode import EncodedText
 from gpt_cli.text.load import SourceCorpus
 from gpt_cli.text.sft_examples import Examples
 from gpt_cli.training.auto_config.auto_config import choose_config
-from gpt_cli.training.auto_config.rules import Choice
+from gpt_cli.training.auto_config.choice import Choice
 from gpt_cli.training.events import Finished, Prepared
 from gpt_cli.training.init_from import InitialWeights, begin_with, load_initial_weights
 from gpt_cli.training.intervals import is_finished

@@ -21,7 +21,7 @@ from gpt_cli.text.sources import STDIN, require_there, source_names
 from gpt_cli.text.tokenizers import Tokenizer
 from gpt_cli.training.advice.rates import text_name
 from gpt_cli.training.auto_config.auto_config import choose_config
-from gpt_cli.training.auto_config.rules import Choice
+from gpt_cli.training.auto_config.choice import Choice
 from gpt_cli.training.events import Finished
 from gpt_cli.training.init_from import Initial
 from gpt_cli.training.request import Plan, require_run

@@ -16,7 +16,7 @@ from gpt_cli.common.language import chinese
 from gpt_cli.config import Config
 from gpt_cli.config.load import read_config
 from gpt_cli.training.auto_config import auto_config as choosing
-from gpt_cli.training.auto_config.rules import Budget
+from gpt_cli.training.auto_config.choice import Budget
 from gpt_cli.training.auto_config.text_statistics import TextFigures
 
 TINY = shlex.split("--max-steps 3 --set model.d_model=32 --set model.num_blocks=1 --set model.context_length=16")

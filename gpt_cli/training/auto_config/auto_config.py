@@ -14,6 +14,7 @@ from gpt_cli.errors import DataError, counted
 from gpt_cli.model.costs import estimate
 from gpt_cli.text.load import SourceCorpus, read_data
 from gpt_cli.text.sft_examples import ConversationCorpus
+from gpt_cli.training.auto_config.choice import DEFAULT_SECONDS, Budget, Choice
 from gpt_cli.training.auto_config.model_sizes import (
     REFERENCE,
     REFERENCE_BATCH,
@@ -22,7 +23,7 @@ from gpt_cli.training.auto_config.model_sizes import (
     REFERENCE_VOCABULARY,
     cost_of,
 )
-from gpt_cli.training.auto_config.rules import DEFAULT_SECONDS, Budget, Choice, choose_settings, minutes_that_pay
+from gpt_cli.training.auto_config.rules import choose_settings, minutes_that_pay
 from gpt_cli.training.auto_config.text_statistics import TextFigures, describe_examples, text_figures
 from gpt_cli.training.auto_config.tokenizer_choice import estimate_vocab_size
 from gpt_cli.training.cuda_graphs import record_step

@@ -5,14 +5,13 @@ The measurements behind the rules are in the notes 0013 to 0019.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from gpt_cli.common.units import duration, quantity, size
-from gpt_cli.config import Config, DataConfig
+from gpt_cli.config import DataConfig
 from gpt_cli.config.load import validate
-from gpt_cli.errors import counted
 from gpt_cli.training.advice.rates import RATE_TIMES_WIDTH, one_digit
+from gpt_cli.training.auto_config.choice import LARGE_DECAY, PATIENCE, Budget, Choice, reasons_of, two_digits
 from gpt_cli.training.auto_config.model_sizes import (
     NGRAMS_UP_TO,
     REFERENCE_COST,
@@ -27,15 +26,14 @@ from gpt_cli.training.auto_config.model_sizes import (
 from gpt_cli.training.auto_config.text_statistics import TextFigures
 from gpt_cli.training.auto_config.tokenizer_choice import choose_tokenizer, estimate_vocab_size, has_wide_characters
 
-DEFAULT_SECONDS = 300.0
 _MOST_EPOCHS, _OF_CHARACTERS = 12.0, 5.0  # before a text is known by heart; of characters of a wide script, sooner
 # if there is time for so many times these epochs, a first model reads half as often and teaches a second, which may
 # train longer (note 0066)
 _TEACHING_PAYS, _MOST_TAUGHT_TOKENS = 2.5, 1_000_000
 _OF_TEACHER, _OF_TWO, _OF_TWO_OF_CHARACTERS = 0.5, 5, 4
-# if there is time, both models have this size and read as often, on short texts with this weight decay; models of this
+# if there is time, both models have this size and read as often, on short texts with LARGE_DECAY; models of this
 # width have this dropout and average of the weights, over more steps where tokens are byte pairs (note 0066)
-_LARGE, _LARGE_DECAY, _LARGE_DROPOUT, _LARGE_EMA, _LARGE_EMA_OF_PAIRS = (256, 6), 1.0, 0.1, 0.98, 0.99
+_LARGE, _LARGE_DROPOUT, _LARGE_EMA, _LARGE_EMA_OF_PAIRS = (256, 6), 0.1, 0.98, 0.99
 # if tokens are characters and there is even more time, so many models train in turn, and teach the last (note 0066)
 _SEVERAL = range(4, 9)
 _FIXES_SIZE = {"d_model", "num_blocks", "feed_forward_size", "ngram_embedding", "weight_decay", "teacher_share"}
@@ -54,38 +52,8 @@ _ALONE: Mapping[str, Any] = {"norm": "rmsnorm", "qk_norm": True, "activation": "
 _SLOWER = 1.15  # the time of a step of the second
 _NGRAMS_BELOW = 1.5  # tables of n-grams pay below so many epochs
 _FEWEST_STEPS = 20
-PATIENCE = 3  # evaluations without a better loss, after which more steps than are useful end
 # periods of evaluations and saves, in steps: the one nearest to a tenth of the training
 _CADENCES = (10, 25, 50, 100, 250, 500, 1000, 2500)
-
-
-@dataclass(frozen=True)
-class Budget:
-    """The budget of a training: a number of `steps` or, if `steps` is None, of `seconds`.
-
-    Rules count in steps of a small fixed model, REFERENCE. A budget is `steps` such steps, or `seconds` divided by
-    `step_seconds`, the time of one on this machine. A budget in steps gives the same settings on all machines.
-    """
-
-    seconds: float = DEFAULT_SECONDS
-    steps: int | None = None
-    step_seconds: float = 1.0
-
-    @property
-    def reference_steps(self) -> float:
-        """The budget as a number of steps of the small model REFERENCE."""
-        return float(self.steps) if self.steps is not None else self.seconds / self.step_seconds
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A chosen config, its reasons (a line per group of settings), number of steps, vocabulary size and time limit."""
-
-    config: Config
-    reasons: tuple[str, ...]
-    num_steps: int  # about how many the time allows, or exactly those that were given or are useful
-    vocab_size: int  # of the tokenizer, about
-    seconds: float | None  # that the training may take, where no number of steps was given
 
 
 def choose_settings(
@@ -100,12 +68,11 @@ def choose_settings(
     steps = budget.reference_steps
     tokenizer, why_tokenizer, bytes_per_token = choose_tokenizer(text, steps, of_tokenizer)
     vocabulary = estimate_vocab_size(tokenizer, text.num_distinct)
-    data, fraction = fixed.get("data", {}), DataConfig.model_fields["validation_fraction"].default
-    share = 1.0 if data.get("validation_source") else 1 - data.get("validation_fraction", fraction)  # to train on
-    tokens = max(1.0, share * (text.num_bytes / bytes_per_token + text.num_documents - 1))  # with end-of-text between
+    tokens, validation = _num_tokens(text, bytes_per_token, fixed.get("data", {}))
+
+    # the size of the model and of a batch
     width, blocks = shape_of(tokens, steps, vocabulary, of_model, most_parameters)
     bounded = (width, blocks) != shape_of(tokens, steps, vocabulary, of_model, math.inf)
-    validation = tokens / share * (1 - share or 0.1)  # another text is about as long as a share of this one would be
     length = of_model.get("context_length") or context_of(text, bytes_per_token, validation, width)
     batch = of_train.get("batch_size") or _batch(length, of_train.get("micro_batch_size"))
     wide = has_wide_characters(text, tokenizer["kind"])
@@ -119,21 +86,18 @@ def choose_settings(
     by_characters = tokenizer["kind"] == "char"
     if large:  # rounded to the heads that are fixed
         width, blocks = fitting_width(_LARGE[0], of_model), _LARGE[1]
+
+    # the number of models, and of their steps together
     sizes, tokens_per_step = (width, blocks, vocabulary, of_model.get("feed_forward_size")), batch * length
     parameters, cost = parameters_of(*sizes), cost_of(*sizes) * tokens_per_step
-    possible = budget.steps or max(1, round(budget.reference_steps * REFERENCE_COST * REFERENCE_TOKENS / cost))
-    useful = max(_FEWEST_STEPS, _rounded(most_epochs * tokens / tokens_per_step))
+    possible = budget.steps or max(1, round(steps * REFERENCE_COST * REFERENCE_TOKENS / cost))
+    useful = max(_FEWEST_STEPS, two_digits(most_epochs * tokens / tokens_per_step))
     reads = _lasting(budget, possible, useful) * tokens_per_step / tokens
     ngrams_pay = reads < _NGRAMS_BELOW and steps <= NGRAMS_UP_TO
-    letters = tokenizer["kind"] in ("char", "byte") and not has_wide_characters(text, "char")
-    ngrams = (4 if letters else 2) if ngrams_pay or "ngram_rows" in of_model else None  # tokens of the longest
-    attention = of_model.get("attention", "grouped_query" if "num_key_value_heads" in of_model else None)
-    form = _BESIDE_NGRAMS
-    if not of_model.get("ngram_embedding", ngrams):
-        form = _ALONE if attention != "latent" else {**_ALONE, "qk_norm": False}
-    if form is not _BESIDE_NGRAMS and budget.steps is None:
+    of_blocks = _block_settings(text, tokenizer["kind"], of_model, ngrams_pay=ngrams_pay)
+    if not of_blocks["ngram_embedding"] and budget.steps is None:
         possible = max(1, round(possible / _SLOWER))
-    of_two = _rounded(times * useful)
+    of_two = two_digits(times * useful)
     in_time = possible >= _TEACHING_PAYS * useful and (budget.steps is None or of_two >= 0.9 * possible)
     teaching_pays = in_time and tokens <= _MOST_TAUGHT_TOKENS and _may_teach(text, of_train)
     taught = of_train.get("teacher_share", teaching_pays)
@@ -142,9 +106,11 @@ def choose_settings(
         if large and by_characters and "num_models" not in of_train:
             fitting = int((possible - of_first) / (of_two - of_first))
             num_models = min(fitting, _SEVERAL[-1]) if fitting >= _SEVERAL[0] else 2
-        useful = of_two if num_models == 2 else _rounded(of_first + num_models * (of_two - of_first))
+        useful = of_two if num_models == 2 else two_digits(of_first + num_models * (of_two - of_first))
     num_steps = _lasting(budget, possible, useful)
-    ends_early, epochs = num_steps < possible, num_steps * tokens_per_step / tokens
+    epochs = num_steps * tokens_per_step / tokens
+
+    # the settings that follow
     heads = of_model.get("num_heads") or heads_of(width, of_model.get("num_key_value_heads") or 1)
     averaged = taught and width >= fitting_width(_LARGE[0], of_model)
     dropout = next(each for least, each in _DROPOUTS if epochs >= least)
@@ -154,11 +120,9 @@ def choose_settings(
         "num_heads": heads,
         "num_blocks": blocks,
         "positions": "learned" if (of_model.get("head_size") or width // heads) % 2 else "rope",
-        **({"attention": attention} if attention else {}),
-        **form,
         "bias": False,
-        "ngram_embedding": ngrams,
         "dropout": min(dropout, _LARGE_DROPOUT) if averaged else dropout,
+        **of_blocks,
     } | of_model
     often = min(_CADENCES, key=lambda usual: abs(usual - num_steps / 10))
     train = {
@@ -171,40 +135,27 @@ def choose_settings(
         "sample_every": 5 * often,
         "teacher_share": max(0.01, round(_OF_TEACHER * most_epochs / epochs, 2)) if taught else None,
         **({"num_models": num_models} if num_models > 2 else {}),
-        **({"weight_decay": _LARGE_DECAY} if large else {}),
+        **({"weight_decay": LARGE_DECAY} if large else {}),
         **({"ema_decay": _LARGE_EMA if by_characters else _LARGE_EMA_OF_PAIRS} if averaged else {}),
     } | of_train
     if budget.steps is None:
-        fewer = {"max_steps": num_steps} if ends_early else {}
+        fewer = {"max_steps": num_steps} if num_steps < possible else {}
         train = {"max_steps": None, **train, **fewer, "max_time": budget.seconds}
     elif useful < 0.9 * possible and not taught:
         train.setdefault("patience", PATIENCE)
-    memorised = not large and epochs > 1.5 * (times if taught else 1) * most_epochs
-    times_read = f"{epochs:,.0f}" if epochs >= 99.5 else f"{epochs:.2g}"
-    why_fewer = f" instead of about {possible:,}, which would probably memorise the text" if ends_early else ""
-    if ends_early and memorised:
-        why_fewer = ", which memorise so short a text; more text makes a better model"
-    patient = "patience" in train.keys() - of_train.keys()
-    why_less = f", or fewer: {PATIENCE} evaluations in a row without a better loss end it" if patient else ""
     sections = {**{name: dict(values) for name, values in fixed.items()}, "model": model, "train": train}
-    reasons = (
-        f"text      {size(text.num_bytes)}, {text.bytes_per_character:.2f} bytes per character, "
-        f"{text.num_distinct:,} different characters: {why_tokenizer}",
-        _why_budget(budget),
-        f"model     {width} wide, {counted(blocks, 'block')}, context {length}: {quantity(round(parameters))} "
-        f"parameters in blocks and output layer, for about {quantity(round(tokens))} tokens of text"
-        + (", as large as there is memory for" if bounded else ""),
-        f"training  {train['optimizer']}, {tokens_per_step:,} tokens a step; "
-        + (_models(num_models, train["teacher_share"]) if taught else "the text is read ")
-        + f"about {times_read} time{'' if times_read == '1' else 's'}, "
-        f"{'with' if of_model.keys() & {'dropout', 'ngram_embedding'} else 'hence'} "
-        f"{_regularisation(model, large)}{' for all models but the last' if taught and num_models > 2 else ''}",
-        f"length    about {counted(num_steps, 'step')} at that speed"
-        if budget.steps is None and not ends_early
-        else f"length    {counted(num_steps, 'step')}{why_fewer}{why_less}",
+    choice = Choice(
+        validate(sections | {"tokenizer": tokenizer}, "auto"),
+        num_steps,
+        vocabulary,
+        budget.seconds if budget.steps is None else None,
+        num_tokens=tokens,
+        num_parameters=parameters,
+        possible_steps=possible,
+        memory_limits=bounded,
+        memorises=not large and epochs > 1.5 * (times if taught else 1) * most_epochs,
     )
-    config = validate(sections | {"tokenizer": tokenizer}, "auto")
-    return Choice(config, reasons, num_steps, vocabulary, budget.seconds if budget.steps is None else None)
+    return replace(choice, reasons=reasons_of(choice, text, budget, fixed, why_tokenizer))
 
 
 def minutes_that_pay(text: TextFigures, budget: Budget, fixed: Mapping[str, Any]) -> tuple[int, str] | None:
@@ -227,6 +178,24 @@ def minutes_that_pay(text: TextFigures, budget: Budget, fixed: Mapping[str, Any]
     return None
 
 
+def _num_tokens(text: TextFigures, bytes_per_token: float, data: Mapping[str, Any]) -> tuple[float, float]:
+    """Estimate the numbers of tokens to train on and to validate on, with an end-of-text token between documents."""
+    fraction = data.get("validation_fraction", DataConfig.model_fields["validation_fraction"].default)
+    share = 1.0 if data.get("validation_source") else 1 - fraction
+    training = max(1.0, share * (text.num_bytes / bytes_per_token + text.num_documents - 1))
+    return training, training / share * (1 - share or 0.1)  # another text is about as long as a share of this one
+
+
+def _block_settings(text: TextFigures, kind: str, of_model: Mapping[str, Any], *, ngrams_pay: bool) -> dict[str, Any]:
+    """Return n-grams and the forms that go with them, for tokens of the tokenizer `kind`, beside fixed `of_model`."""
+    letters = kind in ("char", "byte") and not has_wide_characters(text, "char")
+    ngrams = (4 if letters else 2) if ngrams_pay or "ngram_rows" in of_model else None  # tokens of the longest
+    ngrams = of_model.get("ngram_embedding", ngrams)
+    attention = of_model.get("attention", "grouped_query" if "num_key_value_heads" in of_model else None)
+    form = _BESIDE_NGRAMS if ngrams else {**_ALONE, "qk_norm": attention != "latent"}
+    return {**form, "ngram_embedding": ngrams, **({"attention": attention} if attention else {})}
+
+
 def _lasting(budget: Budget, possible: int, useful: int) -> int:
     """Return how many steps to take: all `possible` ones, or the `useful` ones if a time budget allows clearly more."""
     return useful if budget.steps is None and useful < 0.9 * possible else possible
@@ -247,22 +216,6 @@ def _large_pays(
     return trained >= most_tokens and _may_teach(text, of_train)
 
 
-def _models(number: int, share: float) -> str:
-    first = f"models, the first of which trains for {share:.0%} of the run"
-    if number == 2:
-        return f"2 {first} and teaches the second, read the text "
-    if number == 3:
-        return f"3 {first} and teaches the second, which teaches the last, read the text "
-    return f"{number} {first} and teaches the next {number - 2}, which teach the last, read the text "
-
-
-def _why_budget(budget: Budget) -> str:
-    if budget.steps is not None:
-        return f"budget    {counted(budget.steps, 'step')}, as requested; the speed of this machine does not matter"
-    steps = f"{_rounded(budget.reference_steps):,} steps"
-    return f"budget    {duration(budget.seconds)}, on this machine enough for about {steps} of the config tiny"
-
-
 def _rate(optimizer: str, width: int) -> float:
     """Return AdamW's learning rate for d_model `width`, lower if AdamW also updates the matrices inside blocks."""
     times = _RATE_TIMES_WIDTH if optimizer == "muon" else RATE_TIMES_WIDTH
@@ -273,15 +226,3 @@ def _batch(context_length: int, at_once: int | None) -> int:
     """Return a batch size for about REFERENCE_TOKENS tokens, a multiple of micro-batch size `at_once` (None: any)."""
     batch = max(1, REFERENCE_TOKENS // context_length)
     return batch if not at_once else at_once * -(-batch // at_once)
-
-
-def _regularisation(model: Mapping[str, Any], large: bool) -> str:
-    dropout = f"dropout {model['dropout']:g}" + (f" and weight decay {_LARGE_DECAY:g}" if large else "")
-    if model["ngram_embedding"]:
-        return f"{dropout} and n-grams of up to {model['ngram_embedding']} tokens"
-    return dropout
-
-
-def _rounded(number: float) -> int:
-    """Round to two significant digits, so that small differences of text or machine do not change the result."""
-    return int(float(f"{number:.2g}"))

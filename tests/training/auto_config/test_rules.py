@@ -9,8 +9,9 @@ import pytest
 
 from gpt_cli.config.load import validate
 from gpt_cli.errors import UsageError
+from gpt_cli.training.auto_config.choice import Budget, Choice
 from gpt_cli.training.auto_config.model_sizes import REFERENCE, SIZES
-from gpt_cli.training.auto_config.rules import Budget, Choice, choose_settings, minutes_that_pay
+from gpt_cli.training.auto_config.rules import choose_settings, minutes_that_pay
 from gpt_cli.training.auto_config.text_statistics import TextFigures
 
 MINUTE = 0.06  # seconds of a reference step on two cores, so that a minute has a thousand
