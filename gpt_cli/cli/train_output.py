@@ -176,11 +176,10 @@ class _TrainingPosition:
 
 
 def _show_step(event: Stepped, progress: _TrainingPosition, bar: Any, console: Console) -> None:
-    done = progress.at(event.step, event.elapsed)
-    if event.loss is None:  # which a GPU still computes; a line due now is printed with the next loss
+    done, loss = progress.at(event.step, event.elapsed), event.smoothed_loss
+    if loss is None:  # which a GPU still computes; a line due now is printed with the next loss
         bar.update(done - bar.n)
         return
-    loss = event.loss if event.smoothed_loss is None else event.smoothed_loss
     best = "" if progress.best is None else f"{progress.best[1]:.3f}, "
     figures = f"{event.tokens_per_second:,.0f} tokens/s, {duration(progress.seconds_left(event))} left"
     at = f"step {event.step:,}, " if progress.by_clock else ""
