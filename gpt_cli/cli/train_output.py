@@ -48,9 +48,8 @@ def announce(prepared: Prepared, console: Console, *, of_sweep: bool = False) ->
     console.notice(f"corpus      {amount}; {training}, {prepared.num_validation_tokens:,} validation tokens")
     console.notice(f"tokenizer   {prepared.config.tokenizer.kind}, vocabulary of {prepared.vocab_size:,}")
     if prepared.steps_left > 0:
-        num_processes = prepared.num_processes
         epochs = f"{prepared.epochs_left:{',.0f' if prepared.epochs_left >= 100 else '.3g'}}"
-        memory = (f"{num_processes} x " if num_processes > 1 else "") + size(prepared.memory_bytes)
+        memory = (f"{prepared.num_processes} x " if prepared.num_processes > 1 else "") + size(prepared.memory_bytes)
         console.notice(
             f"estimate    {memory} of memory, {size(prepared.disk_bytes)} of disk; "
             f"{duration(prepared.seconds_left)} for {counted(prepared.steps_left, 'step')} of "
