@@ -209,8 +209,8 @@ def share_machine(
 ) -> list[dict[str, str]]:
     """Return each job's environment variables: one GPU, if there are any, and its share of cores as OMP_NUM_THREADS.
 
-    An OMP_NUM_THREADS that the user has set stays. `hides` is the variable that lists the GPUs that a process may see;
-    with None, no GPU is assigned. Raises EnvironmentFailure if the jobs cannot share the machine.
+    An OMP_NUM_THREADS that the user has set stays. `num_gpus` is 0 for runs on the CPU. `hides` is the variable that
+    lists the GPUs of a process; with None, no GPU is assigned. Raises EnvironmentFailure if the jobs do not fit.
     """
     if numbered := sorted(config.train.device for config in configs if ":" in config.train.device):
         sentence = f"{jobs} runs at once would share the one GPU that train.device names, {numbered[0]}; use auto"
