@@ -46,9 +46,8 @@ def announce(prepared: Prepared, console: Console, *, of_sweep: bool = False) ->
     console.notice(f"corpus      {amount}; {training}, {prepared.num_validation_tokens:,} validation tokens")
     console.notice(f"tokenizer   {prepared.config.tokenizer.kind}, vocabulary of {prepared.vocab_size:,}")
     if prepared.steps_left > 0:
-        num_processes = prepared.num_processes
         epochs = f"{prepared.epochs_left:{',.0f' if prepared.epochs_left >= 100 else '.3g'}}"
-        memory = (f"{num_processes} x " if num_processes > 1 else "") + size(prepared.memory_bytes)
+        memory = (f"{prepared.num_processes} x " if prepared.num_processes > 1 else "") + size(prepared.memory_bytes)
         console.notice(
             f"estimate    {memory} of memory, {size(prepared.disk_bytes)} of disk; "
             f"{duration(prepared.seconds_left)} for {counted(prepared.steps_left, 'step')} of "
@@ -174,11 +173,10 @@ class _TrainingPosition:
 
 
 def _show_step(event: Stepped, progress: _TrainingPosition, bar: Any, console: Console) -> None:
-    done = progress.at(event.step, event.elapsed)
-    if event.loss is None:  # which a GPU still computes; a line due now is printed with the next loss
+    done, loss = progress.at(event.step, event.elapsed), event.smoothed_loss
+    if loss is None:  # which a GPU still computes; a line due now is printed with the next loss
         bar.update(done - bar.n)
         return
-    loss = event.loss if event.smoothed_loss is None else event.smoothed_loss
     best = "" if progress.best is None else f"{progress.best[1]:.3f}, "
     figures = f"{event.tokens_per_second:,.0f} tokens/s, {duration(progress.seconds_left(event))} left"
     at = f"step {event.step:,}, " if progress.by_clock else ""

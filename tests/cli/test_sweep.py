@@ -320,7 +320,7 @@ def test_jobs_share_cores_or_have_a_gpu_each() -> None:
     on_cpu = [small_config()]
     on_any = [small_config("train.device=auto")]
     assert share_machine(2, on_cpu, 5, 0, {}, CUDA) == [{"OMP_NUM_THREADS": "2"}] * 2
-    assert share_machine(2, on_cpu, 4, 8, {"OMP_NUM_THREADS": "1"}, CUDA) == [{"OMP_NUM_THREADS": "1"}] * 2
+    assert share_machine(2, on_cpu, 4, 0, {"OMP_NUM_THREADS": "1"}, CUDA) == [{"OMP_NUM_THREADS": "1"}] * 2
     assert share_machine(2, on_cpu, 4, 0, {"OMP_NUM_THREADS": ""}, CUDA) == [{"OMP_NUM_THREADS": "2"}] * 2
     assert [share["CUDA_VISIBLE_DEVICES"] for share in share_machine(2, on_any, 4, 2, {}, CUDA)] == ["0", "1"]
     asked = {"CUDA_VISIBLE_DEVICES": "5,7"}
@@ -335,6 +335,7 @@ def test_on_amd_gpus_jobs_share_the_variable_that_goes_first(monkeypatch: pytest
     monkeypatch.setattr(work, "cores", lambda: 2)
     shares = work._shares(2, [small_config("train.device=auto")], Host())
     assert [share["HIP_VISIBLE_DEVICES"] for share in shares] == ["5", "7"]
+    assert not any("HIP_VISIBLE_DEVICES" in share for share in work._shares(2, [small_config()], Host()))  # on the CPU
 
 
 @pytest.mark.parametrize(

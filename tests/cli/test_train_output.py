@@ -28,7 +28,7 @@ def prepared(*settings: str, step: int = 0, elapsed: float = 0.0) -> Prepared:
 
 
 def stepped(step: int, elapsed: float = 0.0, loss: float = 1.5, *, logged: bool = False, **more: Any) -> Stepped:
-    return replace(Stepped(step, loss, 1e-3, 1.0, 1000.0, logged, elapsed), **more)
+    return replace(Stepped(step, loss, 1e-3, 1.0, 1000.0, logged, elapsed, loss), **more)
 
 
 def reports(*events: TrainingEvent) -> Iterator[TrainingEvent]:

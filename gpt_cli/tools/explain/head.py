@@ -53,9 +53,8 @@ def explain_head(
         numbers["R"] = sizes.rotated_size
     facts = {"layer": layer, "head": head, "queries": steps.positions, "tokens": list(tokens), "token_ids": list(ids)}
     facts["sizes"] = numbers
-    parameters = dict(used)
-    for name, module in (("norm_1", block.norm_1), ("projection_layer", block.attention.projection_layer)):
-        parameters |= {f"{name}.{part}": parameter for part, parameter in module.named_parameters()}
+    parameters = dict(used) | dict(block.norm_1.named_parameters("norm_1"))
+    parameters |= block.attention.projection_layer.named_parameters("projection_layer")
     if rotation is not None:
         parameters |= {"rotation.cosines": rotation[0], "rotation.sines": rotation[1]}
     exact = {name: _as_array(parameter) for name, parameter in parameters.items()}

@@ -81,10 +81,9 @@ def _map(axes: Axes, step: Step, language: str) -> None:
     largest = float(np.nanmax(weights))
     top, digits = (1.0, 2) if largest > 0.1 else (largest, 4)
     axes.imshow(weights, cmap="viridis", vmin=0, vmax=top, aspect="auto")
-    for row, numbers in enumerate(step.numbers):
-        for column, number in enumerate(numbers):
-            ink = "black" if np.isnan(weights[row, column]) or number > top / 2 else "white"
-            axes.text(column, row, f"{number:.{digits}f}", ha="center", va="center", fontsize=7, color=ink)
+    for (row, column), number in np.ndenumerate(step.numbers):
+        ink = "black" if np.isnan(weights[row, column]) or number > top / 2 else "white"
+        axes.text(column, row, f"{number:.{digits}f}", ha="center", va="center", fontsize=7, color=ink)
     axes.set_xticks(range(len(columns)), columns)
     axes.set_yticks(range(len(step.rows)), [label_text(label, language) for label in step.rows])
     axes.set_title(step.title_in(language), fontsize=8)

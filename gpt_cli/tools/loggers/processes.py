@@ -49,7 +49,7 @@ class Followers(contextlib.AbstractContextManager["Followers"]):
     """Context manager that runs a process for each logger of a run; a logger that fails is dropped, with a warning."""
 
     def __init__(self, names: Sequence[str], run: RunFiles, *, notice: Notify, warn: Notify):
-        self._run, self._notice, self._warn = run, notice, warn
+        self._notice, self._warn = notice, warn
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         modules = ":".join(map(os.path.abspath, sys.path))
         for name in names:

@@ -43,9 +43,7 @@ _LONGEST_SAMPLE = 2_000  # characters
 _MOST_ATTENTION = 2_000_000  # bytes of weights before they are compressed
 
 
-def report_page(
-    records: Sequence[RunRecord], *, axis: str = "step", dumps: Mapping[str, AttentionDump] | None = None
-) -> bytes:
+def report_page(records: Sequence[RunRecord], axis: str, dumps: Mapping[str, AttentionDump]) -> bytes:
     """Return the report page as HTML in UTF-8; `axis`, one of AXES, is the x axis of its curves when it opens.
 
     The page shows a run's attention from `dumps` (its path -> attention on a prompt), or else from the run's snapshots.
@@ -61,7 +59,7 @@ def report_page(
         "models": _rows_content(models_in_turn(records)),
         "environment": _rows_content(rows([record.environment for record in records])),
         "corpus": _rows_content(rows([_corpus(record) for record in records])),
-        "attention": list(_attention_content(records, dumps or {})),
+        "attention": list(_attention_content(records, dumps)),
         "attentionCommand": f"gpt report {quote(visible(records[0].path, 4096))} --prompt TEXT --out report.html",
         "colours": STEPS,
     }

@@ -115,7 +115,7 @@ class RunReport(Result):
 
     def as_page(self) -> str:
         """Return an HTML page with curves, samples, settings and attention of the best runs, at most MOST_ON_A_PAGE."""
-        return report_page(self.on_the_page(), axis=self.axis, dumps=self.attention).decode()
+        return report_page(self.on_the_page(), self.axis, self.attention).decode()
 
     def on_the_page(self) -> Sequence[RunRecord]:
         """Return the runs that the page shows: at most the best MOST_ON_A_PAGE, in the order of `runs`."""

@@ -207,15 +207,13 @@ def share_machine(
 ) -> list[dict[str, str]]:
     """Return each job's environment variables: one GPU, if there are any, and its share of cores as OMP_NUM_THREADS.
 
-    An OMP_NUM_THREADS that the user has set stays. `hides` is the variable that lists the GPUs that a process may see;
-    with None, no GPU is assigned. Raises EnvironmentFailure if the jobs cannot share the machine.
+    An OMP_NUM_THREADS that the user has set stays. `num_gpus` is 0 for runs on the CPU. `hides` is the variable that
+    lists the GPUs of a process; with None, no GPU is assigned. Raises EnvironmentFailure if the jobs do not fit.
     """
-    devices = {config.train.device for config in configs}
-    on_gpus = num_gpus > 0 and devices != {"cpu"}
-    if numbered := sorted(device for device in devices if ":" in device):
+    if numbered := sorted(config.train.device for config in configs if ":" in config.train.device):
         sentence = f"{jobs} runs at once would share the one GPU that train.device names, {numbered[0]}; use auto"
         raise EnvironmentFailure("‹jobs›", sentence)
-    if on_gpus and jobs > num_gpus:
+    if num_gpus and jobs > num_gpus:
         sentence = f"{jobs} runs at once need a GPU each, but torch finds {counted(num_gpus, 'GPU')}"
         raise EnvironmentFailure("‹jobs›", sentence, hint=f"‹jobs={num_gpus}›")
     most = max([config.train.threads or 1 for config in configs])
@@ -224,7 +222,7 @@ def share_machine(
         sentence = f"{jobs} runs at once need {need} each, but this program may use {counted(num_cores, 'core')}"
         raise EnvironmentFailure("‹jobs›", sentence, hint=f"‹jobs={max(1, num_cores // most)}›")
     threads = {"OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS") or str(num_cores // jobs)}
-    if not on_gpus or hides is None:
+    if not num_gpus or hides is None:
         return [threads] * jobs
     gpus = environ[hides].split(",") if environ.get(hides) else [*map(str, range(jobs))]
     return [{**threads, hides: gpus[number]} for number in range(jobs)]

@@ -60,11 +60,8 @@ def read_sweep(path: Path, max_time: str | None = None) -> Sweep:
         raise together(sorted(_each_once(wrong), key=line_of))
     configs = file.configs(points)
     if repeats > 1:
-        points = [
-            {**point, SEED: str(config.train.seed + number)}
-            for point, config in zip(points, configs, strict=True)
-            for number in range(repeats)
-        ]
+        first = configs[0].train.seed  # that of all points, since `repeats` has refused a sweep that varies it
+        points = [{**point, SEED: str(first + number)} for point in points for number in range(repeats)]
         configs = file.configs(points)
     record = {**dotted_keys(file.content), **dotted_keys(file.below.content, "base."), "max_time": max_time}
     settings = file.sound["settings"] | ({} if max_time is None else {"train.max_time": max_time})

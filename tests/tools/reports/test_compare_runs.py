@@ -169,5 +169,5 @@ def test_models_that_a_run_trains_in_turn_have_their_steps_and_their_lowest_loss
     assert models_in_turn([alone]) == []
     text = RunReport((taught,)).as_text()
     assert "steps, lowest validation loss\n   taught\n1  1-2: 4.000\n2  3-4: 3.000" in text
-    page = content_of(report_page([taught, alone]))["models"]
+    page = content_of(report_page([taught, alone], "step", {}))["models"]
     assert [row["values"] for row in page] == [["1-2: 4.000", None], ["3-4: 3.000", None]]

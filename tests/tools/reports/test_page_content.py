@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,13 @@ from support.pages import content_of, dump_of, keep, random_weights, snapshots_o
 from support.records import changed
 
 import gpt_cli.tools.reports.page_content as module
-from gpt_cli.attention_maps.patterns import Origin
+from gpt_cli.attention_maps.patterns import AttentionDump, Origin
 from gpt_cli.tools.reports.page_content import report_page
 from gpt_cli.tools.reports.run_record import FIGURES, QUANTITIES, LoggedSample, RunRecord, read_record
 
 
-def content(*records: RunRecord, **options: Any) -> dict[str, Any]:
-    return content_of(report_page(records, **options))
+def content(*records: RunRecord, dumps: Mapping[str, AttentionDump] | None = None) -> dict[str, Any]:
+    return content_of(report_page(records, "step", dumps or {}))
 
 
 def curves_of(run: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -52,10 +53,10 @@ def long(record: RunRecord, num_lines: int) -> RunRecord:
 
 def test_a_run_of_many_lines_and_samples_or_thirty_runs_make_a_small_page(smoke_run: Path) -> None:
     record = long(read_record(smoke_run), 100_000)
-    page = report_page([record])
+    page = report_page([record], "step", {})
     (run,) = content_of(page)["runs"]
     assert len(page) < 5_000_000
-    assert len(report_page([long(record, 5000)] * 30)) < 5_000_000
+    assert len(report_page([long(record, 5000)] * 30, "step", {})) < 5_000_000
     assert 99 in curves_of(run)["loss"][3]
     assert curves_of(run)["loss"][0, [0, -1]].tolist() == [1, 100_000]
     steps = [sample["step"] for sample in run["samples"]]
@@ -113,7 +114,7 @@ def test_attention_that_is_too_large_or_damaged_is_left_out(watched: Path, monke
 
 
 def test_a_page_is_the_same_for_the_same_runs(smoke_run: Path) -> None:
-    assert report_page([read_record(smoke_run)]) == report_page([read_record(smoke_run)])
+    assert report_page([read_record(smoke_run)], "step", {}) == report_page([read_record(smoke_run)], "step", {})
 
 
 def test_runs_that_differ_in_their_seed_alone_share_a_colour(smoke_run: Path) -> None:

@@ -87,10 +87,9 @@ class Runs {
 
   fillList(run) {
     const { words } = this.page;
-    const known = Object.keys(words.figures).filter((name) => this.figure(run, name));
     byId("figures").replaceChildren(
       pairOf(words.state, this.state(run)),
-      ...known.map((name) => pairOf(words.figures[name], this.figure(run, name))),
+      ...this.names().same.map((name) => pairOf(words.figures[name], this.figure(run, name))),
     );
   }
 

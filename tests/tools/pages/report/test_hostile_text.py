@@ -27,7 +27,9 @@ def test_no_text_of_a_run_does_anything(open_page: OpenPage, copied: Path, tmp_p
         notes=tuple(PAYLOADS),
     )
     path = tmp_path / "<img src=x onerror=fired(1)>.html"
-    path.write_bytes(report_page([hostile, replace(hostile, name="</script><script>fired(1)</script>"), record]))
+    path.write_bytes(
+        report_page([hostile, replace(hostile, name="</script><script>fired(1)</script>"), record], "step", {})
+    )
     opened = open_page(path)
     page = opened.page
     page.check("#every-sample")

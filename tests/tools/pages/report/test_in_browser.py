@@ -43,7 +43,7 @@ def made(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRe
         keep(snapshots_of(3, 2, 2, TOKENS), Path("runs/smoke"))
         found = read_record(Path("runs/smoke"))
         record = replace(found, metrics={**found.metrics, "loss": LOSSES, "smoothed_loss": SMOOTHED})
-        Path("report.html").write_bytes(report_page([record, other(record)]))
+        Path("report.html").write_bytes(report_page([record, other(record)], "step", {}))
     return record, folder / "report.html"
 
 
@@ -63,7 +63,7 @@ def tip(page: Page, panel: str = "loss") -> str:
 
 
 def test_one_run_has_its_figures_as_a_list(show: ShowPage, record: RunRecord) -> None:
-    page = show(report_page([record])).page
+    page = show(report_page([record], "step", {})).page
     assert page.title() == "Report: smoke – gpt"
     assert page.inner_text("#origin") == "runs/smoke"
     shown = dict(zip(page.locator("dt").all_inner_texts(), page.locator("dd").all_inner_texts(), strict=True))
@@ -94,7 +94,7 @@ def test_several_runs_have_a_row_each_with_the_settings_that_differ(page: Page) 
 
 def test_runs_of_different_tokenizers_are_compared_by_bits_per_byte(show: ShowPage, record: RunRecord) -> None:
     foreign = replace(record, name="other", overview=replace(record.overview, tokenizer="another"))
-    opened = show(report_page([record, foreign]))
+    opened = show(report_page([record, foreign], "step", {}))
     assert opened.page.locator(".panel.loss").count() == 0
     assert opened.page.locator(".panel.large").get_attribute("class") == "panel bits_per_byte large"
     assert opened.page.inner_text("#alike").endswith("losses per token cannot be compared; bits per byte can.")
@@ -103,14 +103,14 @@ def test_runs_of_different_tokenizers_are_compared_by_bits_per_byte(show: ShowPa
 
 def test_runs_of_several_seeds_have_a_mean(show: ShowPage, record: RunRecord) -> None:
     again = replace(changed(record, train={"seed": 7}), name="again")
-    cells = show(report_page([record, again])).page.locator("#means th, #means td").all_inner_texts()
+    cells = show(report_page([record, again], "step", {})).page.locator("#means th, #means td").all_inner_texts()
     loss = f"{record.overview.outcome['validation_loss']:.4f}"
     assert cells == ["seeds", "mean validation loss ± standard error over seeds", "2", f"{loss} ± 0.0000"]
 
 
 def test_a_run_without_a_closing_evaluation_says_so(show: ShowPage, record: RunRecord) -> None:
     overview = replace(record.overview, validation_loss=None, best_loss=5.5, bits_per_byte=3.25, state="stopped")
-    opened = show(report_page([replace(record, overview=overview)]))
+    opened = show(report_page([replace(record, overview=overview)], "step", {}))
     assert "5.5000 (best so far)" in opened.page.locator("dd").all_inner_texts()
     opened.page.click("text=中文")
     assert "5.5000（目前最低）" in opened.page.locator("dd").all_inner_texts()
@@ -170,7 +170,7 @@ def test_curves_stand_where_their_losses_are_and_are_switched_off(page: Page) ->
 
 
 def test_runs_differ_by_more_than_their_colour_when_there_are_many(show: ShowPage, record: RunRecord) -> None:
-    opened = show(report_page([replace(record, name=f"run {number}") for number in range(30)]))
+    opened = show(report_page([replace(record, name=f"run {number}") for number in range(30)], "step", {}))
     looks = opened.page.locator("#runs .swatch .line").evaluate_all(
         "lines => lines.map((line) => getComputedStyle(line).stroke + getComputedStyle(line).strokeDasharray)"
     )
@@ -237,7 +237,7 @@ def test_every_state_has_a_page(show: ShowPage, copied: Path, state: str) -> Non
         run.end("diverged", 13)
     with sole_trainer(copied, lambda _: None) if state == "training" else nullcontext():
         record = read_record(copied)
-    page = show(report_page([record])).page
+    page = show(report_page([record], "step", {})).page
     assert page.inner_text(".state").startswith(state)
     assert ("last line:" in page.inner_text(".state")) == (state != "empty")
     assert page.is_visible("#nothing") == (state == "empty")
