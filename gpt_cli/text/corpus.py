@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
-from gpt_cli.errors import DataError
 from gpt_cli.text.documents import TextBlock, part_of
 
 # reading and encoding a shorter text is faster than looking in the cache
@@ -122,43 +121,40 @@ class Tally:
 
     def add_all(self, blocks: Iterator[TextBlock], watch: Watch = lambda _: None) -> None:
         """Add a file's documents; if reading them raises DataError, add none. `watch` receives each block as UTF-8."""
-        before, num_before = self.__dict__ | {"_digest": self._digest.copy()}, len(self.documents or ())
-        try:
-            self._add_all(blocks, watch)
-        except DataError:
-            self.__dict__ = before
-            if self.documents is not None:
-                del self.documents[num_before:]
-            raise
-
-    def survey(self) -> Survey:
-        return Survey(self._digest.hexdigest(), self._num_documents, self._num_characters, self._num_bytes)
-
-    def _add_all(self, blocks: Iterator[TextBlock], watch: Watch) -> None:
-        held, num_held, self.line_ends = list[bytes](), 0, ""
+        digest, documents = self._digest.copy(), None if self.documents is None else list[TextBlock]()
+        num_documents, num_characters, num_bytes = self._num_documents, self._num_characters, self._num_bytes
+        held, num_held, line_ends = list[bytes](), 0, ""
         hashing: Future[None] | None = None
         for block in blocks:
             content = block.content
             if block.starts:
-                self._num_documents += 1
+                num_documents += 1
                 held.append(b"\xff")  # which UTF-8 never contains
             if held and num_held + len(content) > HASHED_AT_ONCE:
                 if hashing:
                     hashing.result()
-                hashing = self._worker.submit(self._digest.update, b"".join(held))
+                hashing = self._worker.submit(digest.update, b"".join(held))
                 held, num_held = [], 0
             held.append(content)
             num_held += len(content)
-            self._num_characters += len(block.text)
-            self._num_bytes += len(content)
-            if self.documents is not None:
-                self.documents.append(block)
-                if not fits_in_memory(self._num_characters, self._num_documents):
-                    self.documents = None
+            num_characters += len(block.text)
+            num_bytes += len(content)
+            if documents is not None:
+                documents.append(block)
+                documents = documents if fits_in_memory(num_characters, num_documents) else None
             # the search for two bytes alone takes longer than all the rest
-            if not self.line_ends and b"\r" in content and (b"\r\n" in content or b"\n" not in content):
-                self.line_ends = "\r\n" if b"\n" in content else "\r"
+            if not line_ends and b"\r" in content and (b"\r\n" in content or b"\n" not in content):
+                line_ends = "\r\n" if b"\n" in content else "\r"
             watch(content)
         if hashing:
             hashing.result()
-        self._digest.update(b"".join(held))
+        digest.update(b"".join(held))
+        self._digest, self.line_ends = digest, line_ends
+        self._num_documents, self._num_characters, self._num_bytes = num_documents, num_characters, num_bytes
+        if documents is None or self.documents is None:
+            self.documents = None
+        else:
+            self.documents += documents
+
+    def survey(self) -> Survey:
+        return Survey(self._digest.hexdigest(), self._num_documents, self._num_characters, self._num_bytes)

@@ -77,8 +77,7 @@ def encode_parts(
     with host.counting(TOKENIZING, training.num_bytes + validation.num_bytes, "B") as count:
         ids = encode(training, tokenizer, count, notice, load=load, followed_by=validation.num_bytes)
         validation_ids = encode(validation, tokenizer, count, notice, load=load)
-    other = config.data.validation_source is not None
-    check_length(ids, validation_ids, config.model.context_length, training.num_characters, other_validation=other)
+    check_length(ids, validation_ids, config, training.num_characters)
     return EncodedText(tokenizer, ids, validation_ids, digest_of(ids, validation_ids))
 
 
@@ -137,16 +136,14 @@ def encode(
     return np.concatenate(groups)[1:]  # no end-of-text before the first document
 
 
-def check_length(
-    ids: Ids, validation_ids: Ids, context_length: int, num_characters: int = 0, *, other_validation: bool = False
-) -> None:
+def check_length(ids: Ids, validation_ids: Ids, config: Config, num_characters: int) -> None:
     """Raise DataError if the training ids do not fill one window, or the validation ids contain no target.
 
-    If the text has enough characters (`num_characters`), the hint suggests tokenizer.kind=char. With
-    `other_validation`, the validation ids are those of data.validation_source.
+    If the training text has enough characters (`num_characters`), the hint suggests tokenizer.kind=char.
     """
-    if len(ids) < context_length + 1:
-        amount, least = counted(len(ids), "token"), context_length + 1
+    context_length, least = config.model.context_length, config.model.context_length + 1
+    if len(ids) < least:
+        amount = counted(len(ids), "token")
         if num_characters >= least:
             amount += f" of {counted(num_characters, 'character')}"
         sentence = f"its training part has {amount}, but context_length {context_length} needs at least {least:,}"
@@ -157,7 +154,7 @@ def check_length(
         amount = counted(len(validation_ids), "token")
         sentence = f"its validation part has {amount}, but an evaluation needs at least 2"
         hint = "raise ‹data.validation_fraction›, or name more text"
-        hint = "name more text with ‹data.validation_source›" if other_validation else hint
+        hint = hint if config.data.validation_source is None else "name more text with ‹data.validation_source›"
         raise DataError("corpus", sentence, hint=hint)
 
 

@@ -17,7 +17,7 @@ from gpt_cli.config import TokenizerConfig
 from gpt_cli.errors import CheckpointError, EnvironmentFailure, UsageError, shown
 from gpt_cli.text.cache import cached, read_cached_json, write_json
 from gpt_cli.text.corpus import Corpus
-from gpt_cli.text.documents import bytes_counted, in_pieces, split_document
+from gpt_cli.text.documents import TextBlock, bytes_counted, in_pieces, split_document
 from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer
 from gpt_cli.text.split_patterns import BY_NAME, PATTERNS, WORD_PATTERN
 from gpt_cli.text.tokenizers import BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer, code_points
@@ -77,20 +77,19 @@ def make_tokenizer(
         return CharTokenizer([chr(point) for point in np.flatnonzero(present)])
     if config.kind == "tiktoken":
         return published_tokenizer(config.name)
-    texts = (piece.text for piece in in_pieces(bytes_counted(training.blocks(), count)))
-    learned = sample_texts(texts, SAMPLE_BYTES / max(1, training.num_bytes))
+    learned = sample_texts(bytes_counted(training.blocks(), count), SAMPLE_BYTES / max(1, training.num_bytes))
     return train_byte_pairs(learned, config.vocab_size, BY_NAME[config.pattern])
 
 
-def sample_texts(texts: Iterable[str], share: float) -> Iterator[str]:
-    """Yield a random sample of about a fraction `share` of the texts, the same in every call; all if `share` >= 1."""
+def sample_texts(blocks: Iterable[TextBlock], share: float) -> Iterator[str]:
+    """Yield about a fraction `share` of the pieces of a text at random, the same in every call; all if `share` >= 1."""
     key, chosen = stream_key(0, "tokenizer"), np.empty(0, bool)
-    for number, text in enumerate(texts):
+    for number, piece in enumerate(in_pieces(blocks)):
         at = number % _WORDS_AT_ONCE
         if at == 0:
             chosen = random_words(key, number, _WORDS_AT_ONCE) < share * 2**32
         if chosen[at]:
-            yield text
+            yield piece.text
 
 
 def train_byte_pairs(texts: Iterable[str], vocab_size: int, pattern: str = WORD_PATTERN) -> BytePairTokenizer:

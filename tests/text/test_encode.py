@@ -17,7 +17,7 @@ from support.helpers import small_config
 from support.texts import Twin, array, cut, identity, no_home
 
 from gpt_cli.common import files
-from gpt_cli.config import TokenizerConfig
+from gpt_cli.config import Config, TokenizerConfig
 from gpt_cli.errors import DataError, EnvironmentFailure
 from gpt_cli.text import cache, corpus, documents, load, token_files, train_tokenizer
 from gpt_cli.text import encode as module
@@ -290,19 +290,20 @@ def test_a_user_without_a_home_directory_encodes_without_a_cache(monkeypatch: py
 
 
 def test_an_error_about_too_little_text_has_both_numbers() -> None:
-    check_length(np.arange(9), np.arange(2), 8)
+    config = Config().changed(model={"context_length": 8})
+    check_length(np.arange(9), np.arange(2), config, 0)
     with pytest.raises(DataError, match="8 tokens, but context_length 8 needs at least 9"):
-        check_length(np.arange(8), np.arange(2), 8)
+        check_length(np.arange(8), np.arange(2), config, 0)
     with pytest.raises(DataError, match="has 1 token of 4,500 characters, but") as caught:
-        check_length(np.arange(1), np.arange(1), 8, 4500)
+        check_length(np.arange(1), np.arange(1), config, 4500)
     assert caught.value.hint == "‹tokenizer.kind=char›, or name more text"
     hints = {
-        False: "raise ‹data.validation_fraction›, or name more text",
-        True: "name more text with ‹data.validation_source›",
+        None: "raise ‹data.validation_fraction›, or name more text",
+        "other.txt": "name more text with ‹data.validation_source›",
     }
     for other, hint in hints.items():
         with pytest.raises(
             DataError, match="validation part has 1 token, but an evaluation needs at least 2"
         ) as caught:
-            check_length(np.arange(9), np.arange(1), 8, other_validation=other)
+            check_length(np.arange(9), np.arange(1), config.changed(data={"validation_source": other}), 0)
         assert caught.value.hint == hint

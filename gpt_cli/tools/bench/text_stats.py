@@ -13,7 +13,7 @@ from gpt_cli.config import Config
 from gpt_cli.errors import visible
 from gpt_cli.text.compressed import BLOCK
 from gpt_cli.text.corpus import Corpus
-from gpt_cli.text.documents import in_pieces
+from gpt_cli.text.documents import bytes_counted
 from gpt_cli.text.load import SourceCorpus, read_data, split_of, with_conversations
 from gpt_cli.text.request import StatsRequest
 from gpt_cli.text.split_patterns import BY_NAME
@@ -123,9 +123,8 @@ class Characters:
 def _count(corpus: Corpus, host: Host) -> Characters:
     characters = Characters()
     with host.counting("counting", corpus.num_bytes, "B") as count:
-        for block in corpus.blocks():
+        for block in bytes_counted(corpus.blocks(), count):
             characters.add(block.content)
-            count(len(block.content))
     return characters
 
 
@@ -135,8 +134,7 @@ def _estimate(corpus: SourceCorpus, characters: Characters, config: Config, host
     num_bytes = round(training.num_bytes / corpus.num_bytes * characters.num_bytes)
     num_documents = (corpus.num_documents - 1) * training.num_characters / corpus.num_characters
     with host.working("estimating tokens"):
-        chunks = (chunk.text for chunk in in_pieces(training.blocks()))
-        texts = list(sample_texts(chunks, ESTIMATE_BYTES / max(1, num_bytes)))
+        texts = list(sample_texts(training.blocks(), ESTIMATE_BYTES / max(1, num_bytes)))
         if config.tokenizer.kind == "bpe":
             tokenizer = train_byte_pairs(texts, config.tokenizer.vocab_size, BY_NAME[config.tokenizer.pattern])
         else:
