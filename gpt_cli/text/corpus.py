@@ -25,25 +25,20 @@ class Corpus(ABC):
     digest: str  # a sha256 that texts with equal documents share
     num_characters: int
     num_bytes: int  # of the documents in UTF-8
-    fingerprint = ""  # differs after any change of a file, even if the change is undone
 
     @abstractmethod
     def blocks(self) -> Iterator[TextBlock]:
         """Yield all documents in order, each in one or more blocks; raise DataError if the text became unreadable."""
 
     @property
-    def whole(self) -> Corpus:
+    @abstractmethod
+    def whole(self) -> SurveyedCorpus:
         """The full corpus of which this corpus is a part, or this corpus itself if it is not a part."""
-        return self
 
     @property
     def is_large(self) -> bool:
         """Whether the full corpus is so large that its token ids and its vocabulary are cached on disk."""
         return self.whole.num_characters >= CACHE_FROM
-
-    def require_unchanged(self) -> None:
-        """Raise DataError if a file of the text has changed since the text was read."""
-        return
 
     def split(self, validation_fraction: float) -> tuple[Corpus, Corpus]:
         """Return the (training, validation) parts; validation gets the last `validation_fraction` of the characters."""
@@ -57,20 +52,16 @@ class CorpusPart(Corpus):
     def __init__(self, of: Corpus, start: int, end: int):
         self._of, self._start, self._end = of, start, end
         self.digest = hashlib.sha256(f"{of.digest} {start} {end}".encode()).hexdigest()
-        self.fingerprint = of.fingerprint
         self.num_characters = end - start
         # approximate: as if all characters had equally many bytes
         self.num_bytes = round(of.num_bytes * self.num_characters / max(1, of.num_characters))
 
     @property
-    def whole(self) -> Corpus:
+    def whole(self) -> SurveyedCorpus:
         return self._of.whole
 
     def blocks(self) -> Iterator[TextBlock]:
         return part_of(self._of.blocks(), self._start, self._end)
-
-    def require_unchanged(self) -> None:
-        self._of.require_unchanged()
 
 
 @dataclass(frozen=True)
@@ -85,7 +76,7 @@ class Survey:
     notes: tuple[str, ...] = ()  # which fields are the text, what was left out, and what else the user may want to know
     num_repeated: int = 0  # files named twice
     bad: tuple[str, ...] = ()
-    fingerprint: str = ""
+    fingerprint: str = ""  # differs after any change of a file, even if the change is undone
 
 
 class SurveyedCorpus(Corpus):
@@ -94,11 +85,18 @@ class SurveyedCorpus(Corpus):
     survey: Survey
     num_documents: int
 
+    @property
+    def whole(self) -> SurveyedCorpus:
+        return self
+
+    def require_unchanged(self) -> None:
+        """Raise DataError if a file of the text has changed since the text was read."""
+        return
+
     def take(self, survey: Survey) -> None:
         """Store `survey`, and copy its digest and sizes to the attributes with the same names."""
-        self.survey, self.digest, self.fingerprint = survey, survey.digest, survey.fingerprint
+        self.survey, self.digest, self.num_bytes = survey, survey.digest, survey.num_bytes
         self.num_documents, self.num_characters = survey.num_documents, survey.num_characters
-        self.num_bytes = survey.num_bytes
 
 
 def fits_in_memory(num_characters: int, num_documents: int) -> bool:

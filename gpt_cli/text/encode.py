@@ -94,7 +94,7 @@ def both_examples(
                 sentence = f"no example fits into context_length {length}, of {counted(found.num_left_out, 'example')}"
                 hint = f"the longest needs ‹model.context_length={found.longest - 1}›"
                 raise DataError("corpus", sentence, hint=hint)
-            part.require_unchanged()
+            part.whole.require_unchanged()
             encoded.append(found)
     return encoded[0], encoded[1]
 
@@ -132,7 +132,7 @@ def encode(
     for group, num_bytes in _encoded(_groups(corpus, tokenizer), tokenizer):
         groups.append(group)
         count(num_bytes)
-    corpus.require_unchanged()
+    corpus.whole.require_unchanged()
     return np.concatenate(groups)[1:]  # no end-of-text before the first document
 
 
@@ -200,9 +200,9 @@ def _write(
     `count` receives numbers of encoded bytes; the disk must also have space for the ids of `followed_by` more bytes.
     """
     origin = directory / "origin.json"
-    if read_cached_json(origin) != [corpus.fingerprint]:
+    if read_cached_json(origin) != [corpus.whole.survey.fingerprint]:
         _clear(directory)
-        write_durably(origin, [json.dumps([corpus.fingerprint]).encode()])
+        write_durably(origin, [json.dumps([corpus.whole.survey.fingerprint]).encode()])
     writer = TokenWriter(directory, _dtype(tokenizer))
     groups = _groups(corpus, tokenizer)
     for group in islice(groups, writer.num_groups):
@@ -215,7 +215,7 @@ def _write(
                 _require_space(directory, ids.nbytes * left // num_bytes)
             writer.add(ids)
             count(num_bytes)
-        corpus.require_unchanged()
+        corpus.whole.require_unchanged()
     except DataError:
         _clear(directory)  # it may contain ids of another text
         raise

@@ -58,7 +58,7 @@ class SourceCorpus(SurveyedCorpus):
                 yield from self._blocks_of(file, remarks)
 
     def require_unchanged(self) -> None:
-        if SourceWalk(self.sources, self.how.skip_bad).finished().fingerprint() != self.fingerprint:
+        if SourceWalk(self.sources, self.how.skip_bad).finished().fingerprint() != self.survey.fingerprint:
             hint = "try again when no other program writes to it"
             raise DataError(self._where, "the text changed while gpt read it", hint=hint)
 

@@ -48,8 +48,8 @@ def learn_tokenizer(config: TokenizerConfig, training: Corpus, validation: Corpu
         host.notice(f"gpt learns byte pairs from a sample of {SAMPLE_BYTES / 1e6:.0f} MB of the text")
     with host.counting("learning the vocabulary", num_bytes, "B") as count:
         tokenizer = make_tokenizer(config, training, validation, count)
-        training.require_unchanged()
-        validation.require_unchanged()
+        training.whole.require_unchanged()
+        validation.whole.require_unchanged()
     if path:
         write_json(path, {"tokenizer": tokenizer.to_dict(), "sha256": tokenizer.digest})
     return tokenizer

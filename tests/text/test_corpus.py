@@ -260,11 +260,11 @@ def test_a_look_at_many_files_shows_that_it_is_at_work(here: Path) -> None:
 def test_a_text_that_changed_since_the_first_pass_is_noticed(here: Path) -> None:
     (here / "a.txt").write_text("A")
     corpus = read_corpus("a.txt")
-    corpus.split(0.5)[0].require_unchanged()
+    corpus.split(0.5)[0].whole.require_unchanged()
     (here / "a.txt").write_text("B")
     for part in (corpus, *corpus.split(0.5)):
         with pytest.raises(DataError, match="the text changed while gpt read it"):
-            part.require_unchanged()
+            part.whole.require_unchanged()
 
 
 @pytest.mark.parametrize(
