@@ -43,8 +43,9 @@ class SourceCorpus(SurveyedCorpus):
     _stdin: IO[bytes]  # the content of stdin, which can be read only once
     _documents: list[TextBlock] | None = None  # all documents of a short text, once they have been read
 
-    def __init__(self, sources: Sequence[str], how: Reading):
+    def __init__(self, sources: Sequence[str], how: Reading, host: Host, watch: Watch, *, fresh: bool):
         self.sources, self.how = sources, how
+        self.take(self._survey_all(host, watch, fresh))
 
     def blocks(self) -> Iterator[TextBlock]:
         if self._documents is None and fits_in_memory(self.num_characters, self.num_documents):
@@ -72,7 +73,7 @@ class SourceCorpus(SurveyedCorpus):
     def _where(self) -> str:
         return shown(", ".join(self.sources))
 
-    def survey_all(self, host: Host, watch: Watch, fresh: bool) -> Survey:
+    def _survey_all(self, host: Host, watch: Watch, fresh: bool) -> Survey:
         """Return the survey (size, digest) from the cache; if missing or `fresh`, read all text. See `read_data`."""
         with host.working("looking for changes"):
             looked = SourceWalk(self.sources, self.how.skip_bad).finished()
@@ -220,9 +221,7 @@ def read_data(
         raise DataError("data.loss", sentence, hint="‹data.loss=null›")
     if config.separator is not None and how.conversations:
         host.notice("questions and answers do not use data.separator")
-    corpus = SourceCorpus(source_names(config.source), how)
-    corpus.take(corpus.survey_all(host, watch, fresh))
-    return corpus
+    return SourceCorpus(source_names(config.source), how, host, watch, fresh=fresh)
 
 
 def _is_of_conversations(file: SourceFile, how: Reading) -> bool | None:

@@ -46,8 +46,7 @@ def split_conversations(corpus: SurveyedCorpus, config: DataConfig) -> tuple[Con
         sentence = "it has one question with its answer, but gpt needs at least 2: one to train and one to validate"
         raise DataError("corpus", sentence, hint="add lines to it, or name ‹data.validation_source›")
     at = number - min(number - 1, max(1, round(number * config.validation_fraction)))
-    template = config.template
-    return ConversationCorpus(corpus, 0, at, template), ConversationCorpus(corpus, at, number, template)
+    return ConversationCorpus(corpus, 0, at, config.template), ConversationCorpus(corpus, at, number, config.template)
 
 
 @dataclass(frozen=True, eq=False)

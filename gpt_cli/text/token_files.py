@@ -188,7 +188,7 @@ class TokenWriter:
         return sum(part.groups for part in self._parts)
 
     def add(self, ids: np.ndarray) -> None:
-        """Add the ids of one group; if a write fails, raise EnvironmentFailure without adding the group."""
+        """Add the ids of one group; raise EnvironmentFailure if a write fails."""
         assert ids.dtype == self.dtype
         if sum(map(len, self._groups)) + len(ids) > PART_TOKENS:
             self._write_part()

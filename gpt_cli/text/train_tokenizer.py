@@ -34,15 +34,15 @@ def learn_tokenizer(config: TokenizerConfig, training: Corpus, validation: Corpu
     if config.kind in ("byte", "tiktoken", "imported") or not training.is_large:
         return make_tokenizer(config, training, validation)
     path = None
-    with contextlib.suppress(EnvironmentFailure):  # a user without a home directory has no cache
+    # a user without a home directory has no cache, and a file there may be missing or damaged
+    with contextlib.suppress(EnvironmentFailure, CheckpointError, KeyError, TypeError):
         # earlier versions had a single pattern, which the key does not contain
         pattern = [config.pattern] if config.kind == "bpe" and BY_NAME[config.pattern] != WORD_PATTERN else []
         path = cached("tokenizers", config.kind, config.vocab_size, *pattern, training.digest, validation.digest)
-    if path and (stored := read_cached_json(path)) is not None:
-        with contextlib.suppress(CheckpointError, KeyError, TypeError):
-            tokenizer = tokenizer_from_dict(stored["tokenizer"])
-            if tokenizer.digest == stored["sha256"]:
-                return tokenizer
+        stored = read_cached_json(path)
+        tokenizer = tokenizer_from_dict(stored["tokenizer"])
+        if tokenizer.digest == stored["sha256"]:
+            return tokenizer
     num_bytes = training.num_bytes + (validation.num_bytes if config.kind == "char" else 0)
     if config.kind == "bpe" and num_bytes > SAMPLE_BYTES:
         host.notice(f"gpt learns byte pairs from a sample of {SAMPLE_BYTES / 1e6:.0f} MB of the text")

@@ -31,9 +31,7 @@ def read_corpus(
     sources: str | Sequence[str], how: Reading | None = None, *, fresh: bool = False, host: Host = NOBODY
 ) -> SourceCorpus:
     """The corpus of sources, read with these options, whatever the text begins with."""
-    corpus = SourceCorpus(source_names(sources), how or Reading())
-    corpus.take(corpus.survey_all(host, lambda _: None, fresh))
-    return corpus
+    return SourceCorpus(source_names(sources), how or Reading(), host, lambda _: None, fresh=fresh)
 
 
 def read_split(config: DataConfig) -> tuple[Corpus, Corpus]:

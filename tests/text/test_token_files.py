@@ -267,23 +267,6 @@ def test_disturbed_at_any_file_operation_a_preparation_continues(
     assert set(kept) == {0, 2, 4, 6, 8}  # a durable part is not written again
 
 
-def test_a_group_that_was_refused_can_be_added_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise EnvironmentFailure("writing", "full")
-
-    writer = TokenWriter(tmp_path, np.uint16)
-    for group in GROUPS:
-        with monkeypatch.context() as patch:
-            patch.setattr(module, "write_durably", full)
-            try:
-                writer.add(group)
-                continue
-            except EnvironmentFailure:
-                pass
-        writer.add(group)
-    assert writer.finish({})[:].tolist() == IDS.tolist()
-
-
 def test_a_filesystem_without_locks_is_written_to_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(code, os.strerror(code))
