@@ -82,8 +82,9 @@ class Survey:
 class SurveyedCorpus(Corpus):
     """A corpus that has been read once, so that its size and digest (its `survey`) are known."""
 
-    survey: Survey
-    num_documents: int
+    def __init__(self, survey: Survey):
+        self.survey, self.digest, self.num_bytes = survey, survey.digest, survey.num_bytes
+        self.num_documents, self.num_characters = survey.num_documents, survey.num_characters
 
     @property
     def whole(self) -> SurveyedCorpus:
@@ -92,11 +93,6 @@ class SurveyedCorpus(Corpus):
     def require_unchanged(self) -> None:
         """Raise DataError if a file of the text has changed since the text was read."""
         return
-
-    def take(self, survey: Survey) -> None:
-        """Store `survey`, and copy its digest and sizes to the attributes with the same names."""
-        self.survey, self.digest, self.num_bytes = survey, survey.digest, survey.num_bytes
-        self.num_documents, self.num_characters = survey.num_documents, survey.num_characters
 
 
 def fits_in_memory(num_characters: int, num_documents: int) -> bool:

@@ -45,7 +45,7 @@ class SourceCorpus(SurveyedCorpus):
 
     def __init__(self, sources: Sequence[str], how: Reading, host: Host, watch: Watch, *, fresh: bool):
         self.sources, self.how = sources, how
-        self.take(self._survey_all(host, watch, fresh))
+        super().__init__(self._survey_all(host, watch, fresh))
 
     def blocks(self) -> Iterator[TextBlock]:
         if self._documents is None and fits_in_memory(self.num_characters, self.num_documents):

@@ -21,7 +21,7 @@ class Texts(SurveyedCorpus):
         with ThreadPoolExecutor(1) as worker:
             tally = Tally(worker)
             tally.add_all(self.blocks())
-        self.take(tally.survey())
+        super().__init__(tally.survey())
 
     def blocks(self) -> Iterator[TextBlock]:
         return in_blocks(self._documents)
