@@ -48,7 +48,7 @@ from gpt_cli.sampling.next_token import SamplingParameters
 from gpt_cli.sampling.request import LEAVE_OUT_MEMORISED, EvaluateRequest, ToEvaluate
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encode import encode
-from gpt_cli.text.load import SourceCorpus, with_conversations
+from gpt_cli.text.load import SourceCorpus
 from gpt_cli.text.sft_examples import ConversationCorpus
 from gpt_cli.text.sources import source_names
 from gpt_cli.text.token_files import Ids, chunks, validation_windows
@@ -183,7 +183,7 @@ def evaluate(request: EvaluateRequest, target: ToEvaluate, host: Host) -> Evalua
             how = (text.text_field, text.skip_bad)
             if how not in corpora:
                 corpora[how] = read_named_text(request.data, text, host)
-            corpus: Corpus = with_conversations(corpora[how], None)
+            corpus: Corpus = corpora[how].with_template(None)
             result["training_share"] = training_share(name, corpora[how], loaded, host)
         else:
             assert run_text

@@ -63,6 +63,12 @@ class SourceCorpus(SurveyedCorpus):
             hint = "try again when no other program writes to it"
             raise DataError(self._where, "the text changed while gpt read it", hint=hint)
 
+    def with_template(self, template: str | None) -> Corpus:
+        """Return this corpus or, if it has conversations, a ConversationCorpus of it with `template`."""
+        if not self.how.conversations:
+            return self
+        return ConversationCorpus(self, 0, self.num_documents, template)
+
     def notices(self) -> Iterator[str]:
         """Yield lines for the user: remarks on the text, what was left out, and the number of repeated sources."""
         yield from self.survey.notes
@@ -231,13 +237,6 @@ def _is_of_conversations(file: SourceFile, how: Reading) -> bool | None:
     return holds_conversations(Path(file.name), how, named=file.named)
 
 
-def with_conversations(corpus: SourceCorpus, template: str | None) -> Corpus:
-    """Return `corpus` or, if it has conversations, a ConversationCorpus of it with `template` (None: the plain one)."""
-    if not corpus.how.conversations:
-        return corpus
-    return ConversationCorpus(corpus, 0, corpus.num_documents, template)
-
-
 def split_of(corpus: SourceCorpus, config: DataConfig, host: Host = NOBODY) -> tuple[Corpus, Corpus]:
     """Return (training, validation): two parts of `corpus`, or `corpus` and the corpus that validation_source names."""
     if config.validation_source is None:
@@ -253,4 +252,4 @@ def split_of(corpus: SourceCorpus, config: DataConfig, host: Host = NOBODY) -> t
     if corpus.how.conversations != validation.how.conversations:
         sentence = "one of data.source and data.validation_source has questions and answers, the other has none"
         raise DataError("data.validation_source", sentence)
-    return with_conversations(corpus, config.template), with_conversations(validation, config.template)
+    return corpus.with_template(config.template), validation.with_template(config.template)

@@ -16,7 +16,7 @@ from gpt_cli.config import Config
 from gpt_cli.errors import DataError, GptError, shown, together
 from gpt_cli.text.corpus import CACHE_FROM, Corpus
 from gpt_cli.text.encode import TOKENIZING, EncodedText, encode_parts
-from gpt_cli.text.load import SourceCorpus, read_data, split_of, with_conversations
+from gpt_cli.text.load import SourceCorpus, read_data, split_of
 from gpt_cli.text.request import PrepareRequest, VerifyRequest
 from gpt_cli.text.sources import reads_stdin, source_names
 from gpt_cli.text.token_files import TokensOnDisk, open_tokens, read_index
@@ -93,7 +93,7 @@ def _facts(
     characters, num_bytes = corpus.num_characters, corpus.num_bytes
     tokenized_bytes = training.num_bytes + validation.num_bytes
     if corpus.how.conversations:  # without the JSON around them
-        characters, num_bytes = size_of(with_conversations(corpus, template))
+        characters, num_bytes = size_of(corpus.with_template(template))
         tokenized_bytes = sum(size_of(part)[1] for part in (training, validation))
     return {
         "documents": corpus.num_documents,

@@ -18,7 +18,6 @@ from gpt_cli.errors import DataError
 from gpt_cli.evaluation.texts import read_named_text
 from gpt_cli.sampling.request import SampleRequest
 from gpt_cli.text.conversations import Turn
-from gpt_cli.text.load import with_conversations
 from gpt_cli.tools.interpret.text_windows import ids_of
 
 ANSWERS = {"a": "one", "b": "two", "c": "three", "d": "four", "e": "five", "f": "six"}
@@ -127,7 +126,7 @@ def test_reports_read_conversations_in_the_template_of_the_model() -> None:
     turns = [{"role": role, "content": text} for role, text in (("user", "a"), ("assistant", "one")) * 2]
     Path("two.jsonl").write_text(json.dumps({"messages": turns}) + "\n")
     loaded = load(Path("runs/smoke/checkpoints/best.safetensors"), None, ignored)
-    corpus = with_conversations(read_named_text(["two.jsonl"], loaded.config.data, NOBODY), None)
+    corpus = read_named_text(["two.jsonl"], loaded.config.data, NOBODY).with_template(None)
     end = loaded.tokenizer.decode([loaded.tokenizer.end_of_text])
     assert loaded.tokenizer.decode([*map(int, ids_of(corpus, loaded, NOBODY)[:])]) == f"a\none{end}a\none{end}"
 

@@ -14,7 +14,7 @@ from gpt_cli.errors import visible
 from gpt_cli.text.compressed import BLOCK
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.documents import bytes_counted
-from gpt_cli.text.load import SourceCorpus, read_data, split_of, with_conversations
+from gpt_cli.text.load import SourceCorpus, read_data, split_of
 from gpt_cli.text.request import StatsRequest
 from gpt_cli.text.split_patterns import BY_NAME
 from gpt_cli.text.tokenizers import code_points
@@ -70,7 +70,7 @@ def stats(request: StatsRequest, config: Config, host: Host) -> Stats:
     host.notices(corpus.notices())
     if corpus.how.conversations:
         host.notice("these are questions and answers; gpt counts their text, without field names and roles")
-        characters = _count(with_conversations(corpus, config.data.template), host)
+        characters = _count(corpus.with_template(config.data.template), host)
     elif characters.num_bytes != corpus.num_bytes:  # a cached corpus was not read, or some files are bad
         characters = _count(corpus, host)
     survey = corpus.survey

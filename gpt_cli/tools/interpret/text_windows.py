@@ -18,7 +18,6 @@ from gpt_cli.sampling.prompts import encode_prompt
 from gpt_cli.text.chat_templates import template_for
 from gpt_cli.text.corpus import Corpus
 from gpt_cli.text.encode import encode
-from gpt_cli.text.load import with_conversations
 from gpt_cli.text.sft_examples import ConversationCorpus
 from gpt_cli.text.token_files import Ids, validation_windows
 from gpt_cli.tools.interpret.request import ReadingRequest, ToInspect
@@ -82,7 +81,7 @@ def open_text(
     shares = list[tuple[str, float]]()
     if sources:
         named = read_named_text(sources, config, host)
-        corpus, about = with_conversations(named, config.template), [*sources]
+        corpus, about = named.with_template(config.template), [*sources]
         shares = [(name, training_share(name, named, loaded, host)) for name, loaded in models]
         remark_on_shares(shares, host)
     else:

@@ -12,7 +12,7 @@ from gpt_cli.common.machine.memory import available_memory
 from gpt_cli.config import Config, ModelConfig
 from gpt_cli.errors import DataError, counted
 from gpt_cli.model.costs import estimate
-from gpt_cli.text.load import SourceCorpus, read_data, with_conversations
+from gpt_cli.text.load import SourceCorpus, read_data
 from gpt_cli.training.auto_config.choice import DEFAULT_SECONDS, Budget, Choice
 from gpt_cli.training.auto_config.model_sizes import (
     REFERENCE,
@@ -75,7 +75,7 @@ def _figures(corpus: SourceCorpus, config: Config) -> TextFigures:
     """Return the statistics of a text for `choose_settings`; each question with its answer is a document."""
     if not corpus.how.conversations:
         return text_figures(corpus.blocks(), corpus.num_bytes, corpus.num_characters, corpus.num_documents)
-    return describe_examples(with_conversations(corpus, config.data.template).blocks(), corpus.num_documents)
+    return describe_examples(corpus.with_template(config.data.template).blocks(), corpus.num_documents)
 
 
 def fitting(text: TextFigures, budget: Budget, config: Config, free: int | None) -> Choice:

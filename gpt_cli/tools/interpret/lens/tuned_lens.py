@@ -36,7 +36,6 @@ from gpt_cli.evaluation.nll import LOGITS_AT_ONCE, log_probabilities
 from gpt_cli.evaluation.texts import gives_same_ids, read_named_text, read_run_text
 from gpt_cli.model import GPT
 from gpt_cli.text.corpus import Corpus
-from gpt_cli.text.load import with_conversations
 from gpt_cli.text.sources import source_names
 from gpt_cli.text.token_files import Ids, token_windows
 from gpt_cli.tools.interpret.request import ReadingRequest, ToInspect
@@ -131,7 +130,7 @@ def _training_text(
             raise
         assert target.text
         named = read_named_text(request.data, target.text, host)
-        return with_conversations(named, target.text.template), [*request.data], True, True
+        return named.with_template(target.text.template), [*request.data], True, True
     return parts[0], data.source, False, gives_same_ids(*parts, loaded, host)
 
 
