@@ -64,7 +64,7 @@ class SourceCorpus(SurveyedCorpus):
             raise DataError(self._where, "the text changed while gpt read it", hint=hint)
 
     def with_template(self, template: str | None) -> Corpus:
-        """Return this corpus or, if it has conversations, a ConversationCorpus of it with `template`."""
+        """Return this corpus or, if it has conversations, a ConversationCorpus with `template` (None: a plain one)."""
         if not self.how.conversations:
             return self
         return ConversationCorpus(self, 0, self.num_documents, template)
