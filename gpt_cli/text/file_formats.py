@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from gpt_cli.common.machine.failures import reason
 from gpt_cli.common.untrusted_files import open_regular, require_unchanged
@@ -99,7 +99,8 @@ def holds_conversations(path: Path, how: Reading, *, named: bool) -> bool | None
         for inner, content in files_of(path, file):
             with contextlib.suppress(DataError):
                 remarks = Remarks(skip_bad=how.skip_bad)
-                if first := next(_content_of(inner, content, how, remarks, named=named and inner == path), None):
+                records, blocks = _content_of(inner, content, how, remarks, named=named and inner == path)
+                if first := next(chain(records or (), blocks or ()), None):
                     return isinstance(first, Record) and is_conversation(first.fields, how.text_field)
     return None
 
@@ -127,35 +128,35 @@ def _is_readable(path: Path, file: BinaryIO, how: Reading) -> bool:
 
 def _blocks_in(path: Path, file: BinaryIO, how: Reading, remarks: Remarks, *, named: bool) -> Iterator[TextBlock]:
     """Return the documents of an open file in blocks; raise DataError for plain text if `how.conversations`."""
-    content = _content_of(path, file, how, remarks, named=named)
-    first = next(content, None)
-    content = content if first is None else chain([first], content)
-    if isinstance(first, Record):
-        content = (conversations_of if how.conversations else documents_of)(content, how.text_field, remarks)
-    elif how.conversations and first is not None:
+    records, blocks = _content_of(path, file, how, remarks, named=named)
+    if records:
+        blocks = (conversations_of if how.conversations else documents_of)(records, how.text_field, remarks)
+    elif how.conversations and any(blocks or ()):
         sentence = "this has no questions and answers, but the first file has them, so all files must"
         raise DataError(shown(path), sentence, hint="name the files with questions and answers alone")
-    return markup_noted(content, remarks.note)
+    return markup_noted(blocks or iter(()), remarks.note)
 
 
-def _content_of(path: Path, file: BinaryIO, how: Reading, remarks: Remarks, *, named: bool) -> Iterator[Any]:
-    """Return the Records or else the TextBlocks of a file; add a remark and return nothing for a skipped file."""
+def _content_of(
+    path: Path, file: BinaryIO, how: Reading, remarks: Remarks, *, named: bool
+) -> tuple[Iterator[Record] | None, Iterator[TextBlock] | None]:
+    """Return (records, None) or (None, text blocks); add a remark and return (None, None) for a skipped file."""
     if path.suffix.lower() == ".parquet":
-        return _rows_of(path, file, how, remarks)
+        return _rows_of(path, file, how, remarks), None
     if path.suffix.lower() in DOCUMENTS:
         if named or can_convert(path):
-            return in_blocks([converted(path, file, remarks)])
+            return None, in_blocks(converted(path, each, remarks) for each in [file])  # not before the first read
         remarks.leave_out("document", visible(path))
-        return iter(())
+        return None, None
     if not named and is_archive(path):
         remarks.leave_out("file", f"{visible(path)} (an archive inside another)")
-        return iter(())
+        return None, None
     content = unpacked(path, file)
     first = next(content, b"")
     by_latex = path.suffix in _OF_LATEX or (first.startswith(b"This is ") and b"TeX, Version" in first[:80])
     if not named and (why := "written by LaTeX" if by_latex else format_of_binary(first)):
         remarks.leave_out("file", f"{visible(path)} ({why})")
-        return iter(())
+        return None, None
     return _records_in(path, decoded(chain([first], content), visible(path)), remarks)
 
 
@@ -164,8 +165,10 @@ def _ending(path: Path) -> str:
     return ".jsonl" if ending == ".ndjson" else ending
 
 
-def _records_in(path: Path, blocks: Iterator[TextBlock], remarks: Remarks) -> Iterator[Any]:
-    """Return the Records of a text file with JSON records, of .csv or .tsv; the `blocks` of plain text themselves."""
+def _records_in(
+    path: Path, blocks: Iterator[TextBlock], remarks: Remarks
+) -> tuple[Iterator[Record] | None, Iterator[TextBlock] | None]:
+    """Return (records, None) for a text file with JSON records, .csv or .tsv, or (None, blocks) for plain text."""
     ending, name = _ending(path), visible(path)
     if ending not in (".csv", ".tsv"):
         start = next(blocks, None)
@@ -179,12 +182,12 @@ def _records_in(path: Path, blocks: Iterator[TextBlock], remarks: Remarks) -> It
             remarks.note("braces and names of JSON become tokens, unless the file name ends in .jsonl")
     text = (block.text for block in blocks)
     if ending == "array":
-        return json_items(text, name, remarks)
+        return json_items(text, name, remarks), None
     if ending in ("lines", ".jsonl"):
-        return json_lines(text, name, remarks)
+        return json_lines(text, name, remarks), None
     if ending in (".csv", ".tsv"):
-        return csv_rows(text, name, remarks, "\t" if ending == ".tsv" else None)
-    return blocks
+        return csv_rows(text, name, remarks, "\t" if ending == ".tsv" else None), None
+    return None, blocks
 
 
 def _rows_of(path: Path, file: BinaryIO, how: Reading, remarks: Remarks) -> Iterator[Record]:
