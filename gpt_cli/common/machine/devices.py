@@ -227,7 +227,7 @@ def cpu_multiplies_bfloat16() -> bool:
 
 
 def processor() -> str:
-    """Return the processor's model name, or its architecture, with its numbers on ARM Linux."""
+    """Return the processor's model name, the numbers of an ARM core, or the architecture if Linux has neither."""
     if part := _of_processor("CPU part"):
         return f"{platform.machine()} {_of_processor('CPU implementer')} {part}"
     return _of_processor("model name") or platform.processor() or platform.machine()

@@ -187,7 +187,7 @@ def _num_tokens(text: TextFigures, bytes_per_token: float, data: Mapping[str, An
 
 
 def _block_settings(text: TextFigures, kind: str, of_model: Mapping[str, Any], *, ngrams_pay: bool) -> dict[str, Any]:
-    """Return n-grams and the forms that go with them, for tokens of the tokenizer `kind`, beside fixed `of_model`."""
+    """Return n-grams, and the forms of blocks beside them, for the tokenizer `kind`; keep settings in `of_model`."""
     letters = kind in ("char", "byte") and not has_wide_characters(text, "char")
     ngrams = (4 if letters else 2) if ngrams_pay or "ngram_rows" in of_model else None  # tokens of the longest
     ngrams = of_model.get("ngram_embedding", ngrams)
