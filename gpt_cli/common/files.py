@@ -215,8 +215,9 @@ def spooling(name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        folder = tempfile.tempdir  # None if no folder can be written
-        failure = as_gpt_error(error, name) if folder is None else write_failure(Path(folder, name), error)
+        if tempfile.tempdir is None:  # no folder can be written
+            raise as_gpt_error(error, name) from error
+        failure = write_failure(Path(tempfile.tempdir, name), error)
         failure.hint = "set TMPDIR to a folder with more space"
         raise failure from error
 

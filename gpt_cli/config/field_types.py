@@ -37,27 +37,33 @@ def _read_whole(value: Any) -> Any:
 
 def _read_number(value: Any) -> Any:
     """Convert text such as `3e-4` to a float; raise UnreadableError for other text and for a bool."""
-    is_text = isinstance(value, str)
-    number = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?"
-    if isinstance(value, bool) or (is_text and not re.fullmatch(number, value)):
+    if isinstance(value, bool):
         raise UnreadableError
-    return float(value) if is_text else value
+    if not isinstance(value, str):
+        return value
+    if not re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?", value):
+        raise UnreadableError
+    return float(value)
 
 
 def _read_switch(value: Any) -> Any:
     """Read YAML's words for true and false as a bool; raise UnreadableError for anything else."""
-    if isinstance(value, str | bool) and str(value).lower() in _TRUE + _FALSE:
-        return str(value).lower() in _TRUE
+    if isinstance(value, str) and value.lower() in _TRUE + _FALSE:
+        return value.lower() in _TRUE
+    if isinstance(value, bool):
+        return value
     raise UnreadableError
 
 
 def _read_duration(value: Any) -> Any:
     """Convert `90s`, `1h30m`, `1d` or a number to seconds; raise UnreadableError if it is malformed or out of range."""
-    if isinstance(value, bool) or (isinstance(value, str) and not re.fullmatch(_DURATION, value)):
+    if isinstance(value, bool):
         raise UnreadableError
     if not isinstance(value, str | int | float):
         return value
     if isinstance(value, str):
+        if not re.fullmatch(_DURATION, value):
+            raise UnreadableError
         amounts = re.findall(rf"({_AMOUNT})([dhms]?)", value)
         value = round(sum(float(amount) * _UNITS[unit or "s"] for amount, unit in amounts), 3)
     if not 0.001 <= value <= _LONGEST:

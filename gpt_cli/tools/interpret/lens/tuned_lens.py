@@ -121,7 +121,7 @@ def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host:
 def _training_text(
     request: ReadingRequest, target: ToInspect, loaded: Loaded, host: Host
 ) -> tuple[Corpus, str | list[str], bool, bool]:
-    """Return the run's training text, or --data if unreadable; its sources; whether it is --data; if it is the same."""
+    """Return the run's text, or else --data; its sources; whether it is --data; whether it is unchanged."""
     try:
         data = config_with_text(target.header, _ADVICE).data
         parts = read_run_text(str(loaded.header.run.path), data, host, _ADVICE)
