@@ -4,14 +4,13 @@ import html
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 import numpy as np
 from rich.cells import cell_len
 
 from gpt_cli.common.language import say
 from gpt_cli.common.tables import WORD, filled, right_aligned
-from gpt_cli.tools.explain.explanation import Explanation, label_text
+from gpt_cli.tools.explain.explanation import Explanation, Step, label_text
 from gpt_cli.tools.pages.html_page import hash_of_source
 
 _MAX_COLUMNS = 12  # of a row in Markdown and on a page, where columns have no names
@@ -104,9 +103,14 @@ def to_html(explanation: Explanation, language: str) -> str:
 
 def _tables(explanation: Explanation, language: str) -> Iterator[Table]:
     """Yield a table for each step, but one table for adjacent steps whose `beside` is true."""
+    groups: list[list[Step]] = []
+    for step in explanation.steps:
+        if groups and step.beside and groups[-1][-1].beside:
+            groups[-1].append(step)
+        else:
+            groups.append([step])
     number, part = 0, ""
-    for _, adjacent in groupby(explanation.steps, key=lambda step: step.beside or id(step)):
-        group = [*adjacent]
+    for group in groups:
         first, headings = group[0], []
         begins = first.part != part
         number, part = (0 if begins else number), first.part
