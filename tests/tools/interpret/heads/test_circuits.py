@@ -7,7 +7,7 @@ import pytest
 import torch
 from support.circuit import INDUCTION, LENGTH, PREVIOUS, VOCAB_SIZE, two_head_circuit
 from support.forms import UNHEARD_OF, register
-from support.heads import FORMS
+from support.heads import SOME_FORMS
 from support.helpers import sharp_model, small_config
 from torch import Tensor, nn
 
@@ -58,7 +58,7 @@ def path(model: GPT, below: int, layer: int) -> Tensor:
     return found
 
 
-@pytest.mark.parametrize("settings", FORMS)
+@pytest.mark.parametrize("settings", SOME_FORMS)
 def test_scores_are_those_of_products_of_whole_matrices(settings: str) -> None:
     model = sharp_model(V, *settings.split(), THREE)
     heads = range(model.config.num_heads)
@@ -78,7 +78,7 @@ def test_scores_are_those_of_products_of_whole_matrices(settings: str) -> None:
                         torch.testing.assert_close(found[below, layer][kind, head, other], expected, **CLOSE)
 
 
-@pytest.mark.parametrize("settings", FORMS)
+@pytest.mark.parametrize("settings", SOME_FORMS)
 def test_directions_are_those_of_the_svd_of_whole_matrices(settings: str) -> None:
     model = sharp_model(V, *settings.split(), THREE)
     E, U = model.token_embedding.weight.detach(), model.output_weight.detach()

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.heads import FORMS
+from support.heads import SOME_FORMS
 from support.helpers import sharp_model
 from support.kept import save
 
@@ -43,7 +43,7 @@ def plain_sizes(model: GPT, layer: int, head: int) -> dict[int, float]:
     return sizes
 
 
-@pytest.mark.parametrize("settings", FORMS)
+@pytest.mark.parametrize("settings", SOME_FORMS)
 def test_the_passages_of_a_head_are_around_the_largest_that_it_writes(settings: str) -> None:
     model = sharp_model(V, *settings.split())
     found = passages_of(model, 3)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 from support.circuit import INDUCTION, PREVIOUS, two_head_circuit
-from support.faults import SCALE
-from support.heads import FORMS
+from support.heads import SOME_FORMS
 from support.helpers import sharp_model
 from support.patches import hooked, kept, measured, patched
 from torch import Tensor
@@ -42,7 +41,7 @@ def gap(model: GPT, task: Task) -> float:
     return float(clean - corrupt)
 
 
-@pytest.mark.parametrize(("settings", "against"), [(FORMS[0], None), *((form, 8) for form in FORMS)])
+@pytest.mark.parametrize(("settings", "against"), [("", None), *((form, 8) for form in SOME_FORMS)])
 def test_patches_are_those_that_hooks_write_one_at_a_time(settings: str, against: int | None) -> None:
     model, task = sharp_model(V, *settings.split()), Task(CLEAN, CORRUPT, 2, 6, against)
     chosen = units(PARTS, range(model.config.num_heads))
@@ -74,7 +73,7 @@ def test_patches_in_small_parts_are_the_same(monkeypatch: pytest.MonkeyPatch) ->
     np.testing.assert_allclose(exact(model, *arguments).numpy(), whole.numpy(), atol=1e-12)
 
 
-@pytest.mark.parametrize("settings", FORMS)
+@pytest.mark.parametrize("settings", SOME_FORMS)
 def test_estimates_are_the_slopes_of_small_patches(settings: str) -> None:
     model, task = sharp_model(V, *settings.split()), Task(CLEAN, CORRUPT, 2, 6, 8)
     clean, _ = recorded(model, task)
@@ -157,8 +156,7 @@ def hooks_of(model: GPT, frozen: dict[tuple[str, int], Tensor]) -> contextlib.Ex
     return stack
 
 
-# some whose attention reads in ways of its own
-@pytest.mark.parametrize("settings", FORMS if SCALE >= 1 else [*FORMS[2:5], *FORMS[8:]])
+@pytest.mark.parametrize("settings", SOME_FORMS)
 def test_an_edge_is_what_hooks_leave_between_two_parts(settings: str) -> None:
     model, task = sharp_model(V, *settings.split(), "model.num_blocks=3"), Task(CLEAN, CORRUPT, 2, 6, 8)
     base = measured(model(CORRUPT[None]), 6, 8).item()
