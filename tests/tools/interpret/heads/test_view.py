@@ -40,6 +40,7 @@ def change(*values: float, errors: Any = None, layer: bool = False) -> tuple[Fig
 def test_rows_are_sorted_by_a_column_with_the_unknown_last() -> None:
     assert [row["head"] for row in finding(self=[0.5, 0.75], sort="self").heads] == [11, 0]
     assert [row["head"] for row in finding(self=[NAN, 0.0], sort="self").heads] == [11, 0]
+    assert [row["head"] for row in finding(*change(0.25, 0.5), sort=LOSS_CHANGE).heads] == [11, 0]
 
 
 def parsed(content: bytes) -> list[dict[str, str]]:
