@@ -166,6 +166,8 @@ def taken(tmp_path: Path) -> Path:
     (tmp_path / "notes" / "thesis.txt").write_text("a year of work")
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "config.json").write_text('{"model_type": "gpt2"}')
+    (tmp_path / "ollama").mkdir()
+    (tmp_path / "ollama" / "Modelfile").write_text("FROM llama3\n")
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "index.html").write_text("<h1>My site</h1>")
     (tmp_path / "file").write_text("a file")
@@ -189,6 +191,18 @@ AS_THEY_ARE = "--format hf writes weights as they are"
             "--format html",
             'error: --out: "model.htm" does not end in .html, but --format html requires it',
         ),
+        ("m.bin", "--format gguf", 'error: --out: "m.bin" does not end in .gguf, but --format gguf requires it'),
+        (
+            "ollama/m.gguf",
+            "--format gguf",
+            "error: --out: there is a Modelfile beside it that gpt export did not write",
+        ),
+        (
+            "m.gguf",
+            "--format gguf --quantize int8",
+            "error: --quantize: --format gguf stores weights in q8_0, bf16, f16",
+        ),
+        ("m.gguf", "--format gguf --title T", "error: --title: --format gguf does not write a page"),
         ("notes", "--quantize int8", f"error: --quantize: {AS_THEY_ARE}; only gguf, html and handout"),
         ("new", "--title T", "error: --title: --format hf does not write a page; only html and handout write pages"),
         ("site", "--format handout", 'error: --out: "{0}/site" has files that gpt export did not write; name a new'),
