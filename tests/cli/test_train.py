@@ -50,14 +50,6 @@ def test_before_the_first_step_a_run_says_what_it_will_take(corpus: Path, run: R
     assert "epochs, and the closing evaluation" in outcome.err
 
 
-def test_json_is_alone_on_stdout_and_quiet_says_nothing(corpus: Path, run: RunCommand) -> None:
-    outcome = run("train", *FAST, "--json", "--quiet", "--out", "runs/x", "--max-steps", "3")
-    assert outcome.err == ""
-    summary = json.loads(outcome.out)
-    assert (summary["run"], summary["steps"], summary["tokens"]) == ("runs/x", 3, 3 * 8 * 32)
-    assert (summary["device"], summary["dtype"], summary["stopped_by"]) == ("cpu", "float32", "steps")
-
-
 def test_advice_comes_before_while_and_after_a_training_and_changes_nothing(corpus: Path, run: RunCommand) -> None:
     """A learning rate of 10, where 0.02 is usual; ln 257 = 5.55."""
     settings = ["--set", "train.learning_rate=10", "--set", "train.log_every=1", "--json"]
@@ -72,7 +64,9 @@ def test_advice_comes_before_while_and_after_a_training_and_changes_nothing(corp
         rf"advice: the model is worse than guessing: its loss is \S+, while guessing gives 5.55; {rate}", after
     )
     assert lines.index(before) < lines.index(during) < len(lines) - 1 == lines.index(after)
-    figures = [json.loads(outcome.out) for outcome in (told, quiet)]
+    figures = [json.loads(outcome.out) for outcome in (told, quiet)]  # alone on stdout
+    assert (figures[1]["run"], figures[1]["steps"], figures[1]["tokens"]) == ("b", 20, 20 * 8 * 32)
+    assert [figures[1][key] for key in ("device", "dtype", "stopped_by")] == ["cpu", "float32", "steps"]
     assert figures[0]["loss"] == figures[1]["loss"]
     assert figures[0]["validation_loss"] == figures[1]["validation_loss"]
     # a run that continues has heard what its curve shows, and says only what it would end with
