@@ -58,11 +58,6 @@ exit code 3
 $ gpt train --config smoke --out short.txt
 error: "short.txt": this is a file, but --out names a directory
 
-$ gpt sample --prompt x --run nothere
-error: "nothere": there is no such run or checkpoint
-hint: runs here: runs/smoke
-exit code 4
-
 $ gpt sample --prompt x --run short.txt
 error: "short.txt": this is not a checkpoint of gpt
 hint: gpt train writes checkpoints

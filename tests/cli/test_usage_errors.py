@@ -26,7 +26,6 @@ train --model_name_or_path runs/smoke | --init-from runs/smoke
 sample --model smoke | --run smoke
 sample --do_sample | leave it out; gpt does that by itself
 sample --do_sample False | --greedy
-train --wandb_log | --set train.log_to=wandb
 train --wandb_log=False | leave it out
 train --wandb_project mine | --set train.log_to=wandb
 train --lora | --set train.rank=8
@@ -34,11 +33,9 @@ train --fsdp full_shard | leave it out; gpt has nothing like it
 train --lora_r 16 | --set train.rank=16
 train --bf16 True | --dtype bfloat16
 train --precision bf16-mixed | --dtype bfloat16
-train --train_file short.txt | --data short.txt
 train --continue | --resume
 sample --out_dir runs/smoke | --run runs/smoke
 train --out_dir out | --out out
-sample --n 3 | --num-samples 3
 sample -n 128 | --max-new-tokens 128
 sample -ngl 99 | --device cuda
 sample -c 2048 | leave it out; a model sees as many tokens as it was trained for
@@ -76,7 +73,6 @@ info --model tiny | gpt info tiny
 train --run runs/tiny | --out runs/tiny
 sample --ckpt | --run PATH
 sample -p 'The value' | --prompt 'The value'
-sample -prompt 'The value' | --prompt 'The value'
 sample -p="The value" | --prompt 'The value'
 sample --lr 1 | NOTHING
 runs rm smoke -y | --yes
