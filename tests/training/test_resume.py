@@ -127,6 +127,16 @@ def test_texts_are_in_quotes_where_a_setting_may_not_change() -> None:
     ]
 
 
+def test_all_settings_that_may_not_change_are_named_and_with_another_model_no_weights_go_on() -> None:
+    asked = small_config("model.num_heads=4", "model.bias=false", "train.seed=3")
+    assert refused(small_config(), asked, None) == [
+        "error: --resume: model.num_heads was 2 in this run and is 4 now, but it may not change",
+        "error: --resume: model.bias was true in this run and is false now, but it may not change",
+        "error: --resume: train.seed was 1337 in this run and is 3 now, but it may not change",
+        "hint: leave out what changes these settings (--config, --set, --seed, ...), or start again with another --out",
+    ]
+
+
 @pytest.mark.parametrize(("run", "text"), [(None, "my.txt"), (small_config("data.source=moved.txt"), "moved.txt")])
 def test_the_new_run_that_a_hint_begins_reads_the_text_of_the_old_one(run: Config | None, text: str) -> None:
     """Not that of a --config, which is often another."""
