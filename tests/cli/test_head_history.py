@@ -133,13 +133,10 @@ def test_what_another_model_left_in_the_run_is_not_mixed_in(run: RunCommand, a_r
     small = ("model.num_blocks=1", "train.max_steps=2", "inspect.every=2")
     flags = [word for setting in small for word in ("--set", setting)]
     run("train", "--config", "smoke", "--watch", PROMPT, *flags, "--out", "runs/small", exits=0)
-    for folder in ("attention", "checkpoints"):
-        shutil.copy(f"runs/small/{folder}/step-00000002.safetensors", a_run / folder)
+    shutil.copy("runs/small/attention/step-00000002.safetensors", a_run / "attention")
     outcome = run("heads", "--over-training", "--run", a_run, "--json")
     assert "left out: 1 snapshot of an earlier text or model\n" in outcome.err
     assert [at["step"] for at in json.loads(outcome.out)["steps"]] == [1, *range(4, 61, 2)]
-    refused = run("heads", "--over-training", "--run", a_run, "--prompt", PROMPT, exits=4)
-    assert 'step-00000002.safetensors": its model is not of the same shape as in' in refused.err
 
 
 @pytest.mark.parametrize(
