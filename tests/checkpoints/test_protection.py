@@ -52,6 +52,7 @@ def test_other_files_may_be_written_in_a_run_too(copied: Path, here: Path) -> No
     [
         ["attn-dump", "--prompt", "The", "--out", "runs/smoke/checkpoints/best.safetensors"],
         ["explain", "--study", "mask", "--out", "a.svg"],
+        ["heads", "--out", "a.svg"],
     ],
 )
 def test_commands_leave_a_checkpoint_as_it_is(copied: Path, here: Path, run: RunCommand, words: list[str]) -> None:

@@ -25,7 +25,6 @@ from gpt_cli.checkpoints.checkpoint import save_checkpoint
 from gpt_cli.checkpoints.load import load
 from gpt_cli.common.host import ignored
 from gpt_cli.config import ModelConfig
-from gpt_cli.errors import UsageError
 from gpt_cli.evaluation.nll import scoring_bytes, surprisals, windows_at_once
 from gpt_cli.evaluation.texts import _share_of_files
 from gpt_cli.evaluation.token_losses import Surprisals
@@ -484,5 +483,3 @@ def test_python_measures_what_json_prints(
     assert found.as_dict() == json.loads(run(*flags, "--json").out)
     assert found.as_text() + "\n" == run(*flags, "--quiet").out
     assert found.as_coloured_text().startswith("The")
-    with pytest.raises(UsageError, match="seed: it changes the samples of memorised, so it needs memorised=True"):
-        gpt_cli.evaluate(text, seed=0)

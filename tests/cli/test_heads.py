@@ -15,7 +15,6 @@ from support.light import WithoutTorch
 
 import gpt_cli
 from gpt_cli.attention_maps.head_metrics import COLUMNS
-from gpt_cli.errors import UsageError
 from gpt_cli.evaluation.nll import surprisals
 from gpt_cli.sampling.head_ablation import remove_heads
 
@@ -41,8 +40,6 @@ def test_python_gets_the_rows_that_json_prints(smoke_run: Path, run: RunCommand)
     assert found.as_dict() == reported(run, "--prompt", PROMPT, "--heads", "1", "--ablate", "zero", "--query", "2")
     assert [(row["layer"], row["head"], len(row["raises"])) for row in found.heads] == [(0, 1, 5), (1, 1, 5)]
     assert [*found._repr_mimebundle_()] == ["text/html", "image/png", "text/plain"]
-    with pytest.raises(UsageError, match="it applies only to ablate; scores are always in float32"):
-        gpt_cli.heads(PROMPT, dtype="float32")
 
 
 def test_another_text_is_read_in_windows(smoke_run: Path, run: RunCommand, tmp_path: Path) -> None:
@@ -223,13 +220,6 @@ def test_flags_that_do_not_go_together_are_refused_before_torch_is_loaded(
     done = without_torch("heads", *shlex.split(flags))
     expected = f"error: {error}\n" + (f"hint: {hint}\n" if hint else "")
     assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)
-
-
-def test_the_files_of_a_run_are_never_written_over(copied: Path, without_torch: WithoutTorch) -> None:
-    Path("heads.csv").symlink_to(copied / "checkpoints" / "best.safetensors")
-    done = without_torch("heads", "--out", "heads.csv")
-    sentence = '"heads.csv" is a checkpoint, which gpt never overwrites'
-    assert (done.returncode, done.stderr) == (2, f"error: --out: {sentence}\nhint: name another file\n")
 
 
 def test_a_model_that_reads_one_token_has_heads_with_nothing_to_measure(here: Path, run: RunCommand) -> None:

@@ -128,7 +128,6 @@ NOT_BOTH = "cannot be combined; leave one of them out"
         ("--prompt x --stop ''", 2, '--stop: "" is empty; name the text before which a sample ends'),
         ("--prompt x --greedy --temperature 0.8", 2, f"--temperature and --greedy {NOT_BOTH}"),
         ("--checkpoint 7", 4, '"runs/smoke": this run has no checkpoint of step 7, only of 10, 20'),
-        ("--checkpoint worst", 2, '--checkpoint: "worst" is not allowed; use best, last or the number of a step'),
         ("--without 0.0,9.1", 2, '--without: this model has layers 0 to 1 with heads 0 to 1, so "9.1" is out of range'),
         ("--top-p 1.5", 2, '--top-p: "1.5" is not a number from 0 to 1'),
         ("--repetition-penalty 0", 2, '--repetition-penalty: "0" is not a number above 0'),
