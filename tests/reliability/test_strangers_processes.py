@@ -1,9 +1,7 @@
 """Little memory and an early Ctrl-C: a command ends with one sentence and its exit code, whatever Python is doing."""
 
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -56,25 +54,6 @@ def test_the_processes_that_gpt_starts_import_nothing_from_the_working_folder(
     Path("a.yaml").write_text("base: smoke\nsettings: {data.source: nothing}\ngrid: {train.seed: [1]}\n")
     run(*words.split(), exits=3)
     assert not Path("canary").exists()
-
-
-def test_ctrl_c_while_gpt_starts_shows_no_traceback() -> None:
-    """From the moment when we can; the first hundredth of a second belongs to Python, which has no mercy."""
-    script = (
-        "import _signal, os, sys\nfrom gpt_cli.__main__ import main\nhandle = _signal.signal\n"
-        "def tell(number, handler):\n    handle(number, handler)\n    os.write(1, b'.')\n"
-        "_signal.signal = tell\nsys.exit(main())"
-    )
-    for milliseconds in (0, 60):
-        command = [sys.executable, "-c", script, "info", "tiny"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            assert process.stderr is not None
-            process.stdout.read(1)
-            time.sleep(milliseconds / 1000)
-            process.send_signal(signal.SIGINT)
-            error = process.stderr.read()
-        assert (process.returncode, error) == (130, b"stopped\n")
 
 
 def test_nothing_slow_is_imported_before_ctrl_c_is_handled() -> None:
