@@ -106,7 +106,7 @@ def test_commands_names_of_configs_runs_and_texts_and_the_words_of_flags_are_off
         assert sorted(without_torch().stdout.split()) == words
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", pytest.param("fish", marks=pytest.mark.long)])
+@pytest.mark.parametrize("shell", ["bash", *(pytest.param(name, marks=pytest.mark.long) for name in ("zsh", "fish"))])
 def test_a_shell_offers_what_gpt_does_and_files_and_never_runs_the_name_of_a_run(shell: str, folder: Path) -> None:
     for name in (r"x\$(touch harm)", "$(touch harm)", "my run"):
         shutil.copytree(folder / "runs" / "tiny", folder / "runs" / name)
