@@ -112,9 +112,3 @@ def test_numbers_of_processes_that_do_not_fit_are_refused(smoke_run: Path, run: 
         assert run("info", path, "--ranks", "2", exits=2).err == sentence + hint
     outcome = run("info", smoke_run, "--set", "train.batch_size=4", exits=2)
     assert outcome.err.endswith("is not a config, and the settings of a run cannot change\n")
-
-
-def test_a_gguf_file_leads_to_gpt_import(run: RunCommand, here: Path) -> None:
-    Path("m.gguf").write_bytes(b"GGUF" + bytes(99))
-    for words in (["info", "m.gguf"], ["sample", "--run", "m.gguf", "--prompt", "a"]):
-        assert run(*words, exits=4).err.splitlines()[-1] == "hint: gpt import m.gguf"

@@ -167,11 +167,14 @@ def test_there_is_nothing_to_continue_in_an_imported_run(directory: Path, run: R
     assert "hint: gpt train --init-from a --data my.txt --out runs/watched --watch 'one two one two'" in outcome.err
 
 
-def test_a_directory_of_transformers_as_a_run_leads_to_import(directory: Path, run: RunCommand) -> None:
+def test_a_directory_of_transformers_or_a_gguf_file_as_a_run_leads_to_import(directory: Path, run: RunCommand) -> None:
     for command in (["sample", "--prompt", "a", "--run", directory], ["info", directory]):
         outcome = run(*command)
         assert (outcome.code, "this is not a run but a model of transformers" in outcome.err) == (4, True)
         assert "hint: gpt import hf --out runs/hf" in outcome.err
+    Path("m.gguf").write_bytes(b"GGUF" + bytes(99))
+    for command in (["sample", "--prompt", "a", "--run"], ["info"]):
+        assert run(*command, "m.gguf", exits=4).err.splitlines()[-1] == "hint: gpt import m.gguf"
 
 
 def test_a_refusal_needs_no_torch(directory: Path, without_torch: WithoutTorch) -> None:
