@@ -123,8 +123,7 @@ def test_runs_are_shown_and_saved(run: RunCommand, smoke_run: Path, tmp_path: Pa
     assert lines[0].split() == ["run", "step", "tokens", "nats/token", "bits/byte"]
     assert any(line.startswith("second - first: -") for line in lines)
     assert any(line.startswith("divergence, KL(first || second): ") for line in lines)
-    assert run(*words, "--out", str(tmp_path / "a.csv")).out == ""
-    found = json.loads(run(*words, "--json").out)
+    found = json.loads(run(*words, "--out", str(tmp_path / "a.csv"), "--json").out)
     assert [passage["divergence"] for passage in found["passages"]] == sorted(
         (passage["divergence"] for passage in found["passages"]), reverse=True
     )

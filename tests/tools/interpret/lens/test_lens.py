@@ -115,7 +115,6 @@ def test_files_have_the_figures(run: RunCommand, smoke_run: Path, tmp_path: Path
         (["--out", "a.gif"], 2, "--out"),
         (["--prompt", "a", "--device", "nothing"], 5, "device"),
         (["--prompt", "word " * 400], 3, "prompt"),
-        (["--data", "missing.txt"], 3, "missing.txt"),
     ],
 )
 def test_mistakes_are_named(run: RunCommand, smoke_run: Path, words: list[str], code: int, named: str) -> None:
