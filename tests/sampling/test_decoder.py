@@ -75,8 +75,6 @@ def banded_logits(model: GPT, tokens: list[int], prompt_length: int) -> Tensor:
     "settings",
     [
         ["model.positions=none", "model.qk_norm=true", "model.attention_window=7", "model.tie_embeddings=true"],
-        ["model.positions=rope", "model.attention=grouped_query", "model.num_key_value_heads=1", "model.bias=false"],
-        ["model.positions=rope", "model.attention=latent"],
         ["model.positions=learned", "model.attention=latent", "model.query_latent_size=6", "model.scale=none"],
         ["model.positions=learned", "model.ngram_embedding=3", "model.activation=gelu_tanh"],
         ["model.positions=rope", "model.ngram_embedding=4", "model.ngram_rows=50", "model.activation=relu2"],
