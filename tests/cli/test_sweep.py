@@ -42,7 +42,7 @@ FILE = "base: c.yaml\ngrid:\n  train.learning_rate: [1e-3, 1e-2, 100]\n"
 def _folder(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a corpus, c.yaml and s.yaml, a sweep of three points; no step is timed for an estimate."""
     monkeypatch.setattr(auto_config, "reference_seconds", lambda _: 100.0)
-    new_folder(here / "work", "model.d_model=4", "train.max_steps=40", "train.sample_every=null")
+    new_folder(here / "work", "model.d_model=4", "train.max_steps=16", "train.sample_every=null")
     monkeypatch.chdir(here / "work")
     Path("s.yaml").write_text(FILE)
     return here / "work"
@@ -159,10 +159,10 @@ def test_a_dry_run_shows_the_points_and_writes_nothing(folder: Path, without_tor
 def test_how_long_a_sweep_takes_is_estimated_by_a_timed_step_and_then_by_its_runs(
     folder: Path, run: RunCommand
 ) -> None:
-    """The reference has 2,048 tokens a step; the 40 steps here take as long as their tokens and their arithmetic."""
+    """The reference has 2,048 tokens a step; the 16 steps here take as long as their tokens and their arithmetic."""
     planned = gpt_cli.sweep("s.yaml", dry_run=True)
     (config, *_) = read_sweep(Path("s.yaml")).configs
-    tokens = 40 * (config.tokens_per_step + config.train.eval_tokens / config.train.eval_every / 3)
+    tokens = 16 * (config.tokens_per_step + config.train.eval_tokens / config.train.eval_every / 3)
     cost = cost_of(4, config.model.num_blocks, 257) / cost_of(128, 4, 1024)  # tokens are bytes
     assert planned.as_dict()["seconds"] == pytest.approx(3 * (4 + 100 * tokens / 2048 * cost))
     Path("s.yaml").write_text(FILE.replace("[1e-3, 1e-2, 100]", "[1e-3, 1e-2]"))
