@@ -38,6 +38,13 @@ def test_commands_read_and_verify_files_once(smoke_run: Path, run: RunCommand, c
     assert calls == ["reading", "digest"]
 
 
+def test_gpt_info_reads_and_verifies_each_file_of_a_run_once(
+    smoke_run: Path, run: RunCommand, calls: list[str]
+) -> None:
+    run("info", smoke_run, exits=0)
+    assert calls == ["reading", "digest", "digest"] * 3, "weights and the rest of two steps and the best"
+
+
 def test_content_and_errors_are_freed_by_their_last_user(copied: Path) -> None:
     best = copied / "checkpoints" / "best.safetensors"
     found: list[weakref.ref[Any]] = []

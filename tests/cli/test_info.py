@@ -71,14 +71,6 @@ def test_without_a_path_it_is_about_the_newest_run(copied: Path, run: RunCommand
     run("info", exits=4)
 
 
-def test_each_file_of_a_run_is_read_once(smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[str] = []
-    real = verify.reading
-    monkeypatch.setattr(verify, "reading", lambda path, kind: (read.append(path.name), real(path, kind))[1])
-    assert run("info", str(smoke_run)).code == 0
-    assert sorted(read) == ["best.safetensors", "step-00000010.safetensors", "step-00000020.safetensors"]
-
-
 def test_a_checkpoint_that_a_training_removes_meanwhile_is_left_out(
     copied: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
