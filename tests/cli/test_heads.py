@@ -144,6 +144,8 @@ def test_what_memory_cannot_hold_is_refused_with_the_heads_that_fit(
     assert run("heads").err.endswith("hint: close other programs\n"), (
         "induction has 32 tokens too, however long the text"
     )
+    over_training = ("--passages", "1", "--over-training", "--max-tokens", "100")
+    assert run("heads", *over_training, exits=5).err.startswith("error: heads: 2 heads on 32 tokens take ")
 
 
 def test_memory_is_counted_for_what_a_report_needs_beside_its_heads_and_its_text(

@@ -130,11 +130,3 @@ def test_over_training_of_a_text_has_a_table_and_csv(smoke_run: Path, run: RunCo
     assert "Where it writes most" in (tmp_path / "a.html").read_text("utf-8")
     found = reported(run, *flags)
     assert float(lines[-1]["passages_2_value"]) == found["steps"][-1]["heads"][-1]["values"][1]
-
-
-def test_over_training_what_memory_cannot_hold_is_refused_before(
-    smoke_run: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gpt_cli.tools.interpret.heads.heads.available_memory", lambda: 1000)
-    outcome = run("heads", "--passages", "1", "--over-training", "--max-tokens", "100")
-    assert (outcome.code, outcome.err.split(" take ")[0]) == (5, "error: heads: 2 heads on 32 tokens")
