@@ -139,7 +139,7 @@ def test_what_a_result_has_is_an_attribute_and_its_repr_is_short(smoke_run: Path
     ended = gpt_cli.train("smoke", out=tmp_path / "short", max_steps=1, settings=["tokenizer.kind=byte"]).finish()
     assert ended.validation_loss == ended.as_dict()["validation_loss"]
     found = [
-        gpt_cli.sample("The", max_new_tokens=40, num_samples=9),
+        gpt_cli.sample("The", max_new_tokens=9, num_samples=9),
         gpt_cli.attention("The value of the value"),
         gpt_cli.heads("one two one two", query=-1),
         gpt_cli.evaluate(per_token=True),
