@@ -171,7 +171,6 @@ def test_a_device_without_wide_or_narrow_numbers_gives_the_same_figures(
         "eval --data text.txt",
         "heads --data text.txt --ablate mean --dtype float32",
         "attn-dump --prompt def --generate 6",
-        "patch --clean 'The value of' --corrupt 'The name of' --answer ' the'",
         "patch --clean 'The value of' --corrupt 'The name of' --answer ' the' --estimate",
         "compare runs/smoke/checkpoints/step-00000010.safetensors runs/smoke --data text.txt",
     )

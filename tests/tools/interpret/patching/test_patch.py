@@ -248,7 +248,6 @@ def test_prompts_of_other_lengths_are_shown_below_each_other(run: RunCommand, sm
         ([], 2, "--clean 'The value of'"),
         (["--clean", "a"], 2, "--clean needs --corrupt"),
         (["--clean", "", "--corrupt", "a"], 2, "--clean"),
-        ([*WORDS, "--layers", "7"], 2, "--layers"),
         ([*WORDS, "--parts", "mlp"], 2, "--parts"),
         ([*WORDS, "--path", "1.0"], 2, "hint: --path 0.0:logits\n"),  # an edge of every model, also of one block
         ([*WORDS, "--path", "0.0:1.5"], 2, "out of range"),
