@@ -136,7 +136,8 @@ def test_runs_are_shown_and_saved(run: RunCommand, smoke_run: Path, tmp_path: Pa
     same = gpt_cli.compare([smoke_run, smoke_run], max_tokens=200)
     assert same["loss"].coords["run"] == ("first", "second")
     assert same.passages == []
-    assert {row[name] for row in same.heads for name in ("attention_change", "write_change")} == {0}
+    names = ("attention_change", "attention_change_error", "write_change")
+    assert {row[name] for row in same.heads for name in names} == {0}
     assert ({row["change"] for row in same.weights}, same.divergence["mean"]) == ({0}, 0)
     svg = (same.as_picture("svg") or b"").decode()
     said = ("second - first (nats/token)", "+0.0000 ± 0.0000", "bars: ± one standard error", "layer")
