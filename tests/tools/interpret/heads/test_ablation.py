@@ -53,7 +53,9 @@ def with_mean(model: GPT, layer: int, head: int) -> GPT:
     return found
 
 
-@pytest.mark.parametrize(("settings", "how"), [*((form, "mean") for form in SOME_FORMS), ("", "zero")])
+@pytest.mark.parametrize(
+    ("settings", "how"), [*((form, "mean") for form in SOME_FORMS), *((form, "zero") for form in SOME_FORMS[::4])]
+)
 @torch.no_grad()
 def test_the_loss_is_that_of_a_model_without_the_columns_of_the_head(settings: str, how: str) -> None:
     model = sharp_model(31, *settings.split())
