@@ -241,7 +241,6 @@ NO_FORMAT = "--format: it applies only to --out -; the ending of a file sets its
         ("--heads 1-2", '--heads: this model has heads 0 to 1, so "1-2" is out of range'),
         ("--out a.gif", '--out: "a.gif" ends in none of .npz, .safetensors, .json, .csv, .html, .png, .svg, .pdf'),
         ("--format csv", NO_FORMAT),
-        ("--out a.csv --format csv", NO_FORMAT),
         *((words, f"{words.split()[0]}: {ONLY_WEIGHTS}") for words in ("--stage scores", "--file-dtype float16")),
         *((f"{flag} 0", f"{flag}: {NEEDS_GENERATE}") for flag in ("--temperature", "--seed")),
         ("--out - --json", "--json and --out - cannot be combined; leave one of them out"),

@@ -129,7 +129,6 @@ NOT_BOTH = "cannot be combined; leave one of them out"
         ("--prompt x --greedy --temperature 0.8", 2, f"--temperature and --greedy {NOT_BOTH}"),
         ("--checkpoint 7", 4, '"runs/smoke": this run has no checkpoint of step 7, only of 10, 20'),
         ("--without 0.0,9.1", 2, '--without: this model has layers 0 to 1 with heads 0 to 1, so "9.1" is out of range'),
-        ("--top-p 1.5", 2, '--top-p: "1.5" is not a number from 0 to 1'),
         ("--repetition-penalty 0", 2, '--repetition-penalty: "0" is not a number above 0'),
         ("--temperature nan", 2, '--temperature: "nan" is not a number of at least 0'),
         ("--prompt-file nowhere.txt", 3, '"nowhere.txt": there is no such file'),

@@ -67,9 +67,7 @@ train --learning-rat 1e-3 | --set train.learning_rate=1e-3
 train --tokenizer char | --set tokenizer.kind=char
 train --steps 300 | --max-steps 300
 bench --layers 2 | --set model.num_blocks=2
-sample --model runs/tiny | --run runs/tiny
 report --run runs/tiny | gpt report runs/tiny
-info --model tiny | gpt info tiny
 train --run runs/tiny | --out runs/tiny
 sample --ckpt | --run PATH
 sample -p 'The value' | --prompt 'The value'
