@@ -109,6 +109,8 @@ async function start(make) {
     document.body.textContent = `${WORDS.en.old} ${WORDS.zh.old}`;
     return;
   }
+  // a browser that saves the page saves what the script made too, so it is made anew
+  document.querySelector("main").replaceChildren(byId("parts").content.cloneNode(true));
   await make(JSON.parse(byId("content").textContent));
   root.dataset.ready = Math.round(performance.now());
 }

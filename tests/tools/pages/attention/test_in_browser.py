@@ -193,6 +193,14 @@ def test_a_line_narrower_than_a_dot_still_shows_in_the_overview(show: ShowPage) 
     assert all(width < 100 and count > 0.4 * width for width, count in bright), bright
 
 
+def test_a_page_that_the_browser_saves_has_each_part_once(show: ShowPage, file: Path) -> None:
+    opened = show(file.read_bytes())
+    parts = opened.page.locator("main *").count()
+    show(opened.page.content().replace(" data-ready=", " data-saved=").encode())
+    assert opened.page.locator("main *").count() == parts
+    opened.complaints.clear()  # the policy forbids the styles that the browser saved
+
+
 def test_without_a_clipboard_it_is_saved_as_a_file(browser: Browser, file: Path) -> None:
     context = browser.new_context(locale="en-US")
     page = context.new_page()
