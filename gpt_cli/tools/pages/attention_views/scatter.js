@@ -39,6 +39,7 @@ class Scatter {
     if (!byId("scattering").open) return; // it has no size
     const svg = byId("scatter"), { page } = this;
     this.width = svg.clientWidth;
+    svg.setAttribute("viewBox", `0 0 ${this.width} ${SCATTER.height}`); // paper is narrower
     const all = Array.from({ length: this.numHeads }, (_, place) => ({ place, values: this.chosen.map((column) => page.score(place, column)) }));
     const known = all.filter(({ values }) => !values.some(Number.isNaN));
     this.ends = this.chosen.map((column, axis) => {

@@ -70,6 +70,7 @@ class Film {
   draw(panels) {
     const svg = byId("curve");
     svg.style.height = `${panels.length * (CURVE.height + CURVE.gap) + 18}px`;
+    svg.setAttribute("viewBox", `0 0 ${svg.clientWidth} ${svg.clientHeight}`); // paper is narrower
     const parts = [drawn("path", "mark", {})];
     panels.forEach(({ name, lines, ends }, at) => {
       const top = at * (CURVE.height + CURVE.gap) + CURVE.gap;

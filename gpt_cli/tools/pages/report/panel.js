@@ -52,6 +52,7 @@ class Panel {
     this.found = found;
     this.width = this.svg.clientWidth;
     this.height = this.svg.clientHeight;
+    this.svg.setAttribute("viewBox", `0 0 ${this.width} ${this.height}`); // paper is narrower
     [this.left, this.rightmost] = endsOf(all.map(([x]) => x));
     this.left = Math.min(this.left, 0); // a run begins at 0
     [this.low, this.high] = endsOf(values);

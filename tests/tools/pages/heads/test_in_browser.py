@@ -73,6 +73,9 @@ def test_a_film_has_the_passages_of_each_step(show: ShowPage) -> None:
         cells = page.locator("#rows tr.chosen td").all_inner_texts()
         assert cells == ["L0 H1", "", f"{number / 2 + 1:.3f}", f"{1 / number:.3f}"]
         assert page.text_content("#curve .now") == f"{1 / number:.3f}"
+    for svg, height in (("#curve", 100), ("#scatter", 280)):
+        width = page.evaluate("svg => document.querySelector(svg).clientWidth", svg)
+        assert page.get_attribute(svg, "viewBox") == f"0 0 {width} {height}", "so that it shrinks on paper"
     page.evaluate(BY_HAND)
     page.click("#play")
     page.focus("#rows tr:nth-child(3) button")

@@ -261,6 +261,8 @@ def test_it_fits_widths_in_both_themes_and_languages(open_page: OpenPage, file: 
         assert box["x"] + box["width"] <= width
         page.click("#language")
     assert page.inner_text("h1") == "Report"
+    drawn = page.evaluate("document.querySelector('.panel.loss .curves').clientWidth")
+    assert page.get_attribute(".panel.loss .curves", "viewBox") == f"0 0 {drawn} 340", "so that it shrinks on paper"
 
 
 def test_ticks_that_are_close_have_numbers_of_their_own(run_script: RunScript) -> None:
