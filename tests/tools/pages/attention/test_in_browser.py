@@ -266,6 +266,10 @@ def test_it_speaks_chinese_and_english_and_turns_dark(open_page: OpenPage, file:
     assert page.inner_text("h1") == "注意力"
     assert page.get_attribute("html", "lang") == "zh-CN"
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(22, 24, 29)"
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.locator(".token").first.evaluate("e => getComputedStyle(e).printColorAdjust") == "exact"
+    page.emulate_media(media="screen")
     page.click("#language")
     page.click("#theme")
     assert page.inner_text("h1") == "Attention"
