@@ -137,6 +137,23 @@ def test_arrow_keys_move_between_heads(page: Page) -> None:
     assert page.evaluate("document.activeElement.textContent") == "L1 H1", "which is a key of the browser"
 
 
+def test_the_row_with_the_focus_is_below_the_titles_and_paper_has_every_row(show: ShowPage) -> None:
+    page = show(heads_page(report(["a"]) | {"circuits": None, "heads": head_rows() * 6})).page
+    page.set_viewport_size({"width": 800, "height": 400})
+    page.focus("#rows tr:nth-child(30) button")
+    room = """() => {
+        const [row, title] = ["#rows :focus", "#rows th"].map((name) => document.querySelector(name).getBoundingClientRect());
+        return row.top - title.bottom;
+    }"""
+    for _ in range(12):
+        page.keyboard.press("ArrowUp")
+        assert page.evaluate(room) >= 0
+    page.emulate_media(media="print")
+    sizes = page.locator("#table").evaluate("table => [table.clientHeight, table.scrollHeight]")
+    page.emulate_media(media="screen")
+    assert sizes[0] == sizes[1]
+
+
 def test_a_point_of_the_scatter_is_a_head_and_chooses_it(page: Page) -> None:
     assert page.locator("#scatter circle").count() == 6
     ends = page.locator("#scatter text.end").all_text_contents()
