@@ -38,7 +38,7 @@ def test_pages_open_from_the_first_with_title_and_prompt(open_page: OpenPage, tm
     page.set_viewport_size({"width": 390, "height": 800})
     assert page.inner_text("h1") == "Lesson 3"
     assert page.title() == "Lesson 3 – gpt"
-    assert "The value" in page.inner_text("#prompt")
+    assert page.inner_text("#prompt") == "Our text: “The value”"
     assert "tested" in page.inner_text("#origin")
     assert page.locator("#pages a").count() == 3
     titles = []

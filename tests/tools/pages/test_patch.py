@@ -74,8 +74,8 @@ def test_a_cell_says_what_its_patch_recovers(page: Page) -> None:
     ]
     page.select_option("#patch-map", "feed_forward")
     assert told(page)[0].startswith("Layer 1 feed-forward output at position 1 (“␣two” for “␣six”): recovers −1.5000")
-    texts = [plain(text) for text in page.locator("#texts > *").all_inner_texts()]
-    assert texts[0] == "clean text · logit of “␣two” minus logit of “␣six” 3.0000"
+    texts = page.locator("#texts > *").all_inner_texts()
+    assert plain(texts[0]) == "clean text · logit of “␣two” minus logit of “␣six” 3.0000"
     assert texts[1] == "one two <b>one</b>"
 
 

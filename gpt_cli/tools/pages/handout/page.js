@@ -6,7 +6,7 @@ start(({ handout: { title, prompt, origin, pages } }) => {
     document.querySelector("h1").textContent = title || words.title;
     document.title = `${title || words.title} – gpt`;
     byId("origin").textContent = words.origin(origin);
-    byId("prompt").textContent = words.prompt(isolated(prompt));
+    byId("prompt").replaceChildren(...words.prompt(element("bdi", "", prompt)));
     byId("pages").replaceChildren(...pages.map((name) => {
       const link = element("a", "", words.names[name]);
       link.href = `${name}.html`;

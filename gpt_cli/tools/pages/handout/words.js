@@ -2,7 +2,7 @@
 Object.assign(WORDS.en, {
   title: "A model to look into",
   origin: ({ run, step, best_loss, parameters }) => `${run}, step ${step}${best_loss ? `, lowest validation loss until then ${best_loss.toFixed(4)}` : ""} · ${parameters.toLocaleString("en")} parameters`,
-  prompt: (text) => `Our text: “${text}”`,
+  prompt: (text) => ["Our text: “", text, "”"],
   names: { model: "The model", attention: "Its attention", film: "How it learned to look" },
   meanings: {
     model: "Type, and see what may come next. Let it write, look at its heads, switch one off, and follow all numbers of one.",
@@ -14,7 +14,7 @@ Object.assign(WORDS.en, {
 Object.assign(WORDS.zh, {
   title: "看看模型里面",
   origin: ({ run, step, best_loss, parameters }) => `${run}，第 ${step} 步${best_loss ? `，最低验证损失 ${best_loss.toFixed(4)}` : ""} · ${parameters.toLocaleString("en")} 个参数`,
-  prompt: (text) => `我们的文本：“${text}”`,
+  prompt: (text) => ["我们的文本：“", text, "”"],
   names: { model: "模型", attention: "模型的注意力", film: "模型怎样学会看" },
   meanings: {
     model: "输入文字，看接下来可能出现什么；让它续写，看各个头在看哪里，关闭一个头，或逐步跟随一个头的全部数值。",

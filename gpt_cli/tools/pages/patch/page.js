@@ -45,7 +45,7 @@ class PatchPage {
     byId("pairs").textContent = pairs ? words.pairs(pairs.file, pairs.number) : "";
     const figures = (kind) => (metrics[kind] === null ? "" : ` · ${name} ${numberOf(metrics[kind], 4)}`);
     byId("texts").replaceChildren(...["clean", "corrupt"].flatMap((kind) =>
-      [element("dt", "", words[kind] + figures(kind)), element("dd", "", texts[kind] === null ? "" : isolated(texts[kind]))]));
+      [element("dt", "", words[kind] + figures(kind)), element("dd", "", element("bdi", "", texts[kind] ?? ""))]));
     this.view.show(this.results[this.frame], metrics, words);
     this.film?.speak();
     this.film?.show();
