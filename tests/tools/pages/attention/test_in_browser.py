@@ -84,6 +84,16 @@ def lines(page: Page) -> dict[tuple[str, int, int], float]:
     return found
 
 
+def test_colours_that_say_something_stay_in_a_theme_of_high_contrast(page: Page) -> None:
+    colours = "es => es.map(getComputedStyle).map((style) => [style.backgroundColor, style.borderBottomColor])"
+    parts = page.locator(".token, #maps button")
+    before = parts.evaluate_all(colours)
+    page.emulate_media(forced_colors="active")
+    after = parts.evaluate_all(colours)
+    page.emulate_media(forced_colors="none")
+    assert after == before
+
+
 def test_lines_lead_from_a_token_to_where_it_looks_and_from_those_that_look_at_it(page: Page) -> None:
     page.hover("#lookers span >> nth=2")
     of_token = {("looks", 2, key): WEIGHTS[0, 0, 2, key] for key in range(3)}
