@@ -90,11 +90,12 @@ class Panel {
     return [...parts, ...places.map((value) => drawn("text", "middle", { x: this.across(value).toFixed(1), y: bottom + 17 }, tickText(value)))];
   }
 
-  // Validation has a dot for each evaluation; lines that are smoothed elsewhere are thin.
+  // Evaluations have dots, 60 at most; lines that are smoothed elsewhere are thin.
   line([run, name, points]) {
     const path = points.map(([x, y], at) => `${at ? "L" : "M"}${this.across(x).toFixed(1)} ${this.down(y).toFixed(1)}`);
-    const dotted = (name === "validation_loss" || name === "bits_per_byte" || points.length === 1) && points.length <= 60;
-    const dots = dotted ? points.map(([x, y]) => drawn("circle", "dot", { cx: this.across(x).toFixed(1), cy: this.down(y).toFixed(1), r: 3 })) : [];
+    const dotted = name === "validation_loss" || name === "bits_per_byte" || points.length === 1;
+    const every = Math.ceil(points.length / 60);
+    const dots = dotted ? points.filter((_, at) => at % every === 0).map(([x, y]) => drawn("circle", "dot", { cx: this.across(x).toFixed(1), cy: this.down(y).toFixed(1), r: 3 })) : [];
     const kind = `${run.kind} ${name}${name === "loss" && this.curves.smooth ? " thin" : ""}`;
     return drawn("g", kind, {}, drawn("path", "line", { d: path.join("") }), ...dots);
   }

@@ -169,6 +169,12 @@ def test_curves_stand_where_their_losses_are_and_are_switched_off(page: Page) ->
     assert page.locator(".panel.loss .name").all_text_contents() == ["b"]
 
 
+def test_of_very_many_evaluations_some_have_dots(show: ShowPage, record: RunRecord) -> None:
+    metrics = {name: np.arange(1, 101.0) for name in record.metrics}
+    page = show(report_page([replace(record, metrics=metrics)], "step", {})).page
+    assert page.locator(".validation_loss .dot").count() == 50
+
+
 def test_runs_differ_by_more_than_their_colour_when_there_are_many(show: ShowPage, record: RunRecord) -> None:
     opened = show(report_page([replace(record, name=f"run {number}") for number in range(30)], "step", {}))
     looks = opened.page.locator("#runs .swatch .line").evaluate_all(
