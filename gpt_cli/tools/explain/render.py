@@ -86,6 +86,7 @@ def to_html(explanation: Explanation, language: str) -> str:
     policy = f"default-src 'none'; style-src {hash_of_source(_STYLE)}"
     lines = [
         f'<!doctype html><html lang="{"zh-CN" if language == "zh" else "en"}"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
         f"<title>{title}</title><style>{_STYLE}</style></head><body><h1>{title}</h1>",
         *([f"<p>{html.escape(explanation.source)}</p>"] if explanation.source else []),

@@ -68,6 +68,7 @@ def test_the_page_escapes_text_and_asks_for_nothing() -> None:
     assert "&lt;b&gt;|x" in page
     assert "<b>" not in page
     assert '<html lang="zh-CN">' in page
+    assert '<meta name="viewport" content="width=device-width' in page, "a phone shows it in its own width"
     assert "default-src 'none'; style-src 'sha256-" in page
     assert "<script" not in page
 
