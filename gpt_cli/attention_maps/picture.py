@@ -66,7 +66,7 @@ def draw(dump: AttentionDump, notice: Notify = ignored, *, kind: str = "png") ->
     if num_maps == 1 and inches / num_tokens >= _READABLE_NUMBER:
         for query, key in np.argwhere(np.tri(num_tokens)).tolist():
             weight = dump.weights[0, 0, query, key]
-            ink = "black" if weight > 0.2 else "white"
+            ink = "black" if weight > 0.19 else "white"
             axes.text(key, query, f"{weight:.2f}".removeprefix("0"), ha="center", va="center", fontsize=6, color=ink)
     axes.spines[:].set_visible(False)
     bar = figure.add_axes((1 - 0.7 / width, foot / height, 0.12 / width, 1 - (foot + 0.5) / height))

@@ -156,7 +156,8 @@ def draw_map(figure: Figure, axes: Axes, shown: HeatMap, missing: set[str], spok
     for cell, number in np.ndenumerate(shown.numbers):
         if not np.isnan(number):
             red, green, blue, _ = image.cmap(image.norm(number))
-            ink = "black" if 0.3 * red + 0.59 * green + 0.11 * blue > 0.5 else "white"
+            # on a colour of this luminance, both inks have the same contrast
+            ink = "black" if 0.21 * red**2.2 + 0.72 * green**2.2 + 0.07 * blue**2.2 > 0.18 else "white"
             text = _short(number, shown.decimals) if shown.texts is None else str(shown.texts[cell])
             if shown.errors is not None and not np.isnan(error := float(shown.errors[cell])):
                 text += f"\n±{_short(error, shown.decimals)}"

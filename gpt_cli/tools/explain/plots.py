@@ -82,7 +82,7 @@ def _map(axes: Axes, step: Step, language: str) -> None:
     top, digits = (1.0, 2) if largest > 0.1 else (largest, 4)
     axes.imshow(weights, cmap="viridis", vmin=0, vmax=top, aspect="auto")
     for (row, column), number in np.ndenumerate(step.numbers):
-        ink = "black" if np.isnan(weights[row, column]) or number > top / 2 else "white"
+        ink = "black" if np.isnan(weights[row, column]) or number > 0.43 * top else "white"
         axes.text(column, row, f"{number:.{digits}f}", ha="center", va="center", fontsize=7, color=ink)
     axes.set_xticks(range(len(columns)), columns)
     axes.set_yticks(range(len(step.rows)), [label_text(label, language) for label in step.rows])

@@ -116,6 +116,19 @@ def test_few_cells_have_their_numbers() -> None:
     assert "<!-- .10 -->" not in draw_panels(ORIGIN, [map_of(9, 9)], kind="svg").decode()
 
 
+@pytest.mark.parametrize("low", [0, -1])
+def test_a_number_is_readable_on_every_colour(low: float) -> None:
+    """With the contrast of 4.5 that WCAG asks for."""
+    axes: Any = Figure().subplots()
+    shown = map_of(8, 8)._replace(numbers=np.linspace(low, 1, 64).reshape(8, 8), low=low)
+    draw_map(axes.figure, axes, shown, set(), "en")
+    (image,) = axes.images
+    colours = image.to_rgba(image.get_array())[..., :3].reshape(64, 3)
+    ground = ((colours + 0.055) / 1.055) ** 2.4 @ (0.2126, 0.7152, 0.0722)
+    ink = [{"black": 0, "white": 1}[text.get_color()] for text in axes.texts]
+    assert ((np.maximum(ground, ink) + 0.05) / (np.minimum(ground, ink) + 0.05)).min() > 4.5
+
+
 def test_the_foot_names_a_text_of_any_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     monkeypatch.setattr(canvas.font_manager, "findSystemFonts", list)
