@@ -16,7 +16,7 @@ class AttentionOfRun {
     [this.name, this.large] = [element("p"), element("canvas", "large")];
     this.buildTable();
     this.one = element("div", "one", this.name, this.large);
-    const both = element("div", "both", this.table, this.one);
+    const both = element("div", "both", element("div", "wide", this.table), this.one);
     const wide = element("p", "frames", this.slider, " ", this.moment);
     wide.hidden = last === 0;
     this.more = element("p", "help");

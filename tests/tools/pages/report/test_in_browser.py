@@ -40,7 +40,7 @@ def made(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRe
     folder = tmp_path_factory.mktemp("report")
     shutil.copytree(trained / "runs", folder / "runs")
     with chdir(folder):
-        keep(snapshots_of(3, 2, 2, TOKENS), Path("runs/smoke"))
+        keep(snapshots_of(3, 2, 12, TOKENS), Path("runs/smoke"))
         found = read_record(Path("runs/smoke"))
         record = replace(found, metrics={**found.metrics, "loss": LOSSES, "smoothed_loss": SMOOTHED})
         Path("report.html").write_bytes(report_page([record, other(record)], "step", {}))
@@ -214,7 +214,7 @@ def test_settings_environment_and_corpus_are_tables(page: Page) -> None:
 def test_attention_follows_the_slider_and_the_chosen_head(page: Page) -> None:
     part = page.locator("figure.attention").first
     assert part.locator("output").inner_text() == "step 20 · loss 2.0000"
-    assert part.locator("canvas").count() == 5
+    assert part.locator("canvas").count() == 25
     ink = "canvas => canvas.toDataURL()"
     before = part.locator(".large").evaluate(ink)
     part.locator('button[aria-label="layer 1 head 1"]').click()
