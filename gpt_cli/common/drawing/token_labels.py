@@ -1,6 +1,7 @@
 """Format tokens as labels and as cells of CSV, and weights as colours. Needs no torch."""
 
 import math
+import unicodedata
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -30,6 +31,8 @@ def label_of(token: str, limit: int | None = MAX_LABEL) -> str:
     """Return a token as a label of at most `limit` characters; line breaks become ↵, and spaces of a blank token ␣."""
     if not token.strip():
         token = token.replace("\t", "⇥").replace(" ", "␣") or "∅"
+    if unicodedata.category(token[0]).startswith("M"):
+        token = f"◌{token}"  # a combining mark alone would be invisible
     parts = [c if c.isprintable() else _escaped(c) for c in token.replace("\n", "↵")]
     if limit is None or sum(map(len, parts)) <= limit:
         return "".join(parts)

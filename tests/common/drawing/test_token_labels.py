@@ -10,6 +10,7 @@ from gpt_cli.common.drawing.token_labels import colour_of, inert_cell, label_of
 def test_labels_show_what_cannot_be_seen() -> None:
     labels = [label_of(token) for token in (" the", "\n", "  ", "\t", "", "a\x07", "abcdefghijklmnop", " a\n", "\r")]
     assert labels == [" the", "↵", "␣␣", "⇥", "∅", "a\\x07", "abcdefghijk…", " a↵", "\\x0d"]
+    assert label_of("\u0301") == "◌\u0301", "on a circle"
     cat = "🐈\u200d⬛"
     assert [label_of(cat), label_of(cat, 7), label_of(cat, 8)] == ["🐈\\u200d⬛", "🐈…", "🐈\\u200d⬛"]
 

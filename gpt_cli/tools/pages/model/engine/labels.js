@@ -12,10 +12,10 @@ function labelsOf(token) {
 
 function labelOf(token) { return partsOf(token).join(""); }
 
-// Its characters, with signs for line breaks, for white space alone, and for what cannot be seen.
+// Its characters, with signs for line breaks, for white space or a combining mark alone, and for what cannot be seen.
 function partsOf(token) {
   const signs = /[^\s\x1c-\x1f\x85]|\ufeff/.test(token) ? token : token.replaceAll("\t", "⇥").replaceAll(" ", "␣") || "∅";
-  return Array.from(signs.replaceAll("\n", "↵"), (character) =>
+  return Array.from(signs.replaceAll("\n", "↵").replace(/^\p{M}/u, "◌$&"), (character) =>
     character !== " " && /[\p{C}\p{Z}]/u.test(character) ? escaped(character.codePointAt(0)) : character);
 }
 
