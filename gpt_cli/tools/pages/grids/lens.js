@@ -12,7 +12,7 @@ class LensView {
       headers: [labels.map(({ text }) => ({ text: marked(text) }))],
       cell: (row, token) => {
         const found = lens.of(row, token);
-        return found && { text: marked(found.text), fill: shadeOf("kind", 0.6 * found.chance) };
+        return found && { text: marked(found.text), fill: shadeOf("kind", 0.5 * found.chance) };
       },
       say: (row, token) => {
         const found = lens.of(row, token);
