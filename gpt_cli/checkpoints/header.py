@@ -172,6 +172,8 @@ def header_of(file: BinaryIO, path: Path) -> Header:
     if num_bytes > expected:
         extra = f"the file is damaged: it has {num_bytes:,} bytes, but its header describes {expected:,}"
         raise CheckpointError(where, extra)
+    # the first versions called imported tokenizers kept; headers of one tokenizer are equal
+    metadata["tokenizer"] = metadata["tokenizer"].replace('"kind":"kept"', '"kind":"imported"')
     return Header(path, content, metadata, tensors, step)
 
 

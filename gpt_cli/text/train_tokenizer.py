@@ -143,11 +143,9 @@ def published_tokenizer(name: str) -> BytePairTokenizer:
 
 
 def tokenizer_from_dict(stored: Mapping[str, Any]) -> Tokenizer:
-    """Build a tokenizer from the data of `to_dict`, of this or an earlier version; raise CheckpointError otherwise."""
+    """Build a tokenizer from the data of `to_dict`; raise CheckpointError for anything else."""
     tokenizer: Tokenizer | None = None
     with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError, RecursionError):
-        if stored["kind"] == "kept":
-            stored = {**stored, "kind": "imported"}
         if stored["kind"] == "byte":
             tokenizer = ByteTokenizer()
         elif stored["kind"] == "char":

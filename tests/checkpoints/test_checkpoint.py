@@ -155,6 +155,11 @@ def test_a_newer_format_is_refused_with_its_writer_and_the_command_that_updates(
     assert refused(saved, wrong).hint == "in the clone of gpt: git pull, then pip install -e ."
 
 
+def test_an_imported_tokenizer_of_the_first_versions_equals_todays(saved: Path) -> None:
+    edit_header(saved, tokenizer='{"kind":"kept"}')
+    assert read_header(saved).metadata["tokenizer"] == '{"kind":"imported"}'
+
+
 @pytest.mark.parametrize("metadata", [{"format_version": "0"}, {"format_version": "-1"}, {"step": "-7"}])
 def test_formats_and_steps_that_never_were_are_refused(saved: Path, metadata: dict[str, str]) -> None:
     edit_header(saved, **metadata)

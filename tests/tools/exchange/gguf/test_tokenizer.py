@@ -16,7 +16,6 @@ from gpt_cli.errors import CheckpointError, UsageError
 from gpt_cli.text.hf_tokenizer import HuggingFaceTokenizer
 from gpt_cli.text.split_patterns import CL100K_PATTERN, GPT2_PATTERN, OLD_CL100K_PATTERN, QWEN2_PATTERN, R50K_PATTERN
 from gpt_cli.text.tokenizers import END_OF_TEXT, BytePairTokenizer, ByteTokenizer, CharTokenizer, Tokenizer
-from gpt_cli.text.train_tokenizer import tokenizer_from_dict
 from gpt_cli.tools.exchange.gguf.tokenizer import metadata_of, tokenizer_from
 from gpt_cli.tools.exchange.tokenizer_json import read_tokenizer
 
@@ -154,7 +153,6 @@ def test_ours_without_our_key_are_imported_and_encode_alike() -> None:
     for name in PATTERNS:
         again = tokenizer_from(metadata_of(_OURS[name])[0], "model.gguf", {})
         assert again.kind == "imported"
-        assert tokenizer_from_dict({**again.to_dict(), "kind": "kept"}).digest == again.digest  # of the first versions
         for text in texts(30):
             if END_OF_TEXT not in text:  # a special token there
                 assert again.encode(text) == _OURS[name].encode(text)
