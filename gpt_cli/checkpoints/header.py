@@ -27,7 +27,7 @@ from gpt_cli.errors import CheckpointError, GptError, shown, visible
 if TYPE_CHECKING:
     from gpt_cli.text.tokenizers import Tokenizer
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 OPTIMIZER_PREFIX = "optimizer."
 METADATA = (
     "format",

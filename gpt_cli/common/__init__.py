@@ -1,3 +1,3 @@
 """Modules that all other packages use, for files, results of commands, tables, translation, drawing and hardware."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"

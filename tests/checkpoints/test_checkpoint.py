@@ -150,8 +150,8 @@ def test_numbers_that_are_not_finite_are_no_json_of_ours(saved: Path, number: st
 
 
 def test_a_newer_format_is_refused_with_its_writer_and_the_command_that_updates(saved: Path) -> None:
-    edit_header(saved, format_version="2", written_by="gpt-cli 9.0")
-    wrong = r'"gpt-cli 9.0" wrote this file in format 2, but gpt [0-9.]+ reads formats 1 to 1$'
+    edit_header(saved, format_version="3", written_by="gpt-cli 9.0")
+    wrong = r'"gpt-cli 9.0" wrote this file in format 3, but gpt [0-9.dev]+ reads formats 1 to 2$'
     assert refused(saved, wrong).hint == "in the clone of gpt: git pull, then pip install -e ."
 
 

@@ -28,7 +28,7 @@ from gpt_cli.tools.exchange.families import fit
 from gpt_cli.tools.exchange.request import FILES
 from gpt_cli.tools.exchange.tokenizer_json import chat_template, json_bytes, padding_id, tokenizer_files
 
-FORMAT_VERSION = 1  # of the key gpt_cli in config.json and in GGUF
+FORMAT_VERSION = 2  # of the key gpt_cli in config.json and in GGUF
 _CARD = """\
 ---
 library_name: transformers

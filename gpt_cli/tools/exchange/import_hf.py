@@ -108,7 +108,7 @@ def read_foreign(path: Path, context_length: int | None = None) -> Foreign:
 def _export_info(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what `gpt export` stored under the key `gpt_cli` of config.json; an empty dict for other models."""
     info: Any = config.get("gpt_cli")
-    is_ours = isinstance(info, dict) and info.get("format") == 1 and isinstance(info.get("tokenizer"), dict)
+    is_ours = isinstance(info, dict) and info.get("format") in (1, 2) and isinstance(info.get("tokenizer"), dict)
     return info if is_ours else {}
 
 
