@@ -11,6 +11,7 @@ from gpt_cli.common.drawing.canvas import (
     Figure,
     PowerNorm,
     as_file,
+    default_style,
     find_fonts,
     font_manager,
     fonts_for,
@@ -25,6 +26,7 @@ _READABLE_NUMBER = 0.28  # inches: the edge of a cell that a number fits in
 _FOOTER = 0.3  # inches, for two lines
 
 
+@default_style({})
 def draw(dump: AttentionDump, notice: Notify = ignored, *, kind: str = "png") -> bytes:
     """Draw a map of attention weights for each head of `dump`, queries as rows, keys as columns; return a file's bytes.
 

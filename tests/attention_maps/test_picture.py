@@ -28,6 +28,8 @@ def pixels(png: bytes) -> np.ndarray:
 def test_the_diagonal_of_the_first_row_is_the_brightest_and_the_future_is_white() -> None:
     image = pixels(draw(dump([str(i) for i in range(6)])))[..., :3]
     brightest = np.array([253, 231, 37]) / 255  # the upper end of viridis
+    with matplotlib.rc_context({"savefig.dpi": 300}):
+        assert np.array_equal(image, pixels(draw(dump([str(i) for i in range(6)])))[..., :3])
     found = np.argwhere(np.abs(image - brightest).max(-1) < 0.02)
     assert len(found) > 50
     top, left = found.min(0)

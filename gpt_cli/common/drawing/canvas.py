@@ -7,9 +7,11 @@ import contextlib
 import io
 import logging
 import re
+import threading
 import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 
 @contextlib.contextmanager
@@ -26,7 +28,7 @@ def without_warnings() -> Iterator[None]:
 
 with without_warnings():
     # `as` marks what other modules import from here
-    from matplotlib import font_manager, rc_context
+    from matplotlib import font_manager, rc_context, style
     from matplotlib.axes import Axes as Axes
     from matplotlib.colors import PowerNorm as PowerNorm
     from matplotlib.figure import Figure
@@ -42,7 +44,15 @@ _LIKELY_CJK = re.compile(r"cjk|han|hei|song|ming|kai|fang|gothic|unicode|fallbac
 _SIMPLIFIED = re.compile(r"cjk-|cjksc|sans-?(sc|cn|gb)|wqy|simhei|yahei|pingfang|heiti", re.IGNORECASE)
 _OTHER_WEIGHT = re.compile(r"bold|black|light|thin|medium|heavy", re.IGNORECASE)
 _COMMON = set("注意力权重训练验证损失每步头层")  # a font that has them has our words
+_SETTINGS_LOCK = threading.RLock()  # all threads share matplotlib's settings
 _HINT = "(Debian: apt install fonts-noto-cjk)"
+
+
+@contextlib.contextmanager
+def default_style(settings: dict[str, Any]) -> Iterator[None]:
+    """Use matplotlib's default style with `settings`, whatever rcParams the caller set; one thread draws at a time."""
+    with _SETTINGS_LOCK, style.context(["default", settings]):
+        yield
 
 
 def as_file(figure: Figure, kind: str) -> bytes:

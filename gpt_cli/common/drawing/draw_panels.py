@@ -16,10 +16,10 @@ from gpt_cli.common.drawing.canvas import (
     MaxNLocator,
     as_file,
     cycler,
+    default_style,
     find_fonts,
     font_manager,
     fonts_for,
-    rc_context,
     remark_on_missing,
 )
 from gpt_cli.common.drawing.panels import Curves, HeatMap, Panel, PlotLine
@@ -58,7 +58,7 @@ def draw_panels(
     width, height = max(sum(widths), 4.0), sum(heights) + _FOOT + 0.1
     plain: dict[Any, Any] = {"axes.spines.top": False, "axes.spines.right": False}
     plain["axes.prop_cycle"] = cycler(color=COLOURS)
-    with rc_context({"font.size": 7, "font.family": [*words, *fonts], **plain}):
+    with default_style({"font.size": 7, "font.family": [*words, *fonts], **plain}):
         figure = Figure(figsize=(width, height), dpi=110)
         figure.set_layout_engine("constrained", rect=(0, _FOOT / height, 1, 1 - (_FOOT + 0.1) / height))
         ratios: dict[str, Any] = {"width_ratios": widths, "height_ratios": heights}

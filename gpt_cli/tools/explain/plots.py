@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpt_cli.common.drawing.canvas import Axes, Figure, as_file, find_fonts, fonts_for, rc_context, remark_on_missing
+from gpt_cli.common.drawing.canvas import Axes, Figure, as_file, default_style, find_fonts, fonts_for, remark_on_missing
 from gpt_cli.common.host import Notify
 from gpt_cli.common.language import say
 from gpt_cli.tools.explain.explanation import Explanation, Step, label_text
@@ -20,7 +20,7 @@ def plot(study: str, explanation: Explanation, language: str, *, kind: str, noti
     of_titles, missing = find_fonts({*"".join(step.title for step in explanation.steps)})  # a title may have a path
     remark_on_missing(missing, notice)
     fonts, language = fonts_for(language, notice)
-    with rc_context({"font.family": [*dict.fromkeys([*fonts, *of_titles])], "font.size": 8}):
+    with default_style({"font.family": [*dict.fromkeys([*fonts, *of_titles])], "font.size": 8}):
         figure = (_scaling if study == "scaling" else _maps)(explanation.steps, language)
         figure.suptitle(say(explanation.title, language))
         return as_file(figure, kind)

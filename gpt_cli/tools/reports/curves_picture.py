@@ -11,10 +11,10 @@ from gpt_cli.common.drawing.canvas import (
     MaxNLocator,
     Text,
     as_file,
+    default_style,
     find_fonts,
     font_manager,
     fonts_for,
-    rc_context,
     remark_on_missing,
 )
 from gpt_cli.common.drawing.draw_panels import drawable
@@ -51,7 +51,7 @@ def draw_curves(records: Sequence[RunRecord], axis: str, kind: str, notice: Noti
     groups = groups_of(records)
     fonts, missing = find_fonts(set("".join(visible(group.label) for group in groups)))
     names, in_colour = swept(groups), min(len(groups), MOST_DRAWN + 1)
-    with rc_context(_STYLE):
+    with default_style(_STYLE):
         height = 7.6 + 0.18 * in_colour + (2.2 if names else 0)
         figure = Figure(figsize=(9.0, height), dpi=130, layout="constrained")
         large, *rows = figure.add_gridspec(3 + bool(names), 1, height_ratios=[1.8, *([1.2] if names else []), 1, 1])
@@ -74,7 +74,7 @@ def draw_losses(directory: Path, kind: str = "png") -> bytes | None:
     record = read_record(directory)
     if record.state == "training" or not len(record.metrics["step"]):
         return None
-    with rc_context(_STYLE):
+    with default_style(_STYLE):
         figure = Figure(figsize=(7.5, 4.2), dpi=130, layout="constrained")
         groups = groups_of([record])
         fonts, missing = find_fonts(set(visible(record.name)))
