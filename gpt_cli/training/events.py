@@ -7,7 +7,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from gpt_cli.common.host import tqdm_of_here
+from gpt_cli.common.machine.devices import restored_threads
 from gpt_cli.common.machine.torch_modes import default_modes
 from gpt_cli.common.results import WIDTH, Figures
 from gpt_cli.common.units import duration, with_error
@@ -172,6 +175,7 @@ class Training(Generator[TrainingEvent, None, None]):
 
     def __init__(self, events: Generator[TrainingEvent, None, None]):
         self._events, self._last = events, None
+        self._threads: int | None = None  # of this training, after its first event
 
     def __repr__(self) -> str:
         """Return the last event in angle brackets, or a sentence that nothing has run yet."""
@@ -179,13 +183,14 @@ class Training(Generator[TrainingEvent, None, None]):
 
     def send(self, value: None, /) -> TrainingEvent:
         """Train up to the next event and return it; next() does the same."""
-        with keywords_named(), default_modes():
+        with keywords_named(), default_modes(), restored_threads(self._threads):
             self._last = self._events.send(value)
+            self._threads = torch.get_num_threads()
         return self._last
 
     def throw(self, *error: Any) -> TrainingEvent:
         """Raise an error inside the training generator; `close` ends a training in this way."""
-        with keywords_named(), default_modes():
+        with keywords_named(), default_modes(), restored_threads(self._threads):
             return self._events.throw(*error)
 
     def finish(self) -> Finished:

@@ -1,8 +1,11 @@
 """What a training reports prints as lines of `gpt train`, for `print` in a notebook."""
 
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from support.prepared import prepared
 
 from gpt_cli.evaluation.nll import Score
@@ -61,3 +64,17 @@ def test_a_training_that_nobody_has_begun_says_how_to_run_it() -> None:
     assert repr(training) == "<Training: nothing has run yet; finish() trains to the end>"
     training.finish()
     assert repr(training) == "<Training: runs/a: 1,200 steps>"
+
+
+def test_a_training_computes_with_its_threads_and_the_caller_with_others() -> None:
+    before = torch.get_num_threads()
+
+    def events() -> Generator[Any, None, None]:
+        torch.set_num_threads(before + 1)
+        yield "begun"
+        yield torch.get_num_threads()
+
+    training = Training(events())
+    next(training)
+    assert torch.get_num_threads() == before
+    assert next(training) == before + 1

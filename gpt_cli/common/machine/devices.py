@@ -272,11 +272,13 @@ def autocast(device: torch.device, dtype: str, *, enabled: bool = True) -> conte
 def restored_threads(number: int | None = None) -> Iterator[None]:
     """Let torch compute with `number` CPU threads in the context (None: no change); then restore the earlier number."""
     before = torch.get_num_threads()
-    use_threads(number)
+    if number != before:  # setting even the same number would keep MKL from choosing fewer
+        use_threads(number)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        if torch.get_num_threads() != before:
+            torch.set_num_threads(before)
 
 
 def use_threads(number: int | None) -> None:
