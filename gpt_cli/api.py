@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from gpt_cli.common.host import Host, drawn, ignored
 from gpt_cli.common.machine.cpu_contention import sharing
+from gpt_cli.common.machine.memory import returned_memory
 from gpt_cli.common.machine.torch_modes import default_modes
 from gpt_cli.common.results import Result
 from gpt_cli.common.spelling import as_keywords, described
@@ -93,7 +94,7 @@ class Command(Generic[P, R]):
             of_run: Any = self.__get__(values.pop(self._run_keyword), LoadedRun)
             return of_run(**values)
         values = {name: value for name, value in {**values, **self._chosen}.items() if value is not None}
-        with keywords_named(), default_modes():
+        with keywords_named(), default_modes(), returned_memory():
             request = read_request(self.request, values)
             hears = (getattr(request, "notice", None) or ignored, getattr(request, "warn", None) or _warned)
             notice, warn = (lambda line, hear=hear: hear(as_keywords(line)) for hear in hears)

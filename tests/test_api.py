@@ -222,6 +222,19 @@ def test_threads_and_random_states_stay_as_they_are(
     assert state() == before
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc")
+def test_arrays_that_the_caller_frees_go_back_to_the_system(copied: Path) -> None:
+    def num_pages() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1])
+
+    for work in (_sample, _train):
+        work(1)
+        array = np.ones(4 * 10**7)  # 320 MB, 78,125 pages
+        before = num_pages()
+        del array
+        assert before - num_pages() > 78_000
+
+
 def _modes() -> list[object]:
     autocast = torch.is_autocast_enabled("cpu"), torch.is_autocast_cache_enabled()
     gradients = torch.is_grad_enabled(), torch.is_inference_mode_enabled()

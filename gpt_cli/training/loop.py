@@ -10,7 +10,7 @@ from gpt_cli.checkpoints.lock import sole_trainer
 from gpt_cli.common.host import NOBODY, Host, both, drawn
 from gpt_cli.common.machine.cpu_contention import sharing
 from gpt_cli.common.machine.devices import restored_threads
-from gpt_cli.common.machine.memory import reuse_memory
+from gpt_cli.common.machine.memory import returned_memory, reuse_memory
 from gpt_cli.config import Config
 from gpt_cli.distributed.collectives import ALONE, Ranks
 from gpt_cli.errors import DivergedError, EnvironmentFailure
@@ -50,7 +50,7 @@ def train_whole(plan: Plan, host: Host, *, progress: bool = False) -> Generator[
     """Prepare and run a training, with a progress bar if `progress`; yield events; unlock the run before Finished."""
     if progress:
         host = drawn(host, BAR_SECONDS)  # or every evaluation and save would have one beside that of the steps
-    with training_environment(plan.directory, host) as inner:
+    with returned_memory(), training_environment(plan.directory, host) as inner:
         outcome = setup(plan, inner)
         if not isinstance(outcome, Finished):
             run, prepared = outcome

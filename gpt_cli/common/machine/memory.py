@@ -17,7 +17,7 @@ from gpt_cli.errors import EnvironmentFailure
 
 _PROC_MEMINFO, _PROC_CGROUP = Path("/proc/meminfo"), Path("/proc/self/cgroup")
 _CGROUPS = Path("/sys/fs/cgroup")
-_TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8  # of glibc's malloc.h
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -3, -4, -8  # of glibc's malloc.h
 
 
 def reuse_memory() -> None:
@@ -31,6 +31,24 @@ def reuse_memory() -> None:
         libc.mallopt(_MMAP_MAX, 0)
         libc.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
         libc.mallopt(_ARENA_MAX, 1)
+
+
+@contextlib.contextmanager
+def returned_memory() -> Iterator[None]:
+    """After the context, undo `reuse_memory`: large arrays that the caller frees go back to the system again.
+
+    Threads still share one heap, which glibc cannot undo.
+    """
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError, AttributeError, TypeError):
+            libc = ctypes.CDLL(None)
+            libc.mallopt(_MMAP_MAX, 65536)
+            # the thresholds that glibc itself reaches once a program frees large arrays
+            libc.mallopt(_MMAP_THRESHOLD, 2**25)
+            libc.mallopt(_TRIM_THRESHOLD, 2**26)
+            libc.malloc_trim(0)
 
 
 def available_memory() -> int | None:
