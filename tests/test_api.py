@@ -222,6 +222,12 @@ def test_threads_and_random_states_stay_as_they_are(
     assert state() == before
 
 
+def test_a_result_with_arrays_equals_only_itself(smoke_run: Path) -> None:
+    for of_prompt in (gpt_cli.attention, gpt_cli.explain):
+        assert of_prompt("The", run=smoke_run) not in [of_prompt("The", run=smoke_run)]
+    assert gpt_cli.report(smoke_run) not in [gpt_cli.report(smoke_run)]
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc")
 def test_arrays_that_the_caller_frees_go_back_to_the_system(copied: Path) -> None:
     def num_pages() -> int:

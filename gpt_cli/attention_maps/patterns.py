@@ -30,7 +30,7 @@ class Prediction:
     rank: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class AttentionDump:
     """Attention weights, and on request other tensors of attention, of `heads` in each of `layers` on one prompt.
 

@@ -30,7 +30,7 @@ from gpt_cli.tools.explain.worked_example import journey
 _COMPUTING, _AS_TEXT, _AS_JSON = 100, 400, 50
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Explained(Result):
     """Result of `gpt explain`, shown as `form` (terminal, markdown, html); `study` is None for a head or an example."""
 

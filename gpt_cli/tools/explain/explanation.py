@@ -65,7 +65,7 @@ def title_of(step: str) -> str:
     return _TITLES.get(step, step.replace("_", " "))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Step:
     """One computation: its formula, and its result `numbers`, [rows, columns] in float64.
 
@@ -90,7 +90,7 @@ class Step:
         return say(self.title or title_of(self.name), language)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Explanation:
     """A title, ordered steps, and the parameters that steps use, by name; `parts` maps `Step.part` to a heading."""
 

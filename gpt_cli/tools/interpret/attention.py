@@ -38,7 +38,7 @@ from gpt_cli.tools.interpret.request import STDOUT, AttentionRequest, ToInspect,
 from gpt_cli.tools.interpret.text_windows import each_checkpoint, encode_prompt_of
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class AttentionResult(AttentionDump, Result):
     """Result of `gpt attn-dump`: the attention of a model on a prompt.
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 MOST_ON_A_PAGE = 32  # as many runs as a table of the page can show beside each other
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RunReport(Result):
     """Result of `gpt report`: a record of each run; its `metrics` map "loss", "step", ... to float64 [logged lines]."""
 

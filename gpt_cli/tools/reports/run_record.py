@@ -27,7 +27,7 @@ QUANTITIES = ("loss", "smoothed_loss", "validation_loss", *SMALL)  # losses in n
 FIGURES = (*AXES, *QUANTITIES, "validation_tokens")  # of a line of metrics; further numbers are left out
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RunRecord(Figures):
     """What a report shows of one run (metrics, samples, settings, ...), read from its files without verifying them."""
 
