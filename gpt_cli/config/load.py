@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import yaml
 from pydantic import ValidationError
 
-from gpt_cli.common.file_signatures import is_config
+from gpt_cli.common.file_signatures import holds_run, is_config
 from gpt_cli.common.mistyped import full_width, half_width, nearest
 from gpt_cli.common.untrusted_files import require_reachable
 from gpt_cli.config import config_errors
@@ -82,8 +82,12 @@ def read_config(name: str, settings: Sequence[str] = (), flags: Flags | None = N
 
 
 def read_document(path: Path, *, whole: bool = False) -> Document:
-    """Parse a config file of any version, with today's keys; `whole` is as in `read_config`. Raises UsageError."""
+    """Parse a config file of any version, with today's keys; `whole` is as in `read_config`. Raises UsageError.
+
+    The config.yaml of a run is always whole.
+    """
     document = parse(read_config_text(path), str(path))
+    whole = whole or (path.name == "config.yaml" and holds_run(path.parent))
     return Document(without_retired(document.content, whole=whole), document.lines)
 
 

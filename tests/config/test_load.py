@@ -293,6 +293,8 @@ def test_retired_keys_load_with_what_they_meant(tmp_path: Path) -> None:
     assert read_run_config(file).tokenizer.kind == "imported"
     file.write_text(re.sub("  freeze: .*\n", "", both))  # before there was a limit of packed text, too
     assert read_run_config(file).train.max_steps is None
+    (tmp_path / "checkpoints").mkdir()
+    assert read_config(str(file)) == read_run_config(file), "--config means the same"
     for parallel in ("auto", "replicate", "shard"):  # which decided where weights were, not what they became
         file.write_text(both.replace("  log_every:", f"  parallel: {parallel}\n  log_every:"))
         assert read_run_config(file) == read_config(str(file)) == Config().changed(train={"max_time": 60.0})
