@@ -18,6 +18,7 @@ from gpt_cli.common.limits import SWEEP_RECORD_BYTES
 from gpt_cli.common.untrusted_files import read_bytes
 from gpt_cli.config import Config
 from gpt_cli.config.field_types import Few, Switch, as_yaml
+from gpt_cli.config.load import without_retired
 from gpt_cli.config.request import NONE, Digits, Flag, MaybePath, PathText, Request
 from gpt_cli.distributed.environment import rank_environment
 from gpt_cli.errors import CheckpointError, UsageError, shown, together, visible
@@ -100,6 +101,11 @@ def require_same(directory: Path, plan: Sweep) -> None:
         before = json.loads(read_bytes(record, CheckpointError, most=_MOST))
     if not isinstance(before, dict):
         raise CheckpointError(shown(record), "this is not the record of a sweep", hint="name another ‹out›")
+    base: dict[str, dict[str, Any]] = {}
+    for name in [name for name in before if name.startswith("base.")]:
+        section, _, key = name.removeprefix("base.").partition(".")
+        base.setdefault(section, {})[key] = before.pop(name)
+    before |= dotted_keys(without_retired(base), "base.")  # an earlier version may have begun this sweep
     changed, hint = list[UsageError](), f"undo the change, or begin another sweep: ‹out={directory}-2›"
     for key in dict.fromkeys([*before, *plan.record]):
         if (was := before.get(key)) != (now := plan.record.get(key)):
