@@ -63,7 +63,7 @@ def is_run_text(name: str, data: DataConfig, text: tuple[Corpus, Corpus], loaded
     """Return whether a text (its training and validation parts) encodes to the run's token ids; warn if it does not."""
     if not (same := gives_same_ids(*text, loaded, host)):
         sources = ", ".join(source_names(data.source, data.validation_source))
-        host.warn(f"{name}: {sources} has changed since this run was trained on it")
+        host.warn(f"{name}: {sources} has changed since this run was trained on it, or an older gpt read it otherwise")
     return same
 
 

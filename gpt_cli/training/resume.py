@@ -171,8 +171,9 @@ def other_text(continued: Checkpoint, config: Config, files: RunFiles, why: str 
     """Return the error for a text whose ids differ from those of the run; `why` is the end of the error's sentence."""
     sources = ", ".join(source_names(config.data.source, config.data.validation_source))
     then, now = continued.config.data, config.data
-    same = (then.source, then.validation_source) == (now.source, now.validation_source)
-    what = "has changed since this run began" if same else "is not the text that this run began with"
+    what = "has changed since this run began, or an older gpt read it otherwise"
+    if (then.source, then.validation_source) != (now.source, now.validation_source):
+        what = "is not the text that this run began with"
     begin = _begin_anew(files, config)
     hint = f"put the old text back, name another copy of it with ‹data›, or begin a new run with these weights: {begin}"
     if reads_stdin(now):

@@ -200,7 +200,8 @@ def test_a_changed_text_is_reported_in_a_warning_the_table_and_the_json(own_runs
     assert unchanged.out.splitlines()[1].split()[-1] == "a.txt"
     Path("a.txt").write_text("All of it is new.\n" * 60)
     changed = run("eval", "--run", "runs/a")
-    assert changed.err == "warning: runs/a: a.txt has changed since this run was trained on it\n"
+    sentence = "a.txt has changed since this run was trained on it, or an older gpt read it otherwise"
+    assert changed.err == f"warning: runs/a: {sentence}\n"
     assert run("heads", "--run", "runs/a", "--quiet").err == changed.err
     assert changed.out.splitlines()[1].endswith("a.txt (changed)")
     (found,) = json.loads(run("eval", "--run", "runs/a", "--json").out)["runs"]

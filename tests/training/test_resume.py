@@ -103,7 +103,7 @@ def test_compiling_may_change_on_resume_and_is_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence", "data"),
     [
-        ([], '"python-docs" has changed since this run began', "--data python-docs"),
+        ([], '"python-docs" has changed since this run began, or an older gpt read it otherwise', "--data python-docs"),
         (["data.source=b c.txt"], '"b c.txt" is not the text that this run began with', "--data 'b c.txt'"),
         (["data.source=[a,b,c,d]"], '"a, b, c, d" is not the text that this run began with', "--data ..."),
     ],
