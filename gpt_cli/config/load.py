@@ -82,10 +82,7 @@ def read_config(name: str, settings: Sequence[str] = (), flags: Flags | None = N
 
 
 def read_document(path: Path, *, whole: bool = False) -> Document:
-    """Parse a config file of any version, with today's keys; `whole` is as in `read_config`. Raises UsageError.
-
-    The config.yaml of a run is always whole.
-    """
+    """Parse a config file of any version, with today's keys; `whole` is as in `read_config`. Raises UsageError."""
     document = parse(read_config_text(path), str(path))
     whole = whole or (path.name == "config.yaml" and holds_run(path.parent))
     return Document(without_retired(document.content, whole=whole), document.lines)

@@ -11,7 +11,6 @@ import threading
 import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 
 @contextlib.contextmanager
@@ -49,7 +48,7 @@ _HINT = "(Debian: apt install fonts-noto-cjk)"
 
 
 @contextlib.contextmanager
-def default_style(settings: dict[str, Any]) -> Iterator[None]:
+def default_style(settings: dict[str, object]) -> Iterator[None]:
     """Use matplotlib's default style with `settings`, whatever rcParams the caller set; one thread draws at a time."""
     with _SETTINGS_LOCK, style.context(["default", settings]):
         yield

@@ -56,8 +56,7 @@ def draw_panels(
     widths = [max(width for width, _ in sizes[column::beside]) for column in range(beside)]
     heights = [max(height for _, height in sizes[beside * row : beside * (row + 1)]) for row in range(num_rows)]
     width, height = max(sum(widths), 4.0), sum(heights) + _FOOT + 0.1
-    plain: dict[Any, Any] = {"axes.spines.top": False, "axes.spines.right": False}
-    plain["axes.prop_cycle"] = cycler(color=COLOURS)
+    plain = {"axes.spines.top": False, "axes.spines.right": False, "axes.prop_cycle": cycler(color=COLOURS)}
     with default_style({"font.size": 7, "font.family": [*words, *fonts], **plain}):
         figure = Figure(figsize=(width, height), dpi=110)
         figure.set_layout_engine("constrained", rect=(0, _FOOT / height, 1, 1 - (_FOOT + 0.1) / height))

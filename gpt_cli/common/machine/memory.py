@@ -35,18 +35,14 @@ def reuse_memory() -> None:
 
 @contextlib.contextmanager
 def returned_memory() -> Iterator[None]:
-    """After the context, undo `reuse_memory`: large arrays that the caller frees go back to the system again.
-
-    Threads still share one heap, which glibc cannot undo.
-    """
+    """After the context, undo `reuse_memory`, but for the shared heap: freed large arrays go back to the system."""
     try:
         yield
     finally:
         with contextlib.suppress(OSError, AttributeError, TypeError):
             libc = ctypes.CDLL(None)
             libc.mallopt(_MMAP_MAX, 65536)
-            # the thresholds that glibc itself reaches once a program frees large arrays
-            libc.mallopt(_MMAP_THRESHOLD, 2**25)
+            libc.mallopt(_MMAP_THRESHOLD, 2**25)  # which glibc itself reaches once a program frees large arrays
             libc.mallopt(_TRIM_THRESHOLD, 2**26)
             libc.malloc_trim(0)
 
