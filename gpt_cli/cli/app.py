@@ -14,7 +14,7 @@ from typer.main import get_command
 
 from gpt_cli.cli import completion
 from gpt_cli.cli.command_table import TABLE, below, function_of
-from gpt_cli.cli.console import prepare_streams, terminal_width, wrapped
+from gpt_cli.cli.console import for_stdout, prepare_streams, terminal_width, wrapped
 from gpt_cli.cli.help import Below, CommandGroup, Debug, HelpContext, ListsByDefault
 from gpt_cli.cli.usage_errors import (
     ClickUsageError,
@@ -119,7 +119,7 @@ def _invoke(words: Sequence[str], state: dict[str, Any]) -> int:
     except typer.Exit as done:
         return done.exit_code
     except NoArgsIsHelpError as error:
-        print(error.message if words else _welcome())  # a group without a command prints its help
+        print(error.message if words else for_stdout(_welcome()))  # a group without a command prints its help
         return 0
 
 

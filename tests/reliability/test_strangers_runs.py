@@ -1,5 +1,6 @@
 """Run directories of strangers: whatever stands in the place of a file, no command waits, crashes or writes elsewhere."""
 
+import json
 import os
 import shutil
 import signal
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.faults import some_of
 from support.fuzzing import require_answer
-from support.helpers import RunCommand
+from support.helpers import RunCommand, _Standard
 
 from gpt_cli.common.file_signatures import is_checkpoint
 
@@ -110,17 +111,37 @@ def test_a_pipe_is_no_checkpoint_to_remove_and_no_export_to_replace(copied: Path
     assert "has files that gpt export did not write" in outcome.err
 
 
+def test_a_name_that_is_not_utf8_is_written_into_every_file(copied: Path, run: RunCommand) -> None:
+    name = os.fsdecode(b"a\xff")
+    copied.rename(name)
+    for words in (
+        "explain --prompt The --out e.json",
+        "explain --prompt The --out e.md",
+        "lens --prompt The --out e2.json",
+    ):
+        run(*words.split(), "--run", name, exits=0)
+    run("export", "--run", name, "--out", f"{name}-hf", exits=0)
+    run("export", "--run", name, "--format", "gguf", "--out", f"{name}.gguf", exits=0)
+    assert json.loads(Path("e.json").read_text("utf-8"))["checkpoint"] == f"{name}/checkpoints/best.safetensors"
+    assert b"FROM ./a\xff.gguf\n" in Path("Modelfile").read_bytes()
+
+
 def test_names_of_runs_do_nothing_to_a_terminal_or_a_shell(
     copied: Path, run: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ["\x1b]0;x\x07", "$(touch canary)", ";id", "a\nb", "\u202ea", "\x9b2J"]
     for name in names:
         shutil.copytree(copied, Path("runs") / name)
+    with monkeypatch.context() as patch:
+        patch.setattr(_Standard, "isatty", lambda _: True)
+        assert "Your newest run is runs/" in (welcome := run().out)
+        assert not {*"\x1b\x9b\u202e"} & {*welcome}
     for command in (
         ["runs", "runs"],
         ["info", "runs/none"],
         ["info", f"runs/{names[0]}"],
         ["report", f"runs/{names[-1]}"],
+        ["explain", "--run", f"runs/{names[0]}", "--prompt", "The"],
     ):
         outcome = run(*command)
         assert not {*"\x1b\x07\x9b\u202e"} & {*outcome.out, *outcome.err}, command

@@ -98,7 +98,7 @@ def write_for_transformers(out: Path, checkpoint: Checkpoint, prompt: str = "The
     name = os.path.basename(os.path.realpath(out))
     card = model_card(name, config, stock, progress, prompt=prompt, end_pads=pad == tokenizer.end_of_text)
     contents = (
-        [card.encode("utf-8")],
+        [card.encode("utf-8", "backslashreplace")],
         [json_bytes({**stock.config, **ends, **padding, "dtype": number_type, "gpt_cli": own_keys(config, tokenizer)})],
         [json_bytes({**ends, **stops, "pad_token_id": pad})],
         # several libraries look for the key format

@@ -66,7 +66,7 @@ class Explained(Result):
         if ending in PICTURES:
             return [self.as_picture(ending[1:], notice) or b""]
         if ending == ".json":
-            return (piece.encode() for part in (self.as_json(), "\n") for piece in part)
+            return (piece.encode("utf-8", "backslashreplace") for part in (self.as_json(), "\n") for piece in part)
         return [f"{replace(self, form={'.html': 'html', '.md': 'markdown'}[ending]).as_text()}\n".encode()]
 
     def as_page(self) -> str:
@@ -112,7 +112,7 @@ def _head(request: ExplainRequest, host: Host, prompt: str, source: str, header:
     dump_attention(loaded.model, loaded.tokenizer, ids, layers=[layer], heads=[head], stages=STAGES, origin=origin)
     explanation = explain_head(loaded.model, tokens, ids, layer=layer, head=head, queries=queries)
     facts = {"checkpoint": str(loaded.path), **explanation.facts}
-    return replace(explanation, facts=facts, source=f"{loaded.path}: {shown(prompt)}")
+    return replace(explanation, facts=facts, source=f"{visible(loaded.path)}: {shown(prompt)}")
 
 
 def _require_room(num_tokens: int, queries: Sequence[int], *, each: int, besides: int = 0) -> None:

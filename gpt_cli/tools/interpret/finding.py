@@ -190,7 +190,8 @@ class Finding(Figures, ABC):
         if ending in PICTURES:
             return self.as_picture(ending[1:], notice) or b""
         if ending == ".json":
-            return f"{json.dumps(self.as_dict(), ensure_ascii=False, allow_nan=False)}\n".encode()
+            content = json.dumps(self.as_dict(), ensure_ascii=False, allow_nan=False)
+            return f"{content}\n".encode("utf-8", "backslashreplace")
         return self.as_csv() if ending == ".csv" else (self.as_page() or "").encode()
 
 

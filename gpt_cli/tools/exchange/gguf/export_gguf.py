@@ -104,7 +104,7 @@ def write_gguf(out: Path, checkpoint: Checkpoint, name: str, kind: str | None) -
         template = _plain(before) + template + _plain(after)
     context = config.model.context_length
     modelfile = _MODELFILE.format(name=ollama_name, file=out.name, template=template, context=context)
-    write_durably(out.with_name(MODELFILE), [modelfile.encode("utf-8")])
+    write_durably(out.with_name(MODELFILE), [modelfile.encode("utf-8", "surrogateescape")])
     notes = [*fitted.notes, *notices]
     if config.model.activation in ("gelu", "gelu_tanh"):
         notes.append(_GELU)
