@@ -3,7 +3,7 @@
 import shlex
 import signal
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 
 from gpt_cli.cli.console import Console, hurried_stdout, hurry
 from gpt_cli.common.machine.signals import STOPS, handling
@@ -17,26 +17,24 @@ def drive(request: SweepRequest, console: Console, *, json: bool, words: Sequenc
     """
     host = console.host()
     points = request.find(host)
-    from gpt_cli.tools.sweeps.sweep import Planned, Swept, sweep
-
-    def show(result: Swept) -> None:
-        if result.signal is not None:
-            hurry()
-        with nullcontext() if result.signal is None else hurried_stdout():
-            console.show(result, json=json)
+    from gpt_cli.tools.sweeps.sweep import Planned, sweep
 
     flags = ["--quiet"] if console.quiet or request.jobs > 1 else []
-    result = sweep(request, points, host, _hurrying, flags, show)
+    result = sweep(request, points, host, _hurrying, flags)
     if isinstance(result, Planned):
         console.show(result, json=json)
         return 0
     if result.signal is not None:
+        hurry()
+        with hurried_stdout():
+            console.show(result, json=json)
         command = f"gpt sweep {shlex.quote(str(request.file))}"
         command += f" --out {shlex.quote(str(request.out))}" if request.out else ""
         command += f" --max-time {request.max_time}" if request.max_time else ""
         command += f" --jobs {request.jobs}" if request.jobs > 1 else ""
         console.warn(f"stopped by {signal.Signals(result.signal).name}; continue: {command}")
         return 128 + result.signal
+    console.show(result, json=json)
     if failure := result.failure():
         raise failure
     best = result.runs[0].overview

@@ -125,12 +125,14 @@ def train_and_show(
                     leave_picture(plan.directory, console.warn)
                 raise
             signals.saved = True
-            with nullcontext() if finished.signal is None else hurried_stdout():
-                conclude(finished, prepared, curve, console, as_json=json)
-            events.close()  # waits for the loggers
-            stack.close()
-            if ranks.is_first:
-                leave_picture(plan.directory, console.warn)
+            try:
+                with nullcontext() if finished.signal is None else hurried_stdout():
+                    conclude(finished, prepared, curve, console, as_json=json)
+            finally:  # also if stdout is full or its reader is gone
+                events.close()  # waits for the loggers
+                stack.close()
+                if ranks.is_first:
+                    leave_picture(plan.directory, console.warn)
     return 0 if finished.signal is None else 128 + finished.signal
 
 

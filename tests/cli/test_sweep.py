@@ -75,8 +75,8 @@ def test_a_sweep_trains_each_point_and_sorts_them(
         0,
         [
             "all 3 runs had already ended",
+            "the curves of all runs: runs/s/report.html",  # written before stdout, which may be full, gets the table
             "best: the lowest validation loss so far, of a run without a closing evaluation",
-            "the curves of all runs: runs/s/report.html",
             f"next: gpt sample --run {best}",
         ],
     )

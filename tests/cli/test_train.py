@@ -282,12 +282,14 @@ def train_into(stdout: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
     return code, err.getvalue()
 
 
+@pytest.mark.usefixtures("drawing")
 def test_a_reader_that_closes_stdout_does_not_stop_a_training(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     assert train_into(writer, monkeypatch) == (141, "")
     assert json.loads(Path("runs/smoke/metrics.jsonl").read_text().splitlines()[-1])["step"] == 5
     assert Path("runs/smoke/checkpoints/step-00000005.safetensors").exists()
+    assert Path("runs/smoke/loss.png").exists()
 
 
 def test_a_full_device_as_stdout_is_reported(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 import heapq
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,13 +102,12 @@ def sweep(
     host: Host,
     hearing: Hearing = nullcontext,
     flags: Sequence[str] | None = None,
-    show: Callable[[Swept], object] = lambda _: None,
 ) -> Planned | Swept:
     """Train the points (runs) that have not ended, write a report page, and return a comparison of all points.
 
-    `target` is the result of `request.find`; `show` receives the comparison. Command lines of trainings end with
-    `flags`; None silences the trainings. `hearing(f)` is a context in which a signal such as Ctrl-C calls f; this
-    function passes an f that sends the signal on to all trainings. A dry run trains nothing and returns a Planned.
+    `target` is the result of `request.find`. Command lines of trainings end with `flags`; None silences the trainings.
+    `hearing(f)` is a context in which a signal such as Ctrl-C calls f; this function passes an f that sends the signal
+    on to all trainings. A dry run trains nothing and returns a Planned.
     """
     plan, directory, points = target
     if request.dry_run:
@@ -126,7 +125,6 @@ def sweep(
         _expected(todo, request.jobs, host)
         ended = train_points(plan, todo, environments, host, hearing, flags)
         result = _compared(directory, points, ended)
-        show(result)
         _write_page(result, host)
     return result
 
