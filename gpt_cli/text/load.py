@@ -194,7 +194,8 @@ def _spool_stdin(spooled: IO[bytes], count: Callable[[int], object]) -> None:
     """
     limit, num_bytes = STDIN_MEMORY, 0
     with spooling("stdin"):
-        while block := sys.stdin.buffer.read(BLOCK):
+        # not `read`, which would wait for a second Ctrl-D of a user who types the text
+        while block := sys.stdin.buffer.read1(BLOCK):  # pyright: ignore[reportAttributeAccessIssue]
             if limit == STDIN_MEMORY < num_bytes + len(block):
                 # half: a stream without end would fill the disk, or the memory behind a tmpfs
                 limit = max(limit, shutil.disk_usage(tempfile.gettempdir()).free // 2)

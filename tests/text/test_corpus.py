@@ -278,7 +278,7 @@ def test_a_stdin_without_end_fills_neither_memory_nor_disk(
     free: int, limit: int, sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Endless(io.RawIOBase):
-        def read(self, size: int = -1) -> bytes:
+        def read1(self, size: int = -1) -> bytes:
             return b"y\n" * (size // 2)
 
     amounts: dict[str, list[int]] = {}
