@@ -60,8 +60,13 @@ class RunFiles:
     def intact(self) -> tuple[str, str | None]:
         """Return a clause on the newest checkpoint, for errors, and a hint on how to resume the run (None: no run)."""
         steps = list(self.steps())
-        clause = f"the newest checkpoint is of step {steps[-1]:,}" if steps else "nothing was saved yet"
+        clause = f"the newest checkpoint is of step {steps[-1]:,}" if steps else self.without_checkpoints
         return clause, f"continue with {self.resume_command}" if self.exists() else None
+
+    @property
+    def without_checkpoints(self) -> str:
+        """The clause of an error on what a training has saved before its first checkpoint."""
+        return "only the best weights so far are saved" if self.best.exists() else "nothing was saved yet"
 
     def exists(self) -> bool:
         """Return whether the directory is a run: it has checkpoints/ and a config or checkpoint that gpt wrote."""

@@ -179,7 +179,7 @@ def lower_rates(config: Config) -> str:
 def _what_is_intact(run: Run) -> str:
     """Return the part of an error message that names the remaining checkpoint of a failed training."""
     if run.saved is None:
-        return "nothing was saved yet"
+        return run.directory.without_checkpoints
     if not run.directory.step_file(run.saved.step).exists():
         return f"the checkpoint of step {run.saved.step:,} is gone with its directory"
     return f"the checkpoint of step {run.saved.step:,} is intact"

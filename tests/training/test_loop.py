@@ -209,9 +209,10 @@ def test_a_sample_whose_logits_are_not_finite_ends_the_run(tmp_path: Path, monke
         raise CheckpointError("checkpoint", "its weights give logits that are not finite")
 
     monkeypatch.setattr(evaluate_and_log, "continuations", refuse)
-    run = start(tmp_path, small_config("train.sample_every=2", "train.eval_every=8"))
-    with pytest.raises(DivergedError, match="step 2: the logits of a sample are not finite; nothing was saved yet"):
-        list(train(run))
+    for every, clause in ((8, "nothing was saved yet"), (1, "only the best weights so far are saved")):
+        run = start(tmp_path / str(every), small_config("train.sample_every=2", f"train.eval_every={every}"))
+        with pytest.raises(DivergedError, match=f"step 2: the logits of a sample are not finite; {clause}"):
+            list(train(run))
 
 
 def test_a_validation_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
