@@ -125,6 +125,7 @@ def readable_prompt(header: Header) -> str:
     """Return a prompt that a model can encode: "The value of", or part of a sample if most sample text is not ASCII.
 
     With a character tokenizer, the prompt has only characters of the vocabulary, if need be its first three letters.
+    It has at most context_length characters, so that a model of characters or bytes can read all of it.
     """
     text = "\n".join(_samples(header))
     letters = list(filter(str.isalpha, text))
@@ -135,8 +136,8 @@ def readable_prompt(header: Header) -> str:
         if stored["kind"] == "char":
             characters = stored["characters"]
             begin = "".join(filter(str.isalpha, characters))[:3] or characters[:3]
-            return next((prompt for prompt in prompts if set(prompt) <= set(characters)), begin)
-    return prompts[0]
+            prompts = [next((prompt for prompt in prompts if set(prompt) <= set(characters)), begin)]
+    return prompts[0][: header.config.model.context_length]
 
 
 def opening(header: Header) -> str:

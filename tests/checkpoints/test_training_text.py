@@ -204,3 +204,4 @@ def test_a_run_that_wrote_sums_reads_a_sum_and_no_english(here: Path) -> None:
     for text, prompt in (("38+98=136", "38+"), ("to be", "The value of"), ("", "The value of")):
         Path("runs/a/samples.txt").write_text(f"=== step 10 ===\n{text}\n")
         assert readable_prompt(header) == prompt
+    assert readable_prompt(header_naming("a.txt", "short.safetensors", "model.context_length=5")) == "The v"
