@@ -98,7 +98,7 @@ def tuned_maps(request: ReadingRequest, target: ToInspect, loaded: Loaded, host:
     corpus, about, of_data, is_same = _training_text(request, target, loaded, host)
     ids = ids_of(corpus, loaded, host)
     end = round(len(ids) * DATA_TO_TRAIN) if of_data else len(ids)
-    if end < 2:
+    if end < 2 or (of_data and len(ids) - end < 3):  # the rest is read
         raise DataError("‹tuned›", f"the text has {counted(len(ids), 'token')}, which are too few to train maps on")
     steps = num_steps(loaded.model)
     D = loaded.config.model.d_model

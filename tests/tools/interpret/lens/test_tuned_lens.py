@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -167,6 +168,9 @@ def test_a_model_without_a_text_learns_on_the_beginning_of_data(run: RunCommand,
     outcome = run("lens", "--run", str(copied), "--tuned", "--prompt", "The value", exits=2)
     assert "--data FILE in place of --prompt trains maps" in outcome.err
     words = "lens", "--run", str(copied), "--data", "my.txt", "--json"
+    Path("short.txt").write_text("the value\n" * 2)
+    outcome = run("lens", "--run", str(copied), "--data", "short.txt", "--tuned", exits=3)
+    assert re.search(r"error: --tuned: the text has \d+ tokens, which are too few to train maps on\n", outcome.err)
     found, plain = (json.loads(run(*words, *more).out) for more in (["--tuned"], []))
     assert found["tuned"]["text"] == ["my.txt"]
     assert 8 < plain["tokens"] / found["tokens"] < 12
