@@ -111,8 +111,7 @@ def _draw_losses(axes: Axes, groups: Sequence[RunGroup], axis: str) -> None:
 
 def _draw(axes: Axes, groups: Sequence[RunGroup], axis: str, quantity: str) -> None:
     for group in groups:
-        single = len(mean_curve(group, quantity, axis)[0]) == 1  # a line of one point would not be visible
-        _draw_line(axes, group, axis, quantity, marker="o" if single else "", markersize=3, linewidth=1)
+        _draw_line(axes, group, axis, quantity, linewidth=1)
     _finish(axes, [record for group in groups for record in group.records], axis, quantity, (quantity,))
 
 
@@ -123,7 +122,8 @@ def _draw_line(axes: Axes, group: RunGroup, axis: str, quantity: str, **style: A
         return
     points = thinned(y, _MOST_POINTS)
     stroke = _stroke(group)
-    axes.plot(x[points], y[points], **stroke, **style)
+    dot = {"marker": "o", "markersize": 3} if len(x) == 1 else {}  # a line of one point would not be visible
+    axes.plot(x[points], y[points], **stroke, **dot | style)
     if error.any() and group.rank < MOST_DRAWN:
         low, high = (y - error)[points], (y + error)[points]
         axes.fill_between(x[points], low, high, color=stroke["color"], alpha=0.15, linewidth=0)

@@ -92,6 +92,11 @@ def test_losses_are_drawn_as_on_the_page(figures: list[Figure]) -> None:
             assert (np.asarray(lowest.get_xydata()).tolist(), lowest.get_marker()) == ([[3, 3]], "*")
 
 
+def test_a_line_of_one_point_is_a_dot(figures: list[Figure]) -> None:
+    draw_curves([record("one", (4.0,))], "step", "png")
+    assert [[line.get_marker() for line in axes.lines] for axes in figures[0].axes] == [["o"] * 3 + ["*"], *[["o"]] * 4]
+
+
 def test_the_picture_of_losses_is_of_one_run(smoke_run: Path) -> None:
     assert count(draw_losses(smoke_run) or b"", COLOURS[0]) > 600
 
