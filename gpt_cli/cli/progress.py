@@ -78,7 +78,7 @@ class Bar(Meter):
         self._bar.update(amount)
 
     def beat(self) -> None:
-        if time.time() - self._bar.start_t >= BAR_SECONDS:
+        if not self._bar.disable and time.time() - self._bar.start_t >= BAR_SECONDS:  # TQDM_DISABLE=1 disables it
             self._bar.delay = 0  # else tqdm does not remove a bar that it has not drawn by itself
             self._bar.refresh()
 
