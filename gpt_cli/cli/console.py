@@ -153,7 +153,8 @@ class Console:
     def notice(self, text: str) -> None:
         """Print a line of information on stderr, unless the console is `quiet`."""
         if not self.quiet:
-            self._line(say(as_flags(text)))
+            first, newline, rest = text.partition("\n")  # a sample may quote words in the marks of flags
+            self._line(say(as_flags(first) + newline + rest))
 
     def tell(self, text: str, label: str = "") -> None:
         """Print an important line on stderr, even if the console is `quiet`, after a label such as "hint: "."""

@@ -192,11 +192,11 @@ def test_the_first_evaluation_says_how_much_of_the_validation_text_it_read(
 
 
 def test_a_sample_is_set_apart_by_an_indent_and_keeps_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    sampled = Sampled(4, "The \x1b[31mvalue", " of\n\nthe thing")
+    sampled = Sampled(4, "The \x1b[31mvalue", " of\n\nthe ‹thing›")
     assert shown([sampled], prepared(), capsys) == [
         "step 4 sample, after its prompt in « »:",
         "    «The \\x1b[31mvalue» of",
-        "    the thing",
+        "    the ‹thing›",
     ]
 
 
