@@ -91,7 +91,8 @@ def _on_tokens(both: Both, corpus: Corpus, request: CompareRequest, host: Host) 
     """Compare models with one tokenizer on windows of ids; return losses, divergence, changes of heads, passages."""
     tokenizer, ids = both[0].tokenizer, ids_of(corpus, both[0], host)
     if len(ids) < 3:
-        raise DataError("text", f"the text has {counted(len(ids), 'token')}; use at least 3")
+        where = "‹data›" if request.data else visible(request.runs[0])
+        raise DataError(where, f"the text has {counted(len(ids), 'token')}; use at least 3")
     longest = min(loaded.config.model.context_length for loaded in both)
     windows = spaced_windows(len(ids), longest, request.max_tokens, host)
     num_heads, longest = sum(loaded.config.model.num_heads for loaded in both), max(b - a for a, b in windows)
@@ -259,7 +260,8 @@ def _on_stretches(both: Both, corpus: Corpus, request: CompareRequest, host: Hos
         ):
             ids = encode(corpus, loaded.tokenizer, count, host.notice)
         if len(ids) < 2:
-            raise DataError("text", "the text is one token long, so there is nothing to predict")
+            where = "‹data›" if request.data else visible(path)
+            raise DataError(where, "the text is one token long, so there is nothing to predict")
         lengths = byte_lengths_on(corpus, ids, loaded.tokenizer)
         paired.append(Stretches(size, ids, lengths))
         windows = Stretches(length := loaded.config.model.evaluation_window, ids)

@@ -188,6 +188,9 @@ def test_other_alphabets_are_read_by_bytes_and_a_model_that_lacks_one_is_named(r
         assert {*passage["text"]} <= {*"春眠不觉晓处处闻啼鸟"}
     outcome = run("compare", "smoke", "char", "--data", "verse.txt", exits=3)
     assert "error: char: this model knows" in outcome.err
+    Path("short.txt").write_text("a")
+    for other, words in (("byte", "is one token long"), ("smoke", "has 1 token")):
+        assert f"error: --data: the text {words}" in run("compare", "smoke", other, "--data", "short.txt").err
 
 
 @pytest.mark.parametrize(
