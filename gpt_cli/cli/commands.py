@@ -52,7 +52,7 @@ def callback(name: str, function: Command[..., Any]) -> Callable[..., int | None
     parameters += [_keyword(name, default=False, annotation=kind) for name, kind in switches.items()]
     vars(call).update(request=function.request, __signature__=inspect.Signature(parameters))
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    call.__doc__ = as_flags(inspect.getdoc(function.request) or "")
+    call.__doc__ = as_flags(inspect.getdoc(function.request) or row.sentence)  # PYTHONOPTIMIZE=2 leaves no docstrings
     return call
 
 
