@@ -73,6 +73,8 @@ def as_gpt_error(error: BaseException, command: str, less_memory: str | None = N
         return EnvironmentFailure("TMPDIR", "no folder for temporary files can be written", hint=hint)
     if isinstance(error, OSError):
         return EnvironmentFailure(shown(error.filename) if error.filename else "output", reason(error))
+    if isinstance(error, UnicodeEncodeError) and error.encoding != "utf-8":  # of the system's calls, which take names
+        return EnvironmentFailure("LC_ALL", "this locale cannot encode the name of a file", hint="LC_ALL=C.UTF-8")
     sentence = f"this is a bug of gpt, {type(error).__name__}: {error}"
     return GptError("internal", sentence, hint="add ‹debug› for the traceback")
 

@@ -15,6 +15,7 @@ from gpt_cli.errors import DataError
         (RuntimeError("std::bad_alloc"), 5),
         (RuntimeError("CUDA error: no kernel image is available for execution on the device\n..."), 5),
         (RuntimeError("HIP error: invalid device function\n..."), 5),
+        (UnicodeEncodeError("ascii", "今", 0, 1, "of a name"), 5),
         (RuntimeError("oops"), 1),
     ],
 )
