@@ -7,7 +7,7 @@ from gpt_cli.checkpoints.header import Progress
 from gpt_cli.config import Config, TrainConfig
 
 # times train.weight_decay, for the last of several models, whose targets cannot be memorised; this model also trains
-# without dropout (note 0066)
+# without dropout (note 0073)
 DECAY_OF_LAST = 0.1
 
 

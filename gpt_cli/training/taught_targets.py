@@ -9,7 +9,7 @@ import numpy as np
 
 from gpt_cli.common.rng import random_words, stream_key
 
-# shares of the targets, once there is a teacher; of the last of several models, the teachers' share (note 0066)
+# shares of the targets, once there is a teacher; of the last of several models, the teachers' share (notes 0066, 0073)
 TEACHER, COUNTS, OF_LAST = 0.35, 0.15, 0.85
 TARGETS_OF_LAST = 8  # of each position in a step of the last of several models
 # limits: stored tokens for each position, those of them that are drawn from all less probable tokens, and numbers in

@@ -32,9 +32,9 @@ _MOST_EPOCHS, _OF_CHARACTERS = 12.0, 5.0  # before a text is known by heart; of 
 _TEACHING_PAYS, _MOST_TAUGHT_TOKENS = 2.5, 1_000_000
 _OF_TEACHER, _OF_TWO, _OF_TWO_OF_CHARACTERS = 0.5, 5, 4
 # if there is time, both models have this size and read as often, on short texts with LARGE_DECAY; two or more
-# models of this width have this dropout and averaged weights, over more steps if tokens are byte pairs (note 0066)
+# models of this width have this dropout and averaged weights, over more steps if tokens are byte pairs (note 0072)
 _LARGE, _LARGE_DROPOUT, _LARGE_EMA, _LARGE_EMA_OF_PAIRS = (256, 6), 0.1, 0.98, 0.99
-# if tokens are characters and there is even more time, so many models train in turn, and teach the last (note 0066)
+# if tokens are characters and there is even more time, so many models train in turn, and teach the last (note 0073)
 _SEVERAL = range(4, 9)
 _FIXES_SIZE = {"d_model", "num_blocks", "feed_forward_size", "ngram_embedding", "weight_decay", "teacher_share"}
 _MINUTES, _MEASURED = (3, 10, 30, 60), range(50_000, 500_001)  # to offer; bytes of the texts of note 0066
